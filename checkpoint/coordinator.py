@@ -28,12 +28,16 @@ from storage.format import BATCH_COMMIT_IDENTIFIER
 class CheckpointPolicy:
     """Upper bounds for what a crash makes us read again, counted from the first uncommitted record.
 
-    interval_ms: also how stale readers may see the table.
+    interval_ms: from the begin of one checkpoint to the begin of the next while records come without a break, so that
+        the time a checkpoint takes isn't added to how stale readers see the table. At least half of it is left for
+        records where a checkpoint takes long.
     bytes_max: of source records, undecoded.
+    tables_at_once: that flush, or publish, at the same time.
     """
 
     interval_ms: int
     bytes_max: int
+    tables_at_once: int = 8
 
 
 class CheckpointCoordinator:
@@ -73,6 +77,7 @@ class CheckpointCoordinator:
         self._pending: dict[str, TableCommittable] = {}
         self._bytes = 0
         self._oldest_ms: int | None = None  # when the first record since the last checkpoint was written
+        self._begun_ms: int | None = None  # when the last checkpoint began
 
     @property
     def state(self) -> CheckpointState:
@@ -179,6 +184,11 @@ class CheckpointCoordinator:
         """How far the source was read for the table."""
         return self._own.get(table, self._reached)
 
+    def written_of(self, table: str) -> Mapping[TopicPartition, int]:
+        """Of each of its partitions: what lies below is in the table, with its writer, or was none of its rows."""
+        reached = self.reached_for(table)
+        return {p: max(end, reached.get(p, end)) for p, end in self._published[table].ends.items()}
+
     def join(self, table: str) -> None:
         """The table has got as far as the others."""
         del self._own[table]
@@ -195,11 +205,16 @@ class CheckpointCoordinator:
             return None
         if self._bytes >= self._policy.bytes_max:
             return 0
-        return max(0, self._oldest_ms + self._policy.interval_ms - now_ms)
+        interval_ms = self._policy.interval_ms
+        due_ms = self._oldest_ms + interval_ms
+        if self._begun_ms is not None and self._oldest_ms <= self._begun_ms + interval_ms:
+            due_ms = max(self._begun_ms + interval_ms, self._oldest_ms + interval_ms // 2)
+        return max(0, due_ms - now_ms)
 
-    def begin(self) -> int:
+    def begin(self, now_ms: int) -> int:
         """A checkpoint starts: no row may be written until `prepared`. Returns its identifier."""
         self._state = next_state(self._state, CheckpointEvent.BEGUN)
+        self._begun_ms = now_ms
         self._identifier += 1
         return self._identifier
 

@@ -264,11 +264,19 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When written rows are committed: at whichever of these comes first.
 
-    interval_ms: how long after the first record that is not committed yet. bytes_max: after how many bytes of records.
+    interval_ms: from the begin of one checkpoint to the begin of the next, and after a pause from the first record.
+    bytes_max: after how many bytes of records.
+    whole_transactions: whether no checkpoint comes between records of one partition that are of one transaction of the
+    source; debezium-json with the connector's `provide.transaction.metadata` says which are. transaction_ms_max,
+    transaction_bytes_max: how long, and of all partitions how much, waits for the rest of transactions; what waited in
+    vain may be committed in parts, which the log and the metrics tell.
     """
 
     interval_ms: Positive = 10_000
     bytes_max: Positive = 512 << 20
+    whole_transactions: bool = False
+    transaction_ms_max: Positive = 5_000
+    transaction_bytes_max: Positive = 64 << 20
 
 
 class DeadLetterTableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

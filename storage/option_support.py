@@ -16,7 +16,7 @@ from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import UnsupportedFeature
 from storage.format import DEFAULT_BRANCH
 from storage.logs import get_logger
-from storage.options import Operation, TableOptions
+from storage.options import MergeEngine, Operation, TableOptions
 from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import Option
 from storage.options.registry import TABLE_REGISTRY, OptionRegistry, find_option
@@ -48,11 +48,22 @@ def check_supported(context: TableContext, operation: Operation) -> None:
 
     Options without effect, and those that Paimon doesn't know either, are logged, once each in a process.
     """
+    if operation is Operation.WRITE and context.options.is_on("metastore.partitioned-table"):
+        _check_partitions_are_kept(context)
     for found in _limitations(context.schema, context.options, context.branch, operation):
         raise UnsupportedFeature(
             f"{context.name}: {found.feature}", f"cannot {found.operation}: {found.reason}", found.remedy
         )
     log_options_without_effect(TABLE_REGISTRY, context.options)
+
+
+def _check_partitions_are_kept(context: TableContext) -> None:
+    if context.schema.partition_keys and not getattr(context.snapshot_commit, "keeps_partitions", False):
+        raise UnsupportedFeature(
+            f"{context.name}: option metastore.partitioned-table = true",
+            f"cannot {Operation.WRITE}: new partitions would be missing in the metastore",
+            "Open the table through its catalog (metastore = hive), or unset the option",
+        )
 
 
 def check_creatable(name: str, schema: TableSchema) -> None:
@@ -117,12 +128,13 @@ def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: O
             "rows wait outside of the buckets, and only a job that gives them buckets may move them",
             "Call compact of the table, or `tidelake table compact`, without anything else",
         )
-    if operation is Operation.WRITE and mode is BucketMode.CROSS_PARTITION:
+    keeps_old_rows = options.merge_engine is MergeEngine.DEDUPLICATE and options.ignore_delete
+    if operation is Operation.WRITE and mode is BucketMode.CROSS_PARTITION and keeps_old_rows:
         yield Limitation(
-            "option bucket = -1 (dynamic) on a table whose primary key leaves out a partition column",
+            "option ignore-delete on a table with bucket = -1 whose primary key leaves out a partition column",
             operation,
-            "which partition a key lives in is kept in an index this release doesn't maintain",
-            "Put the partition columns into the primary key, or create the table with a fixed number of buckets",
+            "a key that moves to another partition is deleted in the old one",
+            "Unset it, or put the partition columns into the primary key",
         )
 
 

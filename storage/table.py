@@ -98,6 +98,11 @@ class TableContext:
         """The same table with a cache of metadata that the caller keeps."""
         return replace(self, metadata_cache=cache)
 
+    def of_branch(self, branch: str) -> TableContext:
+        """Another branch of the table, at its latest schema. Raises BadInput when there is none."""
+        commit = self.snapshot_commit
+        return TableContext.open(self.io, self.location, self.name, branch=branch, snapshot_commit=commit)
+
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metadata_cache"}
 

@@ -7,6 +7,7 @@ pytest_plugins = [
     "tests.support.blocking",
     "tests.support.command_line",
     "tests.support.java_oracle",
+    "tests.support.hive_metastore",
     "tests.support.kafka_broker",
     "tests.support.external_services",
     "tests.support.levels",

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +58,18 @@ def test_no_tracked_file_names_a_path_of_somebody_s_machine() -> None:
 )
 def test_a_machine_s_path_is_recognised(line: str, is_found: bool) -> None:
     assert bool(MACHINE_PATH.search(line)) is is_found
+
+
+MODULE_LINES_MAX: Final = 450
+PACKAGE_MODULES_MAX: Final = 16
+
+
+def test_modules_and_packages_are_of_a_size_that_a_reader_can_hold() -> None:
+    modules = [path for path in tracked_files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES]
+    long = {path for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > MODULE_LINES_MAX}
+    assert {str(path.relative_to(ROOT)) for path in long} == set()
+    sizes = Counter(path.parent for path in modules if path.name != "__init__.py")
+    assert {str(path.relative_to(ROOT)): n for path, n in sizes.items() if n > PACKAGE_MODULES_MAX} == {}
 
 
 def test_no_source_cites_notes_that_are_not_here() -> None:

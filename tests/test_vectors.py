@@ -11,9 +11,7 @@ from typing import Final
 from tests.support.cases import TESTS, is_overridden, vector_files
 
 # A suite leaves this list when a test module calls vectors("<suite>").
-NOT_YET: Final[Mapping[str, str]] = {
-    "cross_partition": "keys that move between partitions",
-}
+NOT_YET: Final[Mapping[str, str]] = {}
 
 
 def claims(module: Path) -> Iterator[str]:

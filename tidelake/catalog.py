@@ -12,8 +12,12 @@ from storage.arguments import checked
 from storage.catalog import opening
 from storage.catalog.base import Catalog as StorageCatalog
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier
+from storage.catalog.view import View
+from storage.catalog.views import Views
 from storage.ddl.schema_changes import SchemaChange, SetOption
+from storage.ddl.schema_creation import columns_from_arrow
 from storage.errors import BadInput
+from storage.schema.field_ids import FieldIds
 from storage.system_tables.registry import system_table
 from storage.types import DataField
 from tidelake.rescaling import check_rescalable, rescale
@@ -26,6 +30,7 @@ class Catalog:
 
     def __init__(self, inner: StorageCatalog) -> None:
         self._inner = inner
+        self._views = Views(inner)
 
     def __repr__(self) -> str:
         return f"Catalog({self._inner.warehouse!r})"
@@ -94,6 +99,52 @@ class Catalog:
         """A new version of the schema with all changes, or BadInput and none of them."""
         self._inner.alter_table(name, changes)
         return self.table(name)
+
+    # ------------------------------------------------------------ views
+
+    @checked
+    def list_views(self, database: str) -> list[str]:
+        """Sorted."""
+        return self._views.list_views(database)
+
+    @checked
+    def view(self, name: str) -> View:
+        """Its columns and queries; engines run them. Raises BadInput when there is none."""
+        return self._views.view(name)
+
+    @checked
+    def create_view(
+        self,
+        name: str,
+        schema: pa.Schema | Sequence[DataField],
+        query: str,
+        *,
+        dialects: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        options: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+    ) -> View:
+        """schema: the columns that the query gives.
+        dialects: engine -> the query as it writes it, where that differs. A Hive metastore keeps none.
+
+        Raises BadInput when there is a table or a view of this name, UnsupportedFeature of a catalog without views.
+        """
+        ids = FieldIds()
+        columns = columns_from_arrow(schema) if isinstance(schema, pa.Schema) else schema
+        fields = tuple(ids.column(column) for column in columns)
+        made = View(fields, query, dict(dialects or {}), comment, dict(options or {}))
+        self._views.create_view(name, made, if_not_exists=if_not_exists)
+        return self.view(name)
+
+    @checked
+    def drop_view(self, name: str, *, if_exists: bool = False) -> None:
+        self._views.drop_view(name, if_exists=if_exists)
+
+    @checked
+    def rename_view(self, name: str, new_name: str) -> None:
+        self._views.rename_view(name, new_name)
+
+    # ------------------------------------------------------------ tables
 
     @checked
     def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:

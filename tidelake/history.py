@@ -6,7 +6,9 @@ from datetime import datetime, timedelta
 
 from storage.arguments import check_whole_number, checked
 from storage.errors import BadInput
+from storage.format import DEFAULT_BRANCH
 from storage.maintenance import branch_changes, tag_changes
+from storage.maintenance.branch_merge import merge_branch
 from storage.maintenance.orphans import OrphanCleaning, clean_orphans
 from storage.maintenance.rollback import LaterStates, at_watermark, later_states, roll_back
 from storage.snapshots.branches import branch_names
@@ -105,6 +107,19 @@ class TableHistory:
         return branch_changes.fast_forward(self._context, branch)
 
     # ------------------------------------------------------------ rollback
+
+    @checked
+    def merge_branch(self, branch: str) -> int | None:
+        """Add the rows that were added on another branch ("main" too) since the two parted. Append tables only, and
+        where both were only added to. Returns the snapshot; None where there is nothing new.
+        """
+        self._check_changeable("merged into")
+        context = self._context
+        if branch not in (DEFAULT_BRANCH, *self.branches()):
+            raise BadInput(
+                f"{context.name} has no branch {branch!r}; there are: {', '.join(self.branches()) or 'none'}"
+            )
+        return merge_branch(context, context.of_branch(branch))
 
     @checked
     def rollback(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from compaction.report import CompactionReport
+from storage.catalog.view import View
 from storage.ddl.schema_changes import (
     AddColumn,
     DropColumn,
@@ -74,6 +75,7 @@ __all__ = [
     "UpdateColumnPosition",
     "UpdateColumnType",
     "UpdateComment",
+    "View",
     "Writer",
     "WriterFenced",
     "__version__",

@@ -22,6 +22,7 @@ from storage.errors import BadInput
 from storage.expire.expire_now import ExpiryResult, expire_now
 from storage.expire.retention import retention_of
 from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.maintenance.batch_tags import tag_batch_write
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.read.changes import ChangeBatch, ChangeReader
@@ -372,7 +373,10 @@ class Table(TableMaintenance):
 
     def _change_rows(self, change: RowLevelOperation, commit_user: str | None, identifier: int | None) -> int | None:
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        return change_rows(self._context, change, self._user(commit_user), number, compact_manager_factory())
+        published = change_rows(self._context, change, self._user(commit_user), number, compact_manager_factory())
+        if published is not None and identifier is None:
+            tag_batch_write(self._context, published)
+        return published
 
     @checked
     def expire(

@@ -1,4 +1,4 @@
-"""A table's partitions in the hands of its users: old ones that go, complete ones that are marked."""
+"""What keeps a table in order: partitions that go or are marked, statistics, and what is done about lost files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from storage.analysis.analyze import TableStatistics, analyze, read_statistics
 from storage.arguments import checked
 from storage.errors import BadInput
+from storage.maintenance.orphans import OrphanCleaning
 from storage.maintenance.partition_done import mark_done, partition_directories, partitions_like
 from storage.maintenance.partition_expiry import expire_partitions
 from storage.options.maintenance_options import PartitionExpirationStrategy
+from storage.repair.missing_files import remove_missing_files
+from storage.repair.missing_manifests import remove_missing_manifests
+from storage.repair.purge import purge
 from tidelake.history import TableHistory
 
 
@@ -46,3 +51,48 @@ class TableMaintenance(TableHistory):
         self._check_changeable("changed")
         found = partitions_like(self._context, partitions)
         return partition_directories(self._context, found) if dry_run else mark_done(self._context, found)
+
+    # ------------------------------------------------------------ statistics
+
+    @checked
+    def analyze(self, columns: Sequence[str] | None = None) -> int | None:
+        """Count rows and the values of columns, for planners of queries (Spark's among them) and `$statistics`.
+
+        columns: None is all whose values can be counted, an empty list counts rows only. Reads the whole columns.
+        Returns the snapshot that names the statistics; later ones keep them until the schema changes. None for a table
+        without snapshots.
+        """
+        self._check_changeable("analyzed")
+        return analyze(self._context, columns)
+
+    def statistics(self) -> TableStatistics | None:
+        """What the last analysis counted; None where there was none, or the schema has changed since."""
+        latest = self._context.snapshots.latest()
+        return None if latest is None else read_statistics(self._context, latest)
+
+    # ------------------------------------------------------------ what is lost
+
+    @checked
+    def remove_missing_files(self, *, dry_run: bool = False) -> list[str]:
+        """Leave data files that are lost for good out of the table, so that it can be read without their rows.
+
+        Returns their paths.
+        """
+        self._check_changeable("changed")
+        return remove_missing_files(self._context, dry_run=dry_run)
+
+    @checked
+    def remove_missing_manifests(self, *, dry_run: bool = False) -> list[str]:
+        """Leave manifests that are lost for good out of the latest snapshot. Files that they deleted are back then;
+        call `remove_missing_files` next. Returns their names.
+        """
+        self._check_changeable("changed")
+        return remove_missing_manifests(self._context, dry_run=dry_run)
+
+    @checked
+    def purge(self) -> OrphanCleaning:
+        """Delete all rows, branches, tags, consumers, changelogs and older snapshots. Stop writers and readers first;
+        interrupted, call it again. The table, its schemas and options stay.
+        """
+        self._check_changeable("purged")
+        return purge(self._context)

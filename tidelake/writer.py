@@ -22,6 +22,7 @@ from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.maintenance.partition_done import mark_done_at_the_end
 from storage.manifests.manifest_store import ManifestStore
 from storage.table import TableContext
+from storage.write.assigners.cross_partition.replaceable import check_replaceable
 from storage.write.memory_budget import MemoryBudget
 from storage.write.sequence_renumbering import renumber_files
 from storage.write.table_writer import TableWriter
@@ -171,10 +172,14 @@ class Writer:
 
 def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:
     """False: nothing. True: everything. Else the partitions that agree. Raises BadInput."""
-    if given is None or isinstance(given, bool):
-        return bool(given)
+    if given is None or given is False:
+        return False
+    if given is True:
+        check_replaceable(context, None)
+        return True
     if isinstance(given, Mapping) and given:
         matching_partitions((), [given], context)
+        check_replaceable(context, given)
         return given
     raise BadInput(
         f"{context.name}: writer(overwrite={given!r}) doesn't say what to replace. Write overwrite=True for "

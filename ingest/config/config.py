@@ -16,7 +16,7 @@ from ingest.config.table_option_checks import option_errors
 from ingest.config.template_checks import template_errors
 from ingest.config.yaml_settings import ConfigError, Path
 from ingest.formats.connect_schema import spelled_source_type
-from ingest.formats.type_mapping import TypeMapping
+from ingest.formats.types.type_mapping import TypeMapping
 from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
 from storage.errors import BadInput
 from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of

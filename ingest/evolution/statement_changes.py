@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
 from ingest.formats.ddl_statements import ColumnStatement
-from ingest.formats.inferred_types import inferred_type
-from ingest.formats.mysql_types import mysql_source_type
+from ingest.formats.types.inferred_types import inferred_type
+from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.tables.column_types import ColumnTypes
 from storage.ddl.schema_changes import AddColumn, DropColumn, RenameColumn, SchemaChange
 from storage.table import TableContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ingest.formats.base import Target
-from ingest.tables.moved_rows import MovedRowsByTable
+from ingest.tables.moved_rows.moved_rows import MovedRowsByTable
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
 from ingest.tables.table_targets import TableTargets

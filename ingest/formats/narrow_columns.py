@@ -13,7 +13,7 @@ from typing import Final
 
 from ingest.formats.base import NeededColumn, Target
 from ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, ConnectorSettings, Meaning, SourceType
-from ingest.formats.inferred_types import inferred_type
+from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.decimals import wide_decimal
 from ingest.formats.values.json_text import BadValue
 from storage.messages.alter_command import alter_command, path_text, set_type

@@ -21,8 +21,8 @@ from ingest.formats.connect_schema import (
     completed,
     spelled_source_type,
 )
-from ingest.formats.inferred_types import inferred_type
 from ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
+from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for
 from ingest.formats.values.dispatch import value_decoder_for
 from ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder

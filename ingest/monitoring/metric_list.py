@@ -50,6 +50,8 @@ METRICS: Final = (
     ),
     Metric("skipped_records", "counter", "records that rightly give no row", ("kind",)),
     Metric("dead_letters", "counter", "records set aside", ("code",)),
+    Metric("transactions_waiting", "gauge", "partitions whose last transaction isn't known to be whole yet"),
+    Metric("transactions_split", "counter", "transactions that waited in vain, and may be committed in parts"),
     Metric("table_rows", "counter", "rows written, old images of updates included", _TABLE, "sum"),
     Metric("table_commits", "counter", "snapshots asked for", _TABLE, "sum"),
     Metric(

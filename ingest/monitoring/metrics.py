@@ -122,6 +122,8 @@ class PipelineCollector(Collector):
             "start_timestamp_seconds": observed.started_at_ms / 1000,
             "compaction_queue": gauges.compactions_waiting(),
             "compaction_running": gauges.compactions_running(),
+            "transactions_waiting": observed.transactions.waiting,
+            "transactions_split": observed.transactions.split,
             "checkpoints": observed.checkpoints,
             "checkpoint_interval_seconds": observed.interval_ms / 1000,
             "checkpoint_waiting_seconds": 0 if since_ms is None else (observed.clock.now_ms() - since_ms) / 1000,

@@ -26,6 +26,14 @@ CHECKPOINTS_KEPT: Final = 60
 
 
 @dataclass(slots=True)
+class TransactionCounts:
+    """waiting: partitions with a transaction that isn't whole yet. split: transactions that were handed on in parts."""
+
+    waiting: int = 0
+    split: int = 0
+
+
+@dataclass(slots=True)
 class TableObservation:
     """Of one table, since the process started.
 
@@ -74,6 +82,7 @@ class RunObservations:
     """interval_ms: how far apart checkpoints are meant to be.
 
     state: what the run does, as `run_states.RunState` calls it.
+    transactions: of the source, where checkpoints keep them whole.
     waiting_since_ms: monotonic time since when something has waited to be committed; None when nothing does.
     problems: tells of each table that is held back why, as whoever holds it back knows it.
     """
@@ -92,6 +101,7 @@ class RunObservations:
     checkpoint_durations: DurationHistogram = field(default_factory=DurationHistogram)
     commit_durations: DurationHistogram = field(default_factory=DurationHistogram)
     compaction_durations: DurationHistogram = field(default_factory=DurationHistogram)
+    transactions: TransactionCounts = field(default_factory=TransactionCounts)
     waiting_since_ms: int | None = None
     last_checkpoint_ms: int | None = None
     problems: Callable[[], Mapping[str, str]] = dict

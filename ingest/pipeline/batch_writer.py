@@ -15,7 +15,8 @@ from ingest.monitoring.partition_progress import newest_time_ms
 from ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
 from ingest.quarantine.failures import ANY_TABLE, TableScope, failures_of
 from ingest.raw_batch import RawBatch
-from ingest.tables.moved_rows import MovedRow, MovedRowsByTable
+from ingest.tables.moved_rows.moved_rows import MovedRow, MovedRowsByTable
+from ingest.tables.rows_before_truncates import RowsBeforeTruncates
 from ingest.tables.table_rows import drop_records, slice_by_offset
 from ingest.tables.table_sink import TableSink
 from ingest.tables.unavailable_values import (
@@ -85,6 +86,7 @@ class BatchWriter:
     moved: rows on their way to another key.
     scope: which tables it writes.
     brought: told (table, topic) of rows that are written.
+    emptied: drops rows that their source had emptied before they came.
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class BatchWriter:
         moved: MovedRowsByTable,
         scope: TableScope = ANY_TABLE,
         brought: Callable[[str, str], None] = lambda table, topic: None,
+        emptied: RowsBeforeTruncates | None = None,
     ) -> None:
+        self._emptied = emptied
         self._brought = brought
         self._sinks = sinks
         self._dead_letters = dead_letters
@@ -136,12 +140,18 @@ class BatchWriter:
         """
         start = max(start, self._read_again.get(TopicPartition(raw.topic, raw.partition), 0))
         new = [self._new_rows(raw, rows, start) for rows in batch.tables if self._scope.takes(rows.target.name)]
+        undecided: list[DecodeFailure] = []
+        if self._emptied is not None:
+            for place, rows in enumerate(new):
+                new[place], failed = self._emptied.drop(raw, rows)
+                undecided += failed
         fail_up_to = _first_awaited_offset(new, waiting, raw.next_offset) if fail_waiting else None
         parts = [self._filled(raw, rows, fail_up_to) for rows in new]
         awaited = min((p.awaited for p in parts if p.awaited is not None), key=lambda w: w.offset, default=None)
         waits_at = None if awaited is None else awaited.offset
         failures = [f for f in batch.failures if self._scope.takes_failure(f, raw) and not self._was_emptied(f, raw)]
         failures += [failure for part in parts for failure in part.failures]
+        failures += undecided
         due = sorted(
             (f for f in failures if f.offset >= start and (waits_at is None or f.offset < waits_at)),
             key=lambda failure: failure.row,
@@ -177,6 +187,8 @@ class BatchWriter:
             try:
                 self._brought(rows.target.name, staged.raw.topic)
                 self._sink_of(rows).writer.add(parts)
+                if self._emptied is not None:
+                    self._emptied.wrote(staged.raw, rows)
             except Exception as error:
                 failed[rows.target.name] = error
         new_letters = self._dead_letters.add(staged.raw, staged.dead_letters)

@@ -20,12 +20,15 @@ from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import DecodedBatch, Decoder, TargetOf
-from ingest.formats.registry import open_format
+from ingest.formats.registry import open_format, source_order_of, transaction_of_format
+from ingest.formats.source_order import SourceOrderOf
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.building.sources import build_source, build_start
+from ingest.pipeline.building.tables_at_once import tables_at_once
+from ingest.pipeline.building.whole_transactions import WholeTransactions
 from ingest.pipeline.checkpointer import Checkpointer, TableFacts
 from ingest.pipeline.error_policy import ErrorPolicy
 from ingest.pipeline.flow import CreateTables, Flow, FlowTables
@@ -46,16 +49,17 @@ from ingest.raw_batch import RawBatch
 from ingest.settings import Config, QuarantineSettings, TableSettings
 from ingest.sources.base import Source, Start
 from ingest.tables.existing_tables import with_existing_tables
-from ingest.tables.moved_row_files import MovedRowsStore
-from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
+from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.pipeline_tables import PipelineTables
+from ingest.tables.rows_before_truncates import RowsBeforeTruncates
 from ingest.tables.table_differences import TableDifference, check_differences, differences
 from ingest.tables.table_history import history_snapshots_of_each
 from ingest.tables.table_origins import TableOrigins
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import StorageTableSink, TableSink
 from ingest.tables.table_targets import TableTargets
-from ingest.tables.truncates import Truncates
+from ingest.tables.truncates import LogAgain, Truncates
 from storage.catalog.base import Catalog
 from storage.catalog.opening import check_holds_files, open_catalog
 from storage.fileio import FileIO, open_retrying_file_io
@@ -116,6 +120,7 @@ def build_pipeline(
     *,
     io: FileIO | None = None,
     source: Source | None = None,
+    source_again: Callable[[], Source] | None = None,
     clock: Clock | None = None,
 ) -> Pipeline:
     """Open the warehouse and the tables that exist; the source is opened by the pipeline. Blocks.
@@ -123,6 +128,7 @@ def build_pipeline(
     recovery_flags: what a person decided about positions that can't be proven.
     command: what runs this pipeline, for messages.
     io, source, clock: in place of those that the configuration names, and of the system's clock.
+    source_again: makes more of `source`.
 
     Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
     """
@@ -170,8 +176,14 @@ def build_pipeline(
     check_differences(tables.differences)
     for difference in tables.differences:
         _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
+    again = partial(build_source, config, format_.KEPT_HEADERS) if source is None else source_again
+    source = source or build_source(config, format_.KEPT_HEADERS)
+    if config.checkpoint.whole_transactions:
+        checkpoint, of_record = config.checkpoint, transaction_of_format(config.format)
+        limits = checkpoint.transaction_ms_max, checkpoint.transaction_bytes_max
+        source = WholeTransactions(source, of_record, *limits, clock, observed.transactions)
     return connect_parts(
-        source=source or build_source(config, format_.KEPT_HEADERS),
+        source=source,
         decoder=DerivingDecoder(format_.decoder, tables.router.target_of, configured.derived, config.format)
         if configured.derive_columns
         else format_.decoder(tables.router.target_of),
@@ -181,7 +193,7 @@ def build_pipeline(
         dead_letters=_dead_letters(config, catalog, io, clock),
         errors=ErrorPolicy(config.errors.tolerance, () if recovery_flags is None else recovery_flags.skip),
         start=build_start(config),
-        policy=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max),
+        policy=CheckpointPolicy(config.checkpoint.interval_ms, config.checkpoint.bytes_max, tables_at_once(config)),
         queue_bytes=config.write.queue_bytes,
         pending=PendingBatches(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
         routings=configured.routings,
@@ -196,6 +208,8 @@ def build_pipeline(
         observed=observed,
         monitor=monitor,
         truncates=str(config.format_options.get("truncates", "apply")),
+        order_of=source_order_of(config.format),
+        open_again=again,
         schemas=SchemaFence(
             TableSchemas(catalog, tables.router, tables.sinks, targets, moved),
             configured.behaviors,
@@ -274,6 +288,8 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     schemas: SchemaFence | None = None,
     quarantine: QuarantineParts | None = None,
     truncates: str = "apply",
+    order_of: SourceOrderOf | None = None,
+    open_again: Callable[[], Source] | None = None,
 ) -> Pipeline:
     """A pipeline of these parts: each is handed what it uses.
 
@@ -287,6 +303,8 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     schemas: None stops at records that don't fit their table.
     quarantine: None stops the pipeline when a table fails.
     truncates: as `format_options` says.
+    order_of: where records stand at their source; None where they don't say it.
+    open_again: another source of the same records; None: there is none.
     """
     metrics = RunMetrics(unused_skips=errors.unused_skips)
     observed = observed or RunObservations(policy.interval_ms, clock)
@@ -298,8 +316,10 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     tracker = ProgressTracker(sinks, router.tables, routings, progress, clock, failed)
     origins = TableOrigins(router.sources_of)
     facts = TableFacts(routings, origins)
-    fences = Fences(schemas or NoFence(), Truncates(sinks, origins, are_applied=truncates == "apply"))
-    writer = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, failed), origins.brought)
+    again = None if open_again is None else LogAgain(open_again, order_of, decoder.decode)
+    fences = Fences(schemas or NoFence(), Truncates(sinks, origins, are_applied=truncates == "apply", again=again))
+    emptied = RowsBeforeTruncates(origins, order_of)
+    writer = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, failed), origins.brought, emptied)
     checkpoints = Checkpointer(source, sinks, dead_letters, tracker, moved_rows, facts, policy, metrics, observed, kept)
 
     def recovery(flags: RecoveryFlags) -> PipelineRecovery:
@@ -315,7 +335,8 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
         )
 
     def writes_of(table: str, ends: Mapping[TopicPartition, int], decode: Decode) -> WriteStage:
-        alone = BatchWriter(sinks, dead_letters, errors, moved, TableScope(owner, only=table), origins.brought)
+        scope = TableScope(owner, only=table)
+        alone = BatchWriter(sinks, dead_letters, errors, moved, scope, origins.brought, emptied)
         alone.start_from({table: ends})
         return WriteStage(
             alone,

@@ -20,13 +20,14 @@ from checkpoint.recovery import resume_offsets
 from checkpoint.routing import ROUTING_PROPERTY, Routing
 from ingest.dead_letters import DeadLetters
 from ingest.monitoring.observations import RunObservations
+from ingest.monitoring.tracing import span
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.run_metrics import CheckpointTimer, RunMetrics
 from ingest.quarantine.failures import TableFailed, failures_of
 from ingest.quarantine.quarantine import Quarantine
 from ingest.sources.base import Source
-from ingest.tables.moved_row_files import MovedRowsStore
+from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 from ingest.tables.table_origins import ORIGINS_PROPERTY, TableOrigins
 from ingest.tables.table_sink import TableSink
 from storage.commit.commit_message import CommitMessage
@@ -76,6 +77,7 @@ class Checkpointer:
         quarantine: Quarantine | None = None,
     ) -> None:
         self._quarantine = quarantine
+        self._tables_at_once = min(TABLES_AT_ONCE, policy.tables_at_once)
         self.failed_at_start: dict[str, Exception] = {}  # tables where `begin` could not publish
         self._source = source
         self._sinks = sinks
@@ -172,7 +174,8 @@ class Checkpointer:
         self._times.begin()
         always_publish = {*always_publish, *(name for name, sink in list(self._sinks.items()) if sink.is_truncated)}
         try:
-            identifier, tables = await self._publish_checkpoint(coordinator, always_publish)
+            with span("checkpoint"):
+                identifier, tables = await self._publish_checkpoint(coordinator, always_publish)
         except BaseException:
             coordinator.failed()
             raise
@@ -198,7 +201,7 @@ class Checkpointer:
         self, coordinator: CheckpointCoordinator, always_publish: Collection[str]
     ) -> tuple[int, int]:
         """The checkpoint's identifier, and how many tables have a snapshot of it."""
-        identifier = coordinator.begin()
+        identifier = coordinator.begin(self._clock.now_ms())
         with self._times.step("source"):
             await self._source.check_identity()
         with self._times.step("dead_letters"):
@@ -242,7 +245,7 @@ class Checkpointer:
                     raise error.error from error.error.__cause__
                 failed[item[0]] = error.error
 
-        await map_uncancellable(prepare, list(self._sinks.items()), TABLES_AT_ONCE)
+        await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
         if failed:
             await self._fail(failed)
         return prepared
@@ -289,7 +292,8 @@ class Checkpointer:
             attempts = sink.commit_attempts
             self._observed.commit_began(committable.table)
             try:
-                with failures_of(committable.table):
+                told: dict[str, str | int] = {"table": committable.table, "identifier": committable.identifier}
+                with failures_of(committable.table), span("commit", **told):
                     snapshot = sink.commit(committable)
             finally:
                 self._observed.commit_ended(committable.table)
@@ -303,7 +307,7 @@ class Checkpointer:
                 self._metrics.snapshots[committable.table] = snapshot
 
         try:
-            await map_uncancellable(commit, committables, TABLES_AT_ONCE, notify, keep_going=True)
+            await map_uncancellable(commit, committables, self._tables_at_once, notify, keep_going=True)
         except ExceptionGroup as group:
             fenced = [error for error in group.exceptions if isinstance(error, WriterFenced)]
             raise fenced[0] if fenced else group from None  # every table says the same

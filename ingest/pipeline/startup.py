@@ -17,7 +17,7 @@ from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
 from ingest.quarantine.quarantine import Quarantine
-from ingest.tables.moved_row_files import MovedRowsStore
+from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 
 ATTEMPTS: Final = 20  # each one lost means that an older process committed meanwhile
 

@@ -20,7 +20,7 @@ from ingest.pipeline.run_metrics import RunMetrics
 from ingest.quarantine.failures import TableFailed
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
-from ingest.tables.truncates import Truncates
+from ingest.tables.truncates import CantTruncate, Truncates
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
 
@@ -35,6 +35,7 @@ class WriteProgress(Protocol):
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
     def due_in_ms(self, now_ms: int) -> int | None: ...
     def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
+    def written_of(self, table: str) -> Mapping[TopicPartition, int]: ...
 
 
 _NEEDS_COLUMNS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN)
@@ -180,7 +181,7 @@ class WriteStage:
         try:
             failure = written.refused.failure
             if failure is not None and failure.kind is FailureKind.TRUNCATE:
-                await self._truncate(written.refused, failure, head.partition, coordinator)
+                await self._truncate(written.refused, failure, head, coordinator)
             else:
                 await self._change_schema(written.refused, head, coordinator)
         except _CommitFailed as failed:
@@ -192,25 +193,28 @@ class WriteStage:
             await quarantine.fail({table: error})
 
     async def _truncate(
-        self, refused: RecordRefused, failure: DecodeFailure, partition: TopicPartition, coordinator: WriteProgress
+        self, refused: RecordRefused, failure: DecodeFailure, head: PendingBatch, coordinator: WriteProgress
     ) -> None:
         """Empty the table, in a snapshot whose position passes the truncate. Raises `refused` where that can't be.
 
         *A crash before: rows and truncate are read again. After: the table's position is behind both.*
         """
-        reason = ""
-        if self._truncates is not None:
-            found = self._truncates.reason_against(failure, partition.topic, coordinator)
-            if found is None:
-                await run_uncancellable(self._truncates.empty, failure)
-                coordinator.wrote(partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
-                try:
-                    await self._commit(coordinator)
-                except Exception as error:
-                    raise _CommitFailed(error) from error
-                return
-            reason = found
-        raise RecordRefused(f"{refused}. It can't be carried out: {reason}", failure) if reason else refused
+        if self._truncates is None:
+            raise refused
+        try:
+            truncation = await self._truncates.plan(failure, head.raw, coordinator)
+        except CantTruncate as error:
+            if not str(error):
+                raise refused from None
+            raise RecordRefused(f"{refused}. It can't be carried out: {error}", failure) from error
+        if truncation.is_outdated:
+            return
+        await run_uncancellable(self._truncates.carry_out, truncation)
+        coordinator.wrote(head.partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
+        try:
+            await self._commit(coordinator)
+        except Exception as error:
+            raise _CommitFailed(error) from error
 
     async def _change_schema(self, refused: RecordRefused, head: PendingBatch, coordinator: WriteProgress) -> None:
         """Have the table fit the record. Raises `refused` where that can't be.

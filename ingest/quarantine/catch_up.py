@@ -30,7 +30,7 @@ from ingest.quarantine.failures import TableFailed, failures_of
 from ingest.quarantine.own_position import join_log
 from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from ingest.raw_batch import RawBatch
-from ingest.tables.moved_row_files import MovedRowsStore
+from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 from ingest.tables.table_origins import TableOrigins
 from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput
@@ -77,6 +77,9 @@ class TableProgress:
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]:
         return self.coordinator.partitions_of(table)
+
+    def written_of(self, table: str) -> Mapping[TopicPartition, int]:
+        return self.coordinator.written_of(table)
 
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
         self.coordinator.wrote_own(self.table, partition, next_offset, nbytes=nbytes, now_ms=now_ms)

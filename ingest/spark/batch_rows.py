@@ -64,6 +64,11 @@ class BatchInput(Protocol):
         """Whether rows come as `RowConverter` makes them."""
         ...
 
+    @property
+    def replaces(self) -> bool:
+        """Whether the rows overwrite what lies in their buckets."""
+        ...
+
 
 @dataclass(frozen=True)
 class TypedColumns:
@@ -73,6 +78,7 @@ class TypedColumns:
     """
 
     order_by: tuple[str, ...] = ()
+    replaces: bool = False
     is_converted = True
 
     @property
@@ -99,6 +105,7 @@ class RawRecords:
     rounded_columns: tuple[str, ...] = ()
     topics: tuple[str, ...] = ("*",)
     has_order = True
+    replaces = False
     is_converted = False  # a row may have cells that are looked up first
 
 

@@ -28,7 +28,7 @@ from ingest.spark.package_version import check_version, package_version
 from ingest.spark.row_order import Order, columns_that_order, key_changes, record_numbers, source_order
 from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
 from ingest.spark.task_plan import TaskPlan
-from ingest.tables.moved_rows import MovedRows, MovedRowsBudget
+from ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
 from ingest.tables.unavailable_values import fill_unavailable
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN
@@ -127,6 +127,7 @@ class TableTask:
             context,
             memory=MemoryBudget(_write_buffer_bytes(context)),
             compactor_factory=compact_manager_factory(),
+            replaces=self.input.replaces,
             restored=restored if restored is not None and restored.covers(keys) else None,
         )
         converter = RowConverter(context.schema, context.options, context.name, [BUCKET_COLUMN], context.location)

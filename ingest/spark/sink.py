@@ -39,6 +39,7 @@ from ingest.spark.batch_write import Written, decoded, offsets_of, side_by_side
 from ingest.spark.maintenance import maintenance
 from storage.bucketing import BucketMode, bucket_mode
 from storage.catalog.opening import open_catalog
+from storage.commit.commit_message import Committable
 from storage.commit.publisher import Guard
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, CommitConflict, UnsupportedFeature
@@ -118,10 +119,21 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
 
 
 @dataclass(frozen=True)
+class Overwrite:
+    """What a write replaces: of partitions that agree with `partition` all rows; else those of the partitions that rows
+    go to (is_dynamic), or the whole table's.
+    """
+
+    partition: Mapping[str, Any] | None = None
+    is_dynamic: bool = False
+
+
+@dataclass(frozen=True)
 class SparkSink:
     """See `sink`. Call it as Spark does: (DataFrame, batch id).
 
     guard: for a write that is no batch of a query, and that nobody repeats: see `Publisher`.
+    overwrite: of such a write; its `input` replaces, too.
     """
 
     table: str
@@ -133,6 +145,7 @@ class SparkSink:
     dead_letters: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     guard: Guard | None = None
+    overwrite: Overwrite | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         write_batch([self], batch, batch_id)
@@ -200,7 +213,7 @@ class TableBatch:
         """
         self.sink.keep_dead_letters(self._user, self._batch_id, [*of_table.dead_letters, *written.dead_letters])
         try:
-            published = self._commits.publish(self._batch_id, written.messages, self._position)
+            published = self._publish(written)
         except CommitConflict as conflict:
             TableCommit(self.context, self._user).abort(written.messages)  # published nothing
             if is_last or isinstance(conflict, BatchOutdated):
@@ -212,6 +225,19 @@ class TableBatch:
         if published is not None and self.sink.guard is None:
             maintenance.committed(self.context, self._user, published)
         return True
+
+    def _publish(self, written: Written) -> int | None:
+        if self.sink.overwrite is None:
+            return self._commits.publish(self._batch_id, written.messages, self._position)
+        commit = TableCommit(self.context, self._user, guard=self.sink.guard)
+        replaced = self.sink.overwrite
+        try:
+            return commit.overwrite(
+                Committable(self._batch_id, written.messages), replaced.partition, dynamic=replaced.is_dynamic
+            )
+        except BadInput:
+            commit.abort(written.messages)  # rows outside of the partition to replace
+            raise
 
     def _own(self, ranges: Ranges) -> Ranges:
         return {partition: r for partition, r in ranges.items() if takes_topic(self.sink.topics, partition.topic)}
@@ -251,7 +277,7 @@ def write_batch(sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int) -> 
 
 def _check_buckets(context: TableContext) -> None:
     """Tasks choose buckets apart from each other: it takes a function of the rows."""
-    if bucket_mode(context.schema, context.options) is BucketMode.DYNAMIC:
+    if bucket_mode(context.schema, context.options) in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
         raise UnsupportedFeature(
             f"{context.name}: option bucket = -1 (dynamic) on a primary-key table",
             "cannot write with Spark: an index says which bucket a key lives in, and tasks don't share one",

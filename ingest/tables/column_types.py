@@ -9,8 +9,8 @@ from typing import Self
 from ingest.derived.derived_columns import DerivedColumns
 from ingest.formats.base import InferredTable
 from ingest.formats.connect_schema import SourceType, spelled_source_type
-from ingest.formats.inferred_types import inferred_type
-from ingest.formats.type_mapping import TypeMapping
+from ingest.formats.types.inferred_types import inferred_type
+from ingest.formats.types.type_mapping import TypeMapping
 from ingest.settings import TableSettings
 from storage.types import STRING, DataField, DataType, not_null, parse_type
 

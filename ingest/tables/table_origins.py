@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ingest.formats.source_order import SourceOrder
 
 ORIGINS_PROPERTY: Final = "tidelake.origins"  # key in Snapshot.properties
 _VERSION: Final = 1
@@ -17,13 +19,28 @@ _NAMES_MAX: Final = 4  # beyond it a table is one of many, whichever they are
 
 
 @dataclass(frozen=True, slots=True)
+class Emptied:
+    """By a truncate whose records of other partitions may still be on their way.
+
+    at: where it stands in the source's log: records that stand before it are no rows any more.
+    behind: partitions of the topic of which no record from behind it has come. (One that comes up later has none from
+        before it.)
+    """
+
+    at: SourceOrder
+    behind: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Origins:
     """tables: spelled in full (`shop.public.orders`); None: many, or nobody knows.
     topics: likewise.
+    emptied: None once all partitions have come behind the last truncate.
     """
 
     tables: frozenset[str] | None = frozenset()
     topics: frozenset[str] | None = frozenset()
+    emptied: Emptied | None = None
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Origins:
@@ -31,18 +48,23 @@ class Origins:
         try:
             members = json.loads(properties.get(ORIGINS_PROPERTY, "{}"))
             if members["version"] == _VERSION:
-                return cls(
-                    *(None if members[name] is None else frozenset(members[name]) for name in ("tables", "topics"))
-                )
+                names = (None if members[name] is None else frozenset(members[name]) for name in ("tables", "topics"))
+                tables, topics = names
+                return cls(tables, topics, _emptied(members.get("emptied")))
         except (ValueError, KeyError, TypeError):
             pass
         return UNKNOWN
 
     def with_names(self, tables: Iterable[str] = (), topics: Iterable[str] = ()) -> Origins:
-        return Origins(_joined(self.tables, tables), _joined(self.topics, topics))
+        return Origins(_joined(self.tables, tables), _joined(self.topics, topics), self.emptied)
 
     def to_text(self) -> str:
-        names = {name: None if (of := getattr(self, name)) is None else sorted(of) for name in ("tables", "topics")}
+        names: dict[str, Any] = {
+            name: None if (of := getattr(self, name)) is None else sorted(of) for name in ("tables", "topics")
+        }
+        if (emptied := self.emptied) is not None:
+            at = {"log": emptied.at.log, "place": emptied.at.place}
+            names["emptied"] = {**at, "behind": sorted(emptied.behind)}
         return json.dumps({"version": _VERSION, **names}, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -75,6 +97,22 @@ class TableOrigins:
 
     def of(self, table: str) -> Origins:
         return self._known.get(table, Origins()).with_names(tables=self._sources_of(table))
+
+    def emptied(self, table: str) -> Emptied | None:
+        """What was last told; quick."""
+        known = self._known.get(table)
+        return None if known is None else known.emptied
+
+    def was_emptied(self, table: str, emptied: Emptied | None) -> None:
+        """None: nothing from before the truncate can come any more."""
+        self._known[table] = replace(self._known.get(table, Origins()), emptied=emptied)
+
+
+def _emptied(members: dict[str, Any] | None) -> Emptied | None:
+    if members is None:
+        return None
+    at = SourceOrder(str(members["log"]), tuple(int(part) for part in members["place"]))
+    return Emptied(at, frozenset(int(partition) for partition in members["behind"]))
 
 
 def _joined(known: frozenset[str] | None, more: Iterable[str]) -> frozenset[str] | None:

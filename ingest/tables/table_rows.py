@@ -35,6 +35,22 @@ def drop_records(batch: TableRows, rows: NDArray[np.bool_]) -> TableRows:
     return TableRows(batch.target, batch.rows.filter(pa.array(keep)), batch.offsets[keep])
 
 
+def keep_records(batch: TableRows, keep: NDArray[np.bool_]) -> TableRows:
+    """The marked rows (n,), which are all rows of their records."""
+    number = np.cumsum(keep) - 1
+    unavailable, changes = batch.unavailable, batch.key_changes
+    if unavailable is not None:
+        inside = keep[unavailable.rows]
+        columns = {name: flags[inside] for name, flags in unavailable.columns.items() if flags[inside].any()}
+        keys = unavailable.keys.filter(pa.array(inside))
+        unavailable = UnavailableValues(number[unavailable.rows[inside]], columns, keys) if columns else None
+    if changes is not None:
+        kept = np.flatnonzero(keep[changes.rows])
+        of_rows = [changes.changes[place] for place in kept.tolist()]
+        changes = replace(changes, rows=number[changes.rows[kept]], changes=of_rows) if of_rows else None
+    return TableRows(batch.target, batch.rows.filter(pa.array(keep)), batch.offsets[keep], unavailable, changes)
+
+
 def _unavailable_between(unavailable: UnavailableValues, first: int, last: int) -> UnavailableValues | None:
     inside = (unavailable.rows >= first) & (unavailable.rows < last)
     if not inside.any():

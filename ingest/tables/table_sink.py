@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +14,7 @@ from checkpoint.committable import TableCommittable
 from checkpoint.fence import EpochFence
 from checkpoint.table_state import SnapshotSummary, TableState
 from compaction.compact_manager import CompactionListener, compact_manager_factory
-from ingest.tables.moved_row_files import MovedRowFiles
+from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
 from ingest.tables.table_history import HISTORY_SNAPSHOTS, TableHistory
 from ingest.tables.unavailable_values import RowLookup
 from storage.commit.commit_message import CommitMessage, Committable
@@ -130,7 +129,7 @@ class TableSink(RowLookup, Protocol):
         ...
 
     def truncate(self) -> None:
-        """Drop what was added since the last commit; the next one replaces all rows. No row may be added before it."""
+        """Drop what was added since the last commit; the next one replaces all rows by those added until then."""
         ...
 
     def commit(self, committable: TableCommittable) -> int | None:
@@ -180,9 +179,10 @@ class StorageTableSink:
         )
         self._published = (lambda _: None) if expiry is None else expiry.watch(context, pins=self._own_position)
 
-    def _open_writer(self) -> TableWriter:
+    def _open_writer(self, *, replaces: bool = False) -> TableWriter:
         return TableWriter(
             self._context,
+            replaces=replaces,
             memory=self._memory,
             spill_directory=self._spill_directory,
             compactor_factory=compact_manager_factory(spill_directory=self._spill_directory, listener=self._compacted),
@@ -204,7 +204,7 @@ class StorageTableSink:
     def truncate(self) -> None:
         self.writer.cancel_compactions()
         self.writer.abort()
-        self.writer = self._open_writer()  # the old one knows files that are about to go
+        self.writer = self._open_writer(replaces=True)  # the old one knows files that are about to go
         self.is_truncated = True
 
     def read_state(self) -> TableState:
@@ -238,7 +238,7 @@ class StorageTableSink:
         except (CommitConflict, WriterFenced, PositionRefused) as error:
             self._discard(stored, error)
             raise
-        self.is_truncated = False
+        was_truncated, self.is_truncated = self.is_truncated, False
         if snapshot_id is not None:
             self.writer.committed(snapshot_id)
             self._published(snapshot_id)
@@ -246,6 +246,9 @@ class StorageTableSink:
             self.writer.dropped()  # before its files go: a compaction may be reading them
             self._commit.discard_replayed(stored)
         compacted = self._commit.compact_left(stored, self.writer.compact_left)
+        if was_truncated:
+            self.writer.abort()  # it holds no rows
+            self.writer = self._open_writer()
         return snapshot_id if snapshot_id is None or compacted is None else compacted
 
     def _discard(self, committable: Committable, reason: TidelakeError) -> None:
@@ -258,9 +261,7 @@ class StorageTableSink:
         try:
             landed = self.history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
             if landed:
-                messages = [
-                    replace(message, new_files=(), changelog_files=(), new_index_files=()) for message in messages
-                ]
+                messages = [message.only_compaction() for message in messages]
             if landed is not None or isinstance(reason, CommitConflict):
                 self._commit.abort(messages)
         except (OSError, TidelakeError) as error:

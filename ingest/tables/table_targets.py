@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ingest.derived.derived_columns import DerivedColumns
 from ingest.formats.base import Target
-from ingest.formats.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
+from ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from ingest.settings import TableSettings
 from storage.table import TableContext
 

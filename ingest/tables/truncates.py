@@ -1,20 +1,40 @@
 """What becomes of a truncate of a source table: it empties the table, where that is exact, and else stops it.
 
-Rows that came before it are gone, those that come after stay. That is the order of one partition; among several there
-is none: nothing says which of their records came before a record of another. And all rows must be those of the source
-table that was emptied.
+Rows that came before it at the source are gone, those that come after stay. In a topic of one partition that is the
+order of the records. Among several partitions the records' places in the source's log tell it, where they are told:
+
+- rows from before it that are yet to come are dropped when they come (`rows_before_truncates`);
+- rows from after it that the table has already are read once more, and written again with what empties it.
+
+And all rows must be those of the source table that was emptied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, Protocol
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodeFailure
-from ingest.tables.table_origins import TableOrigins
+import numpy as np
+
+from checkpoint.offsets import OffsetRange, TopicPartition
+from ingest.formats.base import DecodedBatch, DecodeFailure, TableRows
+from ingest.formats.source_order import SourceOrder, SourceOrderOf
+from ingest.raw_batch import RawBatch
+from ingest.sources.base import AtTimestamp, Source
+from ingest.sources.ranges import RangeGone, read_ranges
+from ingest.tables.rows_before_truncates import orders_of
+from ingest.tables.table_origins import Emptied, TableOrigins
+from ingest.tables.table_rows import keep_records
 from ingest.tables.table_sink import TableSink
+from storage.errors import BadInput
 from storage.logs import get_logger
+from storage.threads import run_cpu_bound
+
+_EARLIER_MS: Final = 2_000  # than the truncate: where reading again begins
+_EARLIER_RECORDS: Final = (100, 10_000, 1_000_000)  # than that; more where these don't show that it is early enough
+_BYTES_MAX: Final = 64 << 20  # of rows that are written again
 
 _log = get_logger(__name__)
 
@@ -23,42 +43,213 @@ class KnownPartitions(Protocol):
     """`checkpoint.coordinator.CheckpointCoordinator`."""
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
+    def written_of(self, table: str) -> Mapping[TopicPartition, int]: ...
+
+
+class CantTruncate(Exception):
+    """Why; "" where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truncation:
+    """What is to be done.
+
+    kept: rows that came behind it, from other partitions.
+    emptied: None where no row from before it can come any more.
+    is_outdated: nothing: a later one came before.
+    """
+
+    failure: DecodeFailure
+    kept: Sequence[TableRows] = ()
+    emptied: Emptied | None = None
+    is_outdated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogAgain:
+    """What reads records once more.
+
+    open_source: another source, beside the one that is read.
+    order_of: where records stand at their source; None where they don't say it.
+    decode: as the records were.
+    """
+
+    open_source: Callable[[], Source]
+    order_of: SourceOrderOf | None
+    decode: Callable[[RawBatch], DecodedBatch]
 
 
 class Truncates:
     """sinks: the tables that take part, by name; it may change.
     are_applied: the configuration's word.
+    again: None: what was read can't be read again.
     """
 
-    def __init__(self, sinks: Mapping[str, TableSink], origins: TableOrigins, *, are_applied: bool) -> None:
+    def __init__(
+        self,
+        sinks: Mapping[str, TableSink],
+        origins: TableOrigins,
+        *,
+        are_applied: bool,
+        again: LogAgain | None = None,
+    ) -> None:
         self._sinks = sinks
         self._origins = origins
         self._are_applied = are_applied
+        self._again = again
 
-    def reason_against(self, failure: DecodeFailure, topic: str, known: KnownPartitions) -> str | None:
-        """Why it can't be carried out; "" where there is nothing to say; None: it can."""
+    async def plan(self, failure: DecodeFailure, raw: RawBatch, known: KnownPartitions) -> Truncation:
+        """Raises CantTruncate where it would not be exact, and what the source raises."""
         if not self._are_applied or failure.target is None or failure.source is None:
-            return ""
-        table = failure.target.name
+            raise CantTruncate("")
+        table, topic = failure.target.name, raw.topic
+        self._check_rows_are_all_its_own(table, failure, topic)
+        others = sorted(p for p in known.partitions_of(table) if p.topic == topic and p.partition != raw.partition)
+        if not others:
+            return Truncation(failure)
+        at = self._order(raw, failure.row)
+        if at is None or self._again is None:
+            raise CantTruncate(
+                f"topic {topic} has {len(others) + 1} partitions, and a truncate has no order among them, as its "
+                "records don't say where they stand in the source's log (`source.sequence` of PostgreSQL)"
+            )
+        before = self._origins.emptied(table)
+        if before is not None and at.is_before(before.at):
+            return Truncation(failure, is_outdated=True)  # a later one came first
+        written = known.written_of(table)
+        ends = {p: written[p] for p in others if p in written}
+        kept, ahead = await self._rows_behind(table, at, int(raw.timestamps_ms[failure.row]), ends)
+        behind = frozenset(p.partition for p in others if p not in ahead)
+        return Truncation(failure, kept, Emptied(at, behind) if behind else None)
+
+    def _check_rows_are_all_its_own(self, table: str, failure: DecodeFailure, topic: str) -> None:
         origins = self._origins.of(table)
-        partitions = sum(partition.topic == topic for partition in known.partitions_of(table))
-        if partitions != 1:
-            return f"topic {topic} has {partitions} partitions, and a truncate has no order among them"
         if origins.tables is None or origins.topics is None:
-            return (
+            raise CantTruncate(
                 f"nobody knows whether all rows of {table} are those of {failure.source}: an earlier release wrote to "
                 "it, or many source tables feed it"
             )
         if others := sorted(origins.tables - {str(failure.source)}):
-            return f"{table} also has rows of {', '.join(others)}, which would go, too"
+            raise CantTruncate(f"{table} also has rows of {', '.join(others)}, which would go, too")
         if others := sorted(origins.topics - {topic}):
-            return f"rows of {table} also came from topic {', '.join(others)}, and there is no order among topics"
-        return None
+            raise CantTruncate(
+                f"rows of {table} also came from topic {', '.join(others)}, and there is no order among topics"
+            )
 
-    def empty(self, failure: DecodeFailure) -> None:
-        """The table's next snapshot holds nothing of what came until now. Blocks."""
-        assert failure.target is not None
-        self._sinks[failure.target.name].truncate()
-        _log.warning(
-            "table emptied", table=failure.target.name, reason=f"{failure.source} was truncated", offset=failure.offset
+    def _order(self, raw: RawBatch, row: int) -> SourceOrder | None:
+        value = raw.values[row].as_py()
+        return None if self._again is None or self._again.order_of is None else self._again.order_of(value)
+
+    async def _rows_behind(
+        self, table: str, at: SourceOrder, time_ms: int, ends: Mapping[TopicPartition, int]
+    ) -> tuple[list[TableRows], set[TopicPartition]]:
+        """Rows of the table behind `at`, of records below `ends`; and which partitions have any record there."""
+        assert self._again is not None
+        source = self._again.open_source()
+        kept: list[TableRows] = []
+        ahead: set[TopicPartition] = set()
+        try:
+            bounds = await source.bounds(list(await source.open(list(ends)) | ends.keys()))
+            near = await _offsets_at(source, ends, time_ms - _EARLIER_MS)
+            for partition, end in ends.items():
+                found = await self._read_behind(source, bounds, table, at, partition, near[partition], end)
+                if found:
+                    ahead.add(partition)
+                kept += found
+                if sum(rows.rows.nbytes for rows in kept) > _BYTES_MAX:
+                    raise CantTruncate(f"more than {_BYTES_MAX} bytes of rows came behind it from other partitions")
+        finally:
+            await source.close()
+        return kept, ahead
+
+    async def _read_behind(
+        self,
+        source: Source,
+        bounds: Mapping[TopicPartition, OffsetRange],
+        table: str,
+        at: SourceOrder,
+        partition: TopicPartition,
+        near: int,
+        end: int,
+    ) -> list[TableRows]:
+        """Of records of a partition below `end`; near: where about they begin."""
+        oldest = bounds[partition].start if partition in bounds else 0
+        for earlier in _EARLIER_RECORDS:
+            start = max(oldest, min(near, end) - earlier)
+            batches = read_ranges(source, bounds, {partition: OffsetRange(min(start, end), end)})
+            try:
+                found = await self._behind(batches, table, at, partition, is_whole=start == 0)
+            except RangeGone as gone:
+                raise CantTruncate(f"{partition} doesn't hold any more what came behind it: {gone}") from gone
+            if found is not None:
+                return found
+            if start == oldest:
+                break
+        raise CantTruncate(
+            f"nothing shows which records of {partition} came before it: none of those from {start} to {end} did, and "
+            "older ones are not there, or too many"
         )
+
+    async def _behind(
+        self,
+        batches: AsyncGenerator[RawBatch, None],
+        table: str,
+        at: SourceOrder,
+        partition: TopicPartition,
+        *,
+        is_whole: bool,
+    ) -> list[TableRows] | None:
+        """is_whole: nothing came before the batches. None where they may begin too late: behind `at` already."""
+        assert self._again is not None
+        assert self._again.order_of is not None
+        found: list[TableRows] = []
+        is_early = is_whole
+        async with aclosing(batches):
+            async for raw in batches:
+                decoded = await run_cpu_bound(self._again.decode, raw)
+                for rows in decoded.tables:
+                    if rows.target.name != table or not len(rows.offsets):
+                        continue
+                    orders = orders_of(raw, rows, self._again.order_of)
+                    sides = [None if order is None else order.is_before(at) for order in orders]
+                    if None in sides:
+                        raise CantTruncate(f"a record of {partition} doesn't say whether it came before it")
+                    is_early = is_early or sides[0] is True
+                    if not is_early:
+                        return None
+                    keep = np.array([side is False for side in sides])
+                    if keep.any():
+                        found.append(_whole(keep_records(rows, keep), partition))
+        return found if is_early else None
+
+    def carry_out(self, truncation: Truncation) -> None:
+        """The table's next snapshot holds nothing of what came before it. Blocks."""
+        assert truncation.failure.target is not None
+        table = truncation.failure.target.name
+        sink = self._sinks[table]
+        sink.truncate()
+        for rows in truncation.kept:
+            sink.writer.add(sink.writer.route(rows.rows))
+            if sink.writer.is_memory_short:
+                sink.writer.make_room()
+        self._origins.was_emptied(table, truncation.emptied)
+        _log.warning(
+            "table emptied",
+            table=table,
+            reason=f"{truncation.failure.source} was truncated",
+            offset=truncation.failure.offset,
+            rows_from_after_it=sum(len(rows.offsets) for rows in truncation.kept),
+        )
+
+
+async def _offsets_at(source: Source, ends: Mapping[TopicPartition, int], time_ms: int) -> Mapping[TopicPartition, int]:
+    try:
+        return await source.offsets(list(ends), AtTimestamp(time_ms))
+    except BadInput:  # it knows no times
+        return ends
+
+
+def _whole(rows: TableRows, partition: TopicPartition) -> TableRows:
+    if rows.unavailable is not None:
+        raise CantTruncate(f"rows from after it, of {partition}, lack values that did not change")
+    return rows

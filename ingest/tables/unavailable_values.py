@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.formats.base import KeyChange, TableRows, UnavailableValues
-from ingest.tables.moved_rows import MADE_BY_MERGING, NOT_IN_TABLE, READ_AGAIN, MovedRow, MovedRows
+from ingest.tables.moved_rows.moved_rows import MADE_BY_MERGING, NOT_IN_TABLE, READ_AGAIN, MovedRow, MovedRows
 from storage.format import KIND_COLUMN, RowKind
 
 NO_OLD_ROW: Final = "a value did not change, and the row that holds it is not in the table"

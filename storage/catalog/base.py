@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from storage.catalog.identifier import Identifier
+from storage.catalog.view import ViewStore
 from storage.ddl.schema_changes import SchemaChange
 from storage.schema.table_schema import TableSchema
 from storage.system_tables.base import SystemTable
@@ -26,6 +27,11 @@ class Catalog(Protocol):
 
     warehouse: str
     options: dict[str, str]
+
+    @property
+    def view_store(self) -> ViewStore | None:
+        """Where views are kept; None of a catalog that has no place for them."""
+        ...
 
     def list_databases(self) -> list[str]:
         """Sorted."""

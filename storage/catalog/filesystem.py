@@ -15,6 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from storage.catalog.view import ViewStore
 from storage.clock import epoch_ms
 from storage.commit.file_system_commit import FileSystemSnapshotCommit
 from storage.ddl.schema_changes import SchemaChange, apply_changes
@@ -73,6 +74,10 @@ class FileSystemCatalog:
 
     def __repr__(self) -> str:
         return f"FileSystemCatalog({self.warehouse!r})"
+
+    @property
+    def view_store(self) -> ViewStore | None:
+        return None
 
     # ------------------------------------------------------------ databases
 
@@ -253,7 +258,7 @@ class FileSystemCatalog:
             if replace(evolved, id=current.id, time_ms=current.time_ms) == current:
                 return current
             check_alterable(str(identifier), current, evolved, identifier.branch)
-            self._check_registrable(evolved)
+            self._check_registrable(identifier, evolved)
             if schemas.publish(evolved):
                 return evolved
         raise CommitConflict(
@@ -300,7 +305,10 @@ class FileSystemCatalog:
         return f"{self.warehouse}/{name}{_DATABASE_SUFFIX}"
 
     def _paths(self, identifier: Identifier) -> TablePaths:
-        return TablePaths(f"{self._database_path(identifier.database)}/{identifier.table}", identifier.branch)
+        return TablePaths(self._table_path(identifier), identifier.branch)
+
+    def _table_path(self, identifier: Identifier) -> str:
+        return f"{self._database_path(identifier.database)}/{identifier.table}"
 
     def _schemas(self, identifier: Identifier) -> SchemaStore:
         return SchemaStore(self._io, self._paths(identifier))
@@ -317,8 +325,8 @@ class FileSystemCatalog:
         """Whether the catalog has the table's name. Here the directory is all there is."""
         return True
 
-    def _check_registrable(self, schema: TableSchema) -> None:
-        """Raises BadInput for a schema that the catalog can't keep beside the name."""
+    def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
+        """Raises BadInput for a schema that the catalog can't keep beside the name, before the schema is published."""
 
     def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
         """The table, or the branch, has this schema now."""

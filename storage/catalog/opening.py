@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from storage.arguments import check_file_name, check_text
 from storage.catalog.base import Catalog
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.hive.client import check_pymetastore
 from storage.catalog.jdbc.address import check_sqlalchemy
 from storage.catalog.options import CatalogOptions
 from storage.catalog.rest.catalog import RestCatalog
 from storage.catalog.rest.client import RestClient
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import FileIO, open_file_io
-from storage.fileio.location import LOCAL_SCHEME, absolute, local_path, scheme_of
-from storage.fileio.stores import REMOTE_SCHEMES
+from storage.fileio.location import LOCAL_SCHEME, REMOTE_SCHEMES, absolute, local_path, scheme_of
 
 
 def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None) -> Catalog:
@@ -23,7 +23,7 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
     io: in place of the store that they name.
 
     Raises BadInput for a warehouse without a name and for options there are none of, UnsupportedFeature for what this
-    release lacks: another metastore than the file system and a database, locks without one.
+    release lacks: a metastore of another kind, locks where there are none.
     """
     if not warehouse.strip():
         raise BadInput("the warehouse is blank; name a directory, or a URI such as s3://bucket/lake")
@@ -48,6 +48,8 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
     store = io or open_file_io(warehouse, given.store)
     if metastore == "jdbc":
         return _jdbc_catalog(store, warehouse, given, shown)
+    if metastore == "hive":
+        return _hive_catalog(store, warehouse, given, shown)
     return FileSystemCatalog(store, warehouse, table_defaults=given.table_defaults, options=shown)
 
 
@@ -71,3 +73,11 @@ def _jdbc_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: M
 
     settings = JdbcSettings.of(given.own, is_object_store=scheme_of(warehouse) in REMOTE_SCHEMES)
     return JdbcCatalog(store, warehouse, settings, table_defaults=given.table_defaults, options=shown)
+
+
+def _hive_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: Mapping[str, str]) -> Catalog:
+    check_pymetastore()
+    from storage.catalog.hive.catalog import HiveCatalog, HiveSettings  # noqa: PLC0415  # it needs pymetastore
+
+    settings = HiveSettings.of(given.own, is_object_store=scheme_of(warehouse) in REMOTE_SCHEMES)
+    return HiveCatalog(store, warehouse, settings, table_defaults=given.table_defaults, options=shown)

@@ -21,12 +21,14 @@ class CommitChanges:
     """What one snapshot changes, entries in the order of the messages.
 
     index: what is replaced before what is added.
+    statistics: the file that the snapshot names; None leaves that of the snapshot before.
     """
 
     kind: CommitKind
     entries: Sequence[ManifestEntry] = ()
     changelog: Sequence[ManifestEntry] = ()
     index: Sequence[IndexEntry] = ()
+    statistics: str | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
@@ -27,6 +27,8 @@ class CommitMessage:
     compact_tombstones, known_files: see `storage.commit.tombstones`.
     base_hash_index: of dynamic buckets, the index files of the partition that say where its keys live; None: whatever
         there is.
+    base_key_index: of tables whose keys move between partitions, the snapshot up to which their index knows them (0: of
+        none); None: nobody asked it.
     base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had
         none.
     """
@@ -45,10 +47,29 @@ class CommitMessage:
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     base_hash_index: frozenset[str] | None = None
+    base_key_index: int | None = None
     base_snapshot_id: int | None = None
     compact_reason: str = ""
     compact_tombstones: tuple[DataFileMeta, ...] = ()
     known_files: frozenset[str] = frozenset()
+
+    def without_compaction(self) -> CommitMessage:
+        """Only what was written."""
+        return replace(
+            self,
+            compact_before=(),
+            compact_after=(),
+            compact_changelog=(),
+            compact_new_index_files=(),
+            compact_deleted_index_files=(),
+            compact_reason="",
+            compact_tombstones=(),
+            known_files=frozenset(),
+        )
+
+    def only_compaction(self) -> CommitMessage:
+        """Without the files that were written; what they replace is named still."""
+        return replace(self, new_files=(), changelog_files=(), new_index_files=())
 
 
 def reasons_text(reasons: Iterable[str]) -> str:

@@ -322,6 +322,8 @@ class Publisher:
         self, request: CommitRequest, changes: CommitChanges, base: Snapshot | None
     ) -> tuple[CommitChanges, Sequence[IndexEntry] | None]:
         """The changes to publish, and the complete index where they change it. Raises CommitConflict."""
+        if request.is_first:
+            self._check_key_index(request, base)
         if request.bases:
             current = self._concurrent_writes.after(min(request.bases.values()), base)
             check_base_is_current(request.bases, current, self._name_partition)
@@ -352,6 +354,19 @@ class Publisher:
             known = self._manifests.read_index(base.index_manifest) if index is None and base is not None else index
             check_vectors(known or (), changes.index, changes.entries, after, self._name_partition)
         return changes, index
+
+    def _check_key_index(self, request: CommitRequest, base: Snapshot | None) -> None:
+        """Places were chosen by an index that knows the table up to some snapshot: others brought no rows since."""
+        known = [m.base_key_index for m in request.committable.messages if m.base_key_index is not None]
+        if not known:
+            return
+        written = self._concurrent_writes.after(min(known), base)
+        if any(snapshot_id > min(known) for snapshot_id in written.values()):
+            raise CommitConflict(
+                f"{self._context.name}: snapshot {max(written.values())} of another writer came between, so a key "
+                "could get a row in two partitions. Nothing was published: open the table again, and write again what "
+                "was not committed. Have one job write to a table whose keys move between partitions"
+            )
 
     def _changed_index(self, changes: CommitChanges, base: Snapshot | None) -> Sequence[IndexEntry] | None:
         """None where the index stays as it is."""

@@ -114,7 +114,7 @@ class SnapshotBuilder:
             delta_record_count=added_rows,
             changelog_record_count=_row_count(changes.changelog, FileKind.ADD) if changes.changelog else None,
             watermark=_later(envelope.watermark, base.watermark if base is not None else None),
-            statistics=self._inherited_statistics(base),
+            statistics=changes.statistics or self._inherited_statistics(base),
             properties=dict(envelope.properties),
             next_row_id=(base.next_row_id or 0) if base is not None else 0,
             operation=envelope.operation,

@@ -181,9 +181,8 @@ class TableCommit:
         if dynamic and not new_partitions:
             return None
         if partition is not None and matching_partitions(new_partitions, [partition], self._context) != new_partitions:
-            raise BadInput(
-                f"{self._context.name}: files were written outside of the partition to overwrite, {dict(partition)}"
-            )
+            where = f"outside of the partition to overwrite, {dict(partition)}"
+            raise BadInput(f"{self._context.name}: files were written {where}")
         replacing = self._replacing(
             written, new_partitions if dynamic else None, None if partition is None else [partition]
         )
@@ -216,6 +215,11 @@ class TableCommit:
             return self._replacing(CommitChanges(CommitKind.OVERWRITE), chosen)(base)
 
         self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes))
+
+    def add_statistics(self, name: str) -> int:
+        """The file is there. Returns the snapshot that names it."""
+        changes = _always(CommitChanges(CommitKind.ANALYZE, statistics=name))
+        return self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes)).snapshot.id
 
     def abort(self, messages: Iterable[CommitMessage]) -> None:
         """Delete the files of messages that were surely not committed, and never will be.
@@ -296,7 +300,7 @@ class TableCommit:
         _log.warning("compaction discarded", table=self._context.name, reason=str(reason))
         self._on_lost_compaction(messages)
         try:
-            self.abort([replace(m, new_files=(), changelog_files=(), new_index_files=()) for m in messages])
+            self.abort([message.only_compaction() for message in messages])
         except Exception as error:  # the rows are in the table all the same
             _log.warning("its files stay, for the orphan cleaner", table=self._context.name, error=str(error))
 

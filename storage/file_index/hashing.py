@@ -29,10 +29,7 @@ _PRIME_2: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _PRIME_3: Final = np.uint64(0x165667B19E3779F9)
 _PRIME_4: Final = np.uint64(0x85EBCA77C2B2AE63)
 _PRIME_5: Final = np.uint64(0x27D4EB2F165667C5)
-_LANE_STARTS: Final = tuple(
-    np.uint64(start % 2**64)
-    for start in (int(_PRIME_1) + int(_PRIME_2), int(_PRIME_2), 0, -int(_PRIME_1))  # of the seed 0
-)
+_LANE_STARTS: Final = (int(_PRIME_1) + int(_PRIME_2), int(_PRIME_2), 0, -int(_PRIME_1))  # of the seed 0
 
 
 def hash_numbers(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -54,8 +51,11 @@ def _hash_block(h: NDArray[np.int64]) -> NDArray[np.int64]:
     return h
 
 
-def hash_texts(column: pa.Array) -> NDArray[np.int64]:
-    """(n,) of (n,) texts or bytes; arbitrary for nulls."""
+def hash_texts(column: pa.Array, seed: int = 0) -> NDArray[np.int64]:
+    """(n,) of (n,) texts or bytes; arbitrary for nulls.
+
+    seed: of XXH64. Hashes of another seed are others; file indexes have 0.
+    """
     data, starts, lengths = byte_ranges(column)
     hashes = np.zeros(len(column), np.uint64)
     if not len(column):
@@ -64,16 +64,16 @@ def hash_texts(column: pa.Array) -> NDArray[np.int64]:
     many = counts >= _COLUMN_ROWS_MIN
     many[_COLUMN_LENGTH_MAX + 1 :] = False
     if many.sum() == 1 and counts.max() == len(column):
-        _hash_one_length(data, starts, int(lengths[0]), hashes, np.arange(len(column)))
+        _hash_one_length(data, starts, int(lengths[0]), hashes, np.arange(len(column)), seed)
         return hashes.view(np.int64)
     order = np.argsort(np.minimum(lengths, _COLUMN_LENGTH_MAX + 1).astype(np.uint16), kind="stable")
     ends = np.cumsum(counts)
     for length in np.flatnonzero(counts).tolist():
         rows = order[ends[length] - counts[length] : ends[length]]
         if many[length]:
-            _hash_one_length(data, starts, length, hashes, rows)
+            _hash_one_length(data, starts, length, hashes, rows, seed)
         else:
-            _hash_one_by_one(data, starts, lengths, hashes, rows)
+            _hash_one_by_one(data, starts, lengths, hashes, rows, seed)
     return hashes.view(np.int64)
 
 
@@ -83,25 +83,26 @@ def _hash_one_by_one(
     lengths: NDArray[np.int64],
     hashes: Hashes,
     rows: NDArray[np.int64],
+    seed: int,
 ) -> None:
     view = data.data.data
     for row, start, length in zip(rows.tolist(), starts[rows].tolist(), lengths[rows].tolist(), strict=True):
-        hashes[row] = xxhash.xxh64_intdigest(view[start : start + length])
+        hashes[row] = xxhash.xxh64_intdigest(view[start : start + length], seed)
 
 
 def _hash_one_length(
-    data: PaddedBytes, starts: NDArray[np.int64], length: int, hashes: Hashes, rows: NDArray[np.int64]
+    data: PaddedBytes, starts: NDArray[np.int64], length: int, hashes: Hashes, rows: NDArray[np.int64], seed: int
 ) -> None:
     for block in _blocks(len(rows)):
         of_block = rows[block]
-        hashes[of_block] = _xxh64(data, starts[of_block], length)
+        hashes[of_block] = _xxh64(data, starts[of_block], length, seed)
 
 
-def _xxh64(data: PaddedBytes, at: NDArray[np.int64], length: int) -> Hashes:
-    """XXH64 with seed 0 of `length` bytes from each position."""
+def _xxh64(data: PaddedBytes, at: NDArray[np.int64], length: int, seed: int) -> Hashes:
+    """XXH64 of `length` bytes from each position."""
     end, offset = length, 0
     if length >= 32:
-        lanes = [np.full(len(at), start) for start in _LANE_STARTS]
+        lanes = [np.full(len(at), (start + seed) % 2**64, np.uint64) for start in _LANE_STARTS]
         while offset + 32 <= end:
             for number in range(4):
                 lanes[number] = _round(lanes[number], data.load(at + (offset + 8 * number), 8))
@@ -110,7 +111,7 @@ def _xxh64(data: PaddedBytes, at: NDArray[np.int64], length: int) -> Hashes:
         for lane in lanes:
             h = (h ^ _first_round(lane)) * _PRIME_1 + _PRIME_4
     else:
-        h = np.full(len(at), _PRIME_5)
+        h = np.full(len(at), (int(_PRIME_5) + seed) % 2**64, np.uint64)
     h += np.uint64(length)
     while offset + 8 <= end:
         h ^= _first_round(data.load(at + offset, 8))

@@ -13,6 +13,11 @@ from typing import Final, NamedTuple
 from storage.errors import BadInput
 
 LOCAL_SCHEME: Final = "file"
+MEMORY_SCHEME: Final = "memory"  # files in the memory of this process
+S3_SCHEMES: Final = ("s3", "s3a", "s3n")
+GCS_SCHEMES: Final = ("gs",)
+AZURE_SCHEMES: Final = ("abfs", "abfss", "wasb", "wasbs", "az")
+REMOTE_SCHEMES: Final = (*S3_SCHEMES, *GCS_SCHEMES, *AZURE_SCHEMES)
 
 _LOCAL: Final = re.compile(r"file:(.*)", re.DOTALL | re.IGNORECASE)
 _REMOTE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)

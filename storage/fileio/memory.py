@@ -9,12 +9,11 @@ from uuid import uuid4
 from obstore.store import MemoryStore
 
 from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio.location import MEMORY_SCHEME
 from storage.fileio.object_store import ObjectStoreFileIO
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
-
-MEMORY_SCHEME: Final = "memory"
 
 _STORES: Final[dict[str, MemoryStore]] = {}
 # With the process id: a forked child has this too, and another machine may have the same id.

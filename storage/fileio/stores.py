@@ -20,6 +20,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio.location import AZURE_SCHEMES, GCS_SCHEMES, REMOTE_SCHEMES, S3_SCHEMES
 from storage.fileio.store_errors import first_paragraph
 from storage.logs import get_logger
 
@@ -221,9 +222,7 @@ class _Kind:
 
 
 _KINDS: Final = (
-    _Kind(("s3", "s3a", "s3n"), ("s3.", "s3a.", "fs.s3.", "fs.s3a."), _open_s3),
-    _Kind(("gs",), ("gs.", "fs.gs."), _open_gcs),
-    _Kind(("abfs", "abfss", "wasb", "wasbs", "az"), ("azure.", "fs.azure.", "fs.wasb."), _open_azure),
+    _Kind(S3_SCHEMES, ("s3.", "s3a.", "fs.s3.", "fs.s3a."), _open_s3),
+    _Kind(GCS_SCHEMES, ("gs.", "fs.gs."), _open_gcs),
+    _Kind(AZURE_SCHEMES, ("azure.", "fs.azure.", "fs.wasb."), _open_azure),
 )
-
-REMOTE_SCHEMES: Final = tuple(scheme for kind in _KINDS for scheme in kind.schemes)

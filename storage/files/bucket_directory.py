@@ -21,13 +21,24 @@ def bucket_directory(context: TableContext, partition: bytes, bucket: int) -> st
 
 def partition_directory(context: TableContext, partition: bytes) -> str:
     """`dt=2024-05-14/hour=7`, or "" for an unpartitioned table."""
+    return partition_directories(context, [partition])[0]
+
+
+def partition_directories(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
+    """Of each partition."""
     fields = context.schema.partition_fields
-    if not fields:
-        return ""
+    if not fields or not partitions:
+        return [""] * len(partitions)
     types = [field.type for field in fields]
-    values = [column[0] for column in decode_rows([partition], types)]
-    texts = partition_texts(values, types, context.options.partition_legacy_name)
-    return partition_path([field.name for field in fields], texts, context.options.partition_default_name)
+    names = [field.name for field in fields]
+    columns = decode_rows(partitions, types)
+    options = context.options
+    return [
+        partition_path(
+            names, partition_texts(values, types, options.partition_legacy_name), options.partition_default_name
+        )
+        for values in zip(*columns, strict=True)
+    ]
 
 
 def data_file_path(directory: str, file: DataFileMeta) -> str:

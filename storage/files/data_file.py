@@ -74,7 +74,10 @@ class DataFileMeta:
     @property
     def created_epoch_ms(self) -> int | None:
         """When it was made, if its writer's clock shows the local time of this process, as Java takes it."""
-        if self.creation_time_ms is None:
-            return None
-        shown = datetime.fromtimestamp(self.creation_time_ms / 1000, UTC).replace(tzinfo=None)
-        return round(shown.timestamp() * 1000)
+        return None if self.creation_time_ms is None else epoch_ms_of_local(self.creation_time_ms)
+
+
+def epoch_ms_of_local(wall_clock_ms: int) -> int:
+    """wall_clock_ms: what the clock of this process's zone showed, as if it were UTC."""
+    shown = datetime.fromtimestamp(wall_clock_ms / 1000, UTC).replace(tzinfo=None)
+    return round(shown.timestamp() * 1000)

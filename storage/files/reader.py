@@ -95,6 +95,34 @@ def read_data_file(
     yield from chain.from_iterable(map(as_read, rows.live(stored_batches)))
 
 
+def chunk_bounds(
+    context: TableContext, file: DataFileMeta, path: str, field: DataField, *, partition: bytes | None = None
+) -> ColumnBounds | None:
+    """A column of the table in the parts (row groups) of a data file, in file order; None: its format knows of none.
+
+    Unknown where the file stores another type. Raises CorruptFile.
+    """
+    plan = _ReadPlan.of(context, file, [field], partition)
+    found = format_named(format_of(file.file_name)).chunk_bounds(_opened(context.io, path), path, plan.stored)
+    return None if found is None else plan.bounds(field, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """As a predicate: reads the parts (row groups) of a file with these numbers, and no others.
+
+    column: any that is read.
+    """
+
+    numbers: range
+    column: str
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> NDArray[np.bool_]:
+        wanted = np.zeros(len(bounds(self.column).row_count), np.bool_)
+        wanted[self.numbers] = True
+        return wanted
+
+
 class _Rows:
     """Which rows of a file count. Positions are those of the file, also where a format leaves parts of it out.
 
@@ -268,13 +296,13 @@ class _ReadPlan:
 
         def keep(chunks: Bounds) -> NDArray[np.bool_] | None:
             kept = predicate.may_match(
-                lambda name: self._bounds(context.schema.by_name[name], chunks), context.schema.arrow
+                lambda name: self.bounds(context.schema.by_name[name], chunks), context.schema.arrow
             )
             return rows.chunks(chunks("").row_count.to_numpy(), kept)
 
         return keep
 
-    def _bounds(self, wanted: DataField, chunks: Bounds) -> ColumnBounds:
+    def bounds(self, wanted: DataField, chunks: Bounds) -> ColumnBounds:
         """Of a column of the table, where the file stores it as it is."""
         position = self.position.get(wanted.id)
         if position is not None and same_ignoring_nullability(self.stored[position].type, wanted.type):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.binary_row import serialize_rows
 from storage.errors import BadInput
@@ -85,6 +86,19 @@ def stats_modes(
     return {f.name: modes[f.name] if knows_nested or f.type.root not in _NESTED else StatsMode() for f in fields}
 
 
+class ColumnGroups(Protocol):
+    """Columns cut into groups of rows, each of which becomes a file."""
+
+    @property
+    def count(self) -> int: ...
+
+    def min_max(self, name: str) -> tuple[pa.Array, pa.Array]:
+        """(count,) each, as `min_max_of` finds them; null without values."""
+        ...
+
+    def null_counts(self, name: str) -> list[int]: ...
+
+
 class StatsCollector:
     """Of one file. Null counts are taken from its batches; the min_max come from its format's writer in the end."""
 
@@ -131,6 +145,39 @@ class StatsCollector:
             return self.of_columns(names, min_max), None
         return self.of_columns(known, min_max), tuple(known)
 
+    def of_groups(self, names: Sequence[str], groups: ColumnGroups, *, dense: bool = False) -> list[SimpleStats]:
+        """As `of_columns` and `of_table`, of many files at once, whatever was added here.
+
+        dense: without columns that nothing is kept of.
+        """
+        names = [name for name in names if not dense or name in self._nulls]
+        if not names:
+            return [EMPTY_STATS] * groups.count
+        types = [self._types[name] for name in names]
+        bounds = [self._bounds_of_groups(name, groups) for name in names]
+        minima = serialize_rows([lower for lower, _ in bounds], types)
+        maxima = serialize_rows([upper for _, upper in bounds], types)
+        nulls = zip(*(self._nulls_of_groups(name, groups) for name in names), strict=True)
+        return [SimpleStats(*of) for of in zip(minima, maxima, nulls, strict=True)]
+
+    def known(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Columns that something is kept of."""
+        return tuple(name for name in names if name in self._nulls)
+
+    def _nulls_of_groups(self, name: str, groups: ColumnGroups) -> Sequence[int | None]:
+        return groups.null_counts(name) if name in self._nulls else [None] * groups.count
+
+    def _bounds_of_groups(self, name: str, groups: ColumnGroups) -> tuple[pa.Array, pa.Array]:
+        kind = arrow_type(self._types[name])
+        if name not in self.bounds_for:
+            return pa.nulls(groups.count, kind), pa.nulls(groups.count, kind)
+        lower, upper = groups.min_max(name)
+        length = self._modes[name].length
+        if length is None or not any(_is_longer(bound, length) for bound in (lower, upper)):
+            return lower, upper
+        cut = [truncate_bounds(a, b, length) for a, b in zip(lower, upper, strict=True)]
+        return pa.array([a for a, _ in cut], kind), pa.array([b for _, b in cut], kind)
+
     def _bounds(self, name: str, min_max: ColumnMinMax) -> pa.Array:
         """(minimum, maximum), null where unknown."""
         kind = arrow_type(self._types[name])
@@ -141,3 +188,10 @@ class StatsCollector:
         if length is not None:
             lower, upper = truncate_bounds(lower, upper, length)
         return pa.array([lower, upper], kind)
+
+
+def _is_longer(values: pa.Array, length: int) -> bool:
+    """Whether one of them has more bytes, as a text of more characters has."""
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        return False
+    return bool((pc.max(pc.binary_length(values)).as_py() or 0) > length)

@@ -1,4 +1,4 @@
-"""Which data files are kept decoded for lookups: the ones asked last, within limits of disk and memory.
+"""Which parts of data files are kept decoded for lookups: the ones asked last, within limits of disk and memory.
 
 What is found is the same whatever is kept.
 
@@ -13,18 +13,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
 from storage.errors import TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.logs import get_logger
+from storage.lookup.file_parts import FileParts, Part
 from storage.lookup.lookup_file import Found, Keys, LookupFile, TooLarge, find_in_stream
 from storage.options import TableOptions
 
 _log = get_logger(__name__)
+
+_TOUCHED_BYTES_MAX: Final = 64 * 1024 * 1024  # of mapped files: they count as memory of this process
+
+# A data file that was asked here and there is decoded as a whole: each LookupFile is an open file.
+_SPANS_MAX: Final = 8
+_STORED_TO_DECODED: Final = 8
 
 
 @dataclass(slots=True)
@@ -33,8 +41,40 @@ class _Kept:
     used_s: float
 
 
+Span = tuple[str, range]
+"""A data file, and parts of it that one LookupFile holds."""
+
+
+@dataclass(slots=True)
+class _AskedFile:
+    """parts: of the data file. kept: by number of a part, the parts that it is kept with."""
+
+    parts: FileParts
+    kept: dict[int, range] = field(default_factory=dict)
+    too_large: set[range] = field(default_factory=set)
+
+    def spans(self, keys: Keys) -> Iterator[tuple[range, Keys]]:
+        """Parts to look into, each with its keys: those together that are kept together, and neighbours that aren't
+        kept: few large files are asked sooner than many small ones.
+        """
+        span, first, end = range(0), 0, 0
+        for number, start, stop in self.parts.of_keys(keys):
+            if number in span:
+                end = stop
+                continue
+            kept = self.kept.get(number)
+            if kept is None and number == span.stop and span and span[0] not in self.kept:
+                span, end = range(span.start, number + 1), stop
+                continue
+            if span:
+                yield span, keys.part(first, end)
+            span, first, end = kept or range(number, number + 1), start, stop
+        if span:
+            yield span, keys.part(first, end)
+
+
 class LookupCache:
-    """Of one writer or job, for one table. Safe to use from several threads.
+    """Of one writer or job, for one table. Safe to use from several threads, each of which asks other data files.
 
     directory: where files are kept; None is the system's place for temporary files.
     """
@@ -48,38 +88,51 @@ class LookupCache:
         self._bloom_fpp = options.lookup_cache_bloom_filter_fpp
         self._directory = directory
         self._now_s = now_s
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()  # the one used last comes last
-        self._too_large: set[str] = set()
+        self._files: dict[str, _AskedFile] = {}
+        self._kept: OrderedDict[Span, _Kept] = OrderedDict()  # what was used last comes last
         self._guard = threading.Lock()
 
     def find(
         self,
         file: DataFileMeta,
         name: str,
-        read: Callable[[], Iterator[pa.RecordBatch]],
+        parts: Callable[[], FileParts],
+        read: Callable[[Part], Iterator[pa.RecordBatch]],
         keys: Keys,
     ) -> Iterator[Found]:
         """Rows of the keys that the file has.
 
         name: its own among all of the table.
-        read: all of its rows.
+        parts: of the file; asked once.
+        read: all rows of a part.
         """
-        kept = self._get(name)
-        if kept is None and file.file_size <= self._disk_bytes_max and name not in self._too_large:
-            kept = self._keep(file, name, read, keys)
-        if kept is None:
-            yield from find_in_stream(read(), keys)
-        else:
-            yield from kept.find(keys)
-            self._shrink()
+        asked = self._files.get(name)
+        if asked is None:
+            asked = self._files[name] = _AskedFile(parts())
+        elif (
+            len(set(asked.kept.values())) > _SPANS_MAX and file.file_size <= self._disk_bytes_max // _STORED_TO_DECODED
+        ):
+            self.drop([name])
+            asked = self._files[name] = _AskedFile(FileParts.of(file.row_count, None))
+        for numbers, of_span in asked.spans(keys):
+            part = asked.parts.together(numbers)
+            stored_bytes = file.file_size * part.row_count // max(1, file.row_count)
+            kept = self._get((name, numbers))
+            if kept is None and stored_bytes <= self._disk_bytes_max and numbers not in asked.too_large:
+                kept = self._keep((name, numbers), asked, part, read, keys.columns.schema.names)
+            if kept is None:
+                yield from find_in_stream(read(part), part.first_row, of_span)
+            else:
+                yield from kept.find(of_span)
+                self._shrink()
 
     def drop(self, names: Iterable[str]) -> None:
         """Files that nobody will ask again."""
         with self._guard:
             for name in names:
-                self._too_large.discard(name)
-                if name in self._kept:
-                    self._kept.pop(name).file.close()
+                if (asked := self._files.pop(name, None)) is not None:
+                    for numbers in set(asked.kept.values()):
+                        self._kept.pop((name, numbers)).file.close()
 
     @property
     def disk_bytes(self) -> int:
@@ -92,52 +145,66 @@ class LookupCache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def _get(self, name: str) -> LookupFile | None:
+    def _get(self, span: Span) -> LookupFile | None:
         with self._guard:
             now_s = self._now_s()
-            for old in [name for name, kept in self._kept.items() if now_s - kept.used_s > self._retention_s]:
-                self._kept.pop(old).file.close()
-            kept = self._kept.get(name)
+            for old in [span for span, kept in self._kept.items() if now_s - kept.used_s > self._retention_s]:
+                self._forget(old)
+            kept = self._kept.get(span)
             if kept is None:
                 return None
             kept.used_s = now_s
-            self._kept.move_to_end(name)
+            self._kept.move_to_end(span)
             return kept.file
 
     def _keep(
         self,
-        file: DataFileMeta,
-        name: str,
-        read: Callable[[], Iterator[pa.RecordBatch]],
-        keys: Keys,
+        span: Span,
+        asked: _AskedFile,
+        part: Part,
+        read: Callable[[Part], Iterator[pa.RecordBatch]],
+        key_names: Sequence[str],
     ) -> LookupFile | None:
+        name, numbers = span
         try:
             made = LookupFile(
-                read(),
-                keys.columns.schema.names,
-                row_count=file.row_count,
+                read(part),
+                key_names,
+                first_row=part.first_row,
+                row_count=part.row_count,
                 most_bytes=self._disk_bytes_max,
                 bloom_fpp=self._bloom_fpp,
                 directory=self._directory,
             )
         except TooLarge:
-            self._too_large.add(name)
+            asked.too_large.add(numbers)
             return None
         except (OSError, TidelakeError) as error:
             _log.warning("lookup without local files", file=name, reason=str(error))
-            self._too_large.add(name)
+            asked.too_large.add(numbers)
             return None
         with self._guard:
-            self._kept[name] = _Kept(made, self._now_s())
+            if self._files.get(name) is asked:  # else it was dropped meanwhile
+                self._kept[span] = _Kept(made, self._now_s())
+                asked.kept |= dict.fromkeys(numbers, numbers)
         self._shrink()
         return made
+
+    def _forget(self, span: Span) -> None:
+        name, numbers = span
+        self._kept.pop(span).file.close()
+        for number in numbers:
+            del self._files[name].kept[number]
 
     def _shrink(self) -> None:
         with self._guard:
             while len(self._kept) > 1 and self.disk_bytes > self._disk_bytes_max:
-                self._kept.popitem(last=False)[1].file.close()
+                self._forget(next(iter(self._kept)))
             if self.memory_bytes > self._memory_bytes_max:
                 for kept in self._kept.values():
                     kept.file.forget_words()
                     if self.memory_bytes <= self._memory_bytes_max:
                         break
+            if sum(kept.file.touched_bytes for kept in self._kept.values()) > _TOUCHED_BYTES_MAX:
+                for kept in self._kept.values():
+                    kept.file.release_pages()

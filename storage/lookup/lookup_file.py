@@ -1,8 +1,8 @@
 """Rows of one data file, found by key: many keys at a time, in blocks of rows that lie in key order.
 
-A file that is asked again and again is kept decoded on local disk, and mapped into memory: then a lookup touches the
-blocks that its keys fall into, and of these the pages of the rows that it finds. A file that is not kept is read from
-its beginning.
+A file that is asked again and again is kept decoded on local disk, part by part, and mapped into memory: then a lookup
+touches the blocks that its keys fall into, and of these the pages of the rows that it finds. What is not kept is read
+again.
 
 Source: Java `mergetree/LookupFile.java`, `lookup/sort/SortLookupStoreFactory.java`. What is kept is ours and goes with
 the process.
@@ -76,10 +76,11 @@ def find_in_block(block: pa.RecordBatch, first_row: int, words: Sequence[Normali
     return Found(KeyedRows(block.take(pa.array(rows[hit])), keys.places[hit]), first_row + rows[hit])
 
 
-def find_in_stream(blocks: Iterable[pa.RecordBatch], keys: Keys) -> Iterator[Found]:
-    """blocks: all rows of a file, in key order. Stops reading behind the last key."""
+def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys) -> Iterator[Found]:
+    """blocks: rows in key order, the first of which is the first_row-th of its file. Stops reading behind the last
+    key.
+    """
     names = keys.columns.schema.names
-    first_row = 0
     for block in blocks:
         if not len(keys):
             return
@@ -94,12 +95,13 @@ def find_in_stream(blocks: Iterable[pa.RecordBatch], keys: Keys) -> Iterator[Fou
 
 
 class LookupFile:
-    """A data file, decoded, on local disk. It goes when nobody holds it any more.
+    """A data file or a part of one, decoded, on local disk. It goes when nobody holds it any more.
 
     blocks: all rows in key order.
+    first_row: where they begin in the data file.
     bloom_fpp: None makes no Bloom filter. Keys of one number have none either: they are searched where they lie, and
         asking a filter first would take longer.
-    row_count: of the file.
+    row_count: of the blocks.
     most_bytes: TooLarge is raised beyond it, and nothing is left behind.
     Raises OSError for a full disk.
     """
@@ -109,6 +111,7 @@ class LookupFile:
         blocks: Iterable[pa.RecordBatch],
         key_names: Sequence[str],
         *,
+        first_row: int,
         row_count: int,
         most_bytes: int,
         bloom_fpp: float | None,
@@ -120,7 +123,9 @@ class LookupFile:
         self._path = FOLDERS.new_file(directory)
         self._remove = weakref.finalize(self, FOLDERS.remove_file, self._path)
         try:
-            last_keys = self._write(blocks, most_bytes, None if bloom_fpp is None else (row_count, bloom_fpp))
+            last_keys = self._write(
+                blocks, first_row, most_bytes, None if bloom_fpp is None else (row_count, bloom_fpp)
+            )
         except BaseException:
             self._remove()
             raise
@@ -130,14 +135,13 @@ class LookupFile:
         self._reader = None if self._mapped is None else pa.ipc.open_file(pa.py_buffer(self._mapped))
         self._words: dict[int, list[NormalizedKey]] = {}
         self._words_bytes = 0
-        self._touched_bytes = 0
+        self.touched_bytes = 0
 
     def _write(
-        self, blocks: Iterable[pa.RecordBatch], most_bytes: int, bloom: tuple[int, float] | None
+        self, blocks: Iterable[pa.RecordBatch], first_row: int, most_bytes: int, bloom: tuple[int, float] | None
     ) -> list[pa.RecordBatch]:
         """The last key of each block. bloom: number of keys and share of errors of the filter, if any."""
         last_keys = []
-        first_row = 0
         with pa.OSFile(str(self._path), "wb") as file:
             writer: pa.ipc.RecordBatchFileWriter | None = None
             for block in blocks:
@@ -183,11 +187,11 @@ class LookupFile:
                 break
             start, stop = np.searchsorted(block_of_key, [number, number + 1]).tolist()
             block = self._reader.get_batch(number)
-            self._touched_bytes += self.disk_bytes // self._reader.num_record_batches
+            self.touched_bytes += self.disk_bytes // self._reader.num_record_batches
             first_row = self._first_rows[number]
             yield find_in_block(block, first_row, self._words_of(number, block), keys.part(start, stop))
-            if self._touched_bytes > _RELEASED_BYTES:
-                self._release_pages()
+            if self.touched_bytes > _RELEASED_BYTES:
+                self.release_pages()
 
     def _words_of(self, number: int, block: pa.RecordBatch) -> list[NormalizedKey]:
         if number not in self._words:
@@ -195,11 +199,11 @@ class LookupFile:
             self._words_bytes += sum(8 * column.num_rows * (1 + column.width) for column in words)
         return self._words[number]
 
-    def _release_pages(self) -> None:
+    def release_pages(self) -> None:
         """What was touched counts as memory of this process until the operating system needs it."""
-        if self._mapped is not None and hasattr(self._mapped, "madvise"):
+        if self.touched_bytes and self._mapped is not None and hasattr(self._mapped, "madvise"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
-        self._touched_bytes = 0
+        self.touched_bytes = 0
 
     def close(self) -> None:
         """Deletes the file. Lookups that are under way may go on."""

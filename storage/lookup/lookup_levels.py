@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from storage.binary_row import decode_rows_of_files
 from storage.files.data_file import DataFileMeta
+from storage.files.reader import Chunks
+from storage.lookup.file_parts import FileParts, Part
 from storage.lookup.key_search import first_not_less
 from storage.lookup.lookup_cache import LookupCache
 from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, Found, Keys, key_words
@@ -77,11 +79,15 @@ class LookupLevels:
         if not len(keys):
             return
 
-        def read() -> Iterator[pa.RecordBatch]:
-            return self.files.read(file, batch_rows=BLOCK_ROWS, batch_bytes=BLOCK_BYTES)
+        def parts() -> FileParts:
+            return FileParts.of(file.row_count, self.files.chunk_bounds(file, self.key_fields[0]))
+
+        def read(part: Part) -> Iterator[pa.RecordBatch]:
+            chunks = None if part.chunks is None else Chunks(part.chunks, self.key_fields[0].name)
+            return self.files.read(file, batch_rows=BLOCK_ROWS, batch_bytes=BLOCK_BYTES, chunks=chunks)
 
         level = arrow_field(LEVEL_FIELD)
-        for found in self.cache.find(file, self.files.path(file), read, keys):
+        for found in self.cache.find(file, self.files.path(file), parts, read, keys):
             visible = found.rows
             if self.is_visible is not None:
                 visible = visible.where(self.is_visible(file, found))

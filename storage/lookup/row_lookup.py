@@ -99,8 +99,12 @@ def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The row of each key that has one, in key order."""
-    order = MergeOrder.of(context.schema.primary_keys, context.options)
+    """The row of each key that has one, in key order; where keys move between partitions, not in their order.
+
+    Sequence numbers count inside a partition. Where a key left one, it is deleted there.
+    """
+    keys = dict.fromkeys([*context.schema.primary_keys, *context.schema.partition_keys])
+    order = MergeOrder.of(tuple(keys), context.options)
     return next(drop_retracts(iter([merge_batch(rows, order, merge_function_of(context).merge)])))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
 from storage.format import MANIFEST_ENTRY_VERSION, FileKind, FileSource
@@ -57,13 +57,23 @@ class ManifestEntry:
         return replace(self, kind=FileKind.DELETE, file=file)
 
 
-def merge_entries(entries: Iterable[ManifestEntry]) -> dict[Identity, ManifestEntry]:
+class _Entry(Protocol):
+    @property
+    def kind(self) -> FileKind: ...
+    @property
+    def identity(self) -> Identity: ...
+
+
+Entry = TypeVar("Entry", bound=_Entry)
+
+
+def merge_entries(entries: Iterable[Entry]) -> dict[Identity, Entry]:
     """What remains of entries in the order they were committed.
 
     DELETE removes the entry it names; one that names nothing remains (its ADD is in a manifest that was not looked at).
     Raises ValueError when something is added that is there, or was deleted before: then files went missing or double.
     """
-    merged: dict[Identity, ManifestEntry] = {}
+    merged: dict[Identity, Entry] = {}
     for entry in entries:
         identity = entry.identity
         known = merged.get(identity)
@@ -76,7 +86,7 @@ def merge_entries(entries: Iterable[ManifestEntry]) -> dict[Identity, ManifestEn
             merged[identity] = entry
         else:
             what = "is there already" if known.kind is FileKind.ADD else "was deleted by an earlier entry"
-            raise ValueError(f"file {entry.file.file_name} is added, which {what}")
+            raise ValueError(f"file {identity[3]} is added, which {what}")
     return merged
 
 

@@ -81,6 +81,10 @@ class ManifestStore:
             self._cache.put(path, entries, _bytes_of_entries(entries))
         return entries
 
+    def read_bytes(self, meta: ManifestFileMeta) -> bytes:
+        """A manifest as it lies there. Whoever decodes it finds out whether it was cut short."""
+        return self._bytes(self._paths.manifest(meta.file_name))
+
     def read_index(self, name: str | None) -> Sequence[IndexEntry]:
         """All index files of a snapshot.
 

@@ -29,12 +29,16 @@ T = TypeVar("T")
 class BaseOptions(Mapping[str, str]):
     """The options of a schema with the caller's dynamic ones on top. As a mapping: the raw texts.
 
-    A text is parsed when it is asked for; BadInput names option and value. Immutable; pickles.
+    A text is parsed when it is first asked for; BadInput names option and value. Immutable; pickles.
     """
 
     def __init__(self, stored: Mapping[str, str], dynamic: Mapping[str, str] | None = None) -> None:
         self._dynamic = dict(dynamic or {})
         self._values = {**stored, **self._dynamic}
+        self.known: dict[Any, Any] = {}  # what `OptionValue`s have parsed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "known": {}}
 
     def __getitem__(self, key: str) -> str:
         return self._values[key]

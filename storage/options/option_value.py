@@ -19,7 +19,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class OptionValue(Generic[T]):
-    """A descriptor. Each look parses the text; BadInput names option and value.
+    """A descriptor. The first look parses the text; BadInput names option and value.
 
     key: of the option; code asks for no older name.
     parse: of an option whose text means more than the registry's type says; None takes the type's.
@@ -41,7 +41,13 @@ class OptionValue(Generic[T]):
     def __get__(self, instance: BaseOptions | None, owner: type[BaseOptions]) -> Self | T:
         if instance is None:
             return self
-        return cast(T, instance.parsed(self.key, self._parse, self._unset))
+        known = instance.known
+        if self not in known:
+            found = instance.parsed(self.key, self._parse, self._unset)
+            if isinstance(found, dict):  # a caller could change it
+                return cast(T, found)
+            known[self] = found
+        return cast(T, known[self])
 
 
 class EnumValue(OptionValue[E]):

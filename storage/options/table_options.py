@@ -139,6 +139,9 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     dynamic_bucket_assigner_parallelism = OptionValue[int | None]("dynamic-bucket.assigner-parallelism")
     # Buckets of a partition; -1: as many as there are ids
     dynamic_bucket_max = OptionValue[int]("dynamic-bucket.max-buckets")
+    # Keys that move between partitions: for how long one is remembered, and how much is read at once to know them
+    cross_partition_index_ttl_ms = OptionValue[int | None]("cross-partition-upsert.index-ttl")
+    cross_partition_bootstrap = OptionValue[int]("cross-partition-upsert.bootstrap-parallelism")
 
     deletion_vectors_enabled = OptionValue[bool]("deletion-vectors.enabled")
     # Readers of a table with deletion vectors see level 0, too, and merge it

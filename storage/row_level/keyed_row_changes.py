@@ -81,7 +81,7 @@ def keyed_messages(
         writer.write(rows)
     messages = writer.prepare_commit()
     read_id = None if snapshot is None else snapshot.id
-    if any(message.base_snapshot_id != read_id for message in messages):
+    if any(message.base_snapshot_id != read_id for message in messages if message.new_files):
         TableCommit(context, "").abort(messages)
         raise CommitConflict(f"{context.name}: others committed while rows were being looked for")
     return messages

@@ -5,25 +5,27 @@ Source: Java `table/system/FilesTable.java`, `FileKeyRangesTable.java`, `stats/S
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import ClassVar, Final
+from functools import cache, cached_property, partial
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.binary_row import decode_rows_of_files
 from storage.errors import BadInput
-from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.bucket_directory import partition_directories
 from storage.files.casting import cast
-from storage.files.data_file import DataFileMeta
+from storage.files.data_file import epoch_ms_of_local
+from storage.format import FileSource
+from storage.manifests.entry_columns import columns_of_entries, live_entry_columns
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import live_entries
 from storage.paths import format_of
 from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.read.scan import made_since
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import Snapshot
 from storage.system_tables.base import ReadAt
@@ -33,15 +35,12 @@ from storage.table import TableContext
 from storage.types import DataField, arrow_type, same_ignoring_nullability
 
 
-def files_at(
-    context: TableContext, snapshot: Snapshot | None, files_since_ms: int | None = None
-) -> list[ManifestEntry]:
+def files_at(context: TableContext, snapshot: Snapshot | None) -> list[ManifestEntry]:
     """In the order of partitions and buckets; none for a table without snapshots."""
     if snapshot is None:
         return []
-    keep = None if files_since_ms is None else made_since(files_since_ms)
     with raise_if_snapshot_expired(context, snapshot.id):
-        entries = live_entries(context, snapshot, keep_entry=keep)
+        entries = live_entries(context, snapshot)
     return sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
 
 
@@ -49,7 +48,7 @@ _BUCKET: Final = pa.field("bucket", pa.int32(), nullable=False)
 _LEVEL: Final = pa.field("level", pa.int32(), nullable=False)
 
 
-class Files(MetadataTable[ManifestEntry]):
+class Files(MetadataTable[Any]):
     """Of buckets that can be read: rows whose bucket was postponed are in `t$buckets` only."""
 
     name = "files"
@@ -76,36 +75,60 @@ class Files(MetadataTable[ManifestEntry]):
         pa.field("write_cols", pa.list_(pa.string())),
     )
 
-    def items(self, at: ReadAt) -> Sequence[ManifestEntry]:
-        return [entry for entry in files_at(at.context, at.snapshot, at.files_since_ms) if entry.bucket >= 0]
+    def items(self, at: ReadAt) -> pa.RecordBatch:
+        """Of `ENTRY_SCHEMA`."""
+        if at.snapshot is None:
+            return columns_of_entries([])
+        with raise_if_snapshot_expired(at.context, at.snapshot.id):
+            files = live_entry_columns(at.context, at.snapshot)
+        keep = pc.greater_equal(files.column("bucket"), 0)
+        if at.files_since_ms is not None:
+            keep = pc.and_(keep, _made_since(files, at.files_since_ms))
+        return files.filter(keep)
 
-    def columns(self, items: Sequence[ManifestEntry], context: TableContext) -> Columns:
-        files = [entry.file for entry in items]
-        stats = FileStatisticsTexts(context, files)
+    def picked(self, items: pa.RecordBatch, numbers: Sequence[int]) -> pa.RecordBatch:
+        return items.take(pa.array(numbers, pa.int64()))
+
+    def columns(self, items: pa.RecordBatch, context: TableContext) -> Columns:
+        stats = FileStatisticsTexts(context, items)
+        stored = {shown: partial(items.column, name) for shown, name in _AS_STORED.items()}
         return {
+            **stored,
             "partition": lambda: sql_row_texts(
-                [entry.partition for entry in items], context.schema.partition_fields, context.name
+                items.column("partition").to_pylist(), context.schema.partition_fields, context.name
             ),
-            "bucket": lambda: [entry.bucket for entry in items],
             "file_path": lambda: _paths(items, context),
-            "file_format": lambda: [format_of(file.file_name) for file in files],
-            "schema_id": lambda: [file.schema_id for file in files],
-            "level": lambda: [file.level for file in files],
-            "record_count": lambda: [file.row_count for file in files],
-            "file_size_in_bytes": lambda: [file.file_size for file in files],
-            "min_key": lambda: _keys(context, files, lambda file: file.min_key),
-            "max_key": lambda: _keys(context, files, lambda file: file.max_key),
+            "file_format": lambda: _of_distinct(items.column("file_name"), format_of),
+            "min_key": lambda: _keys(context, items, "min_key"),
+            "max_key": lambda: _keys(context, items, "max_key"),
             "null_value_counts": stats.null_counts,
             "min_value_stats": stats.minima,
             "max_value_stats": stats.maxima,
-            "min_sequence_number": lambda: [file.min_sequence_number for file in files],
-            "max_sequence_number": lambda: [file.max_sequence_number for file in files],
-            "creation_time": lambda: [file.creation_time_ms for file in files],
-            "deleteRowCount": lambda: [file.delete_row_count for file in files],
-            "file_source": lambda: [None if f.file_source is None else f.file_source.name for f in files],
-            "first_row_id": lambda: [file.first_row_id for file in files],
-            "write_cols": lambda: [None if f.write_columns is None else list(f.write_columns) for f in files],
+            "creation_time": lambda: items.column("creation_time_ms").cast(TIME),
+            "file_source": lambda: _of_distinct(items.column("file_source"), lambda number: FileSource(number).name),
         }
+
+
+_AS_STORED: Final = {
+    **{name: name for name in ("bucket", "schema_id", "level", "first_row_id")},
+    **{name: name for name in ("min_sequence_number", "max_sequence_number")},
+    "record_count": "row_count",
+    "file_size_in_bytes": "file_size",
+    "deleteRowCount": "delete_row_count",
+    "write_cols": "write_columns",
+}
+
+
+def _made_since(files: pa.RecordBatch, time_ms: int) -> pa.Array:
+    """Whether files were made at this time or later. Null for one that doesn't say, which is left out."""
+    made = files.column("creation_time_ms")
+    epochs = [None if ms is None else epoch_ms_of_local(ms) for ms in made.to_pylist()]
+    return pc.greater_equal(pa.array(epochs, pa.int64()), time_ms)
+
+
+def _of_distinct(column: pa.Array, text: Callable[[Any], str]) -> pa.Array:
+    encoded = column.dictionary_encode()
+    return pa.array(map(text, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
 
 
 _KEY_RANGE_COLUMNS: Final = (
@@ -119,35 +142,63 @@ class FileKeyRanges(Files):
     fields: ClassVar[Sequence[pa.Field]] = tuple(f for f in Files.fields if f.name in _KEY_RANGE_COLUMNS)
 
 
-def _paths(entries: Sequence[ManifestEntry], context: TableContext) -> list[str]:
+def _paths(files: pa.RecordBatch, context: TableContext) -> pa.Array:
+    partitions = files.column("partition").dictionary_encode()
+    of_partitions = partition_directories(context, partitions.dictionary.to_pylist())
+
     @cache
-    def directory(partition: bytes, bucket: int) -> str:
-        return bucket_directory(context, partition, bucket)
+    def directory(partition: int, bucket: int) -> str:
+        return context.paths.bucket_directory(of_partitions[partition], bucket)
 
-    return [data_file_path(directory(entry.partition, entry.bucket), entry.file) for entry in entries]
+    buckets = files.column("bucket").to_pylist()
+    directories = pa.array(map(directory, partitions.indices.to_pylist(), buckets), pa.string())
+    inside = pc.binary_join_element_wise(directories, files.column("file_name"), "/")
+    return pc.coalesce(files.column("external_path"), inside)
 
 
-def _keys(context: TableContext, files: Sequence[DataFileMeta], key: Callable[[DataFileMeta], bytes]) -> pa.Array:
-    numbers: dict[int, list[int]] = defaultdict(list)
-    for number, file in enumerate(files):
-        numbers[file.schema_id].append(number)
+def _keys(context: TableContext, files: pa.RecordBatch, name: str) -> pa.Array:
+    groups = _groups(files, ["schema_id"])
     parts = []
-    for schema_id, of_schema in numbers.items():
-        schema = _schema(context, schema_id)
+    for numbers in groups:
+        of_schema = files.take(numbers)
+        schema = _schema(context, of_schema.column("schema_id")[0].as_py())
         fields = schema.select(schema.trimmed_primary_keys) or schema.fields
-        parts.append(object_row_texts([key(files[i]) for i in of_schema], fields, context.name))
-    return _in_order(parts, list(numbers.values()), pa.string())
+        parts.append(object_row_texts(of_schema.column(name).to_pylist(), fields, context.name))
+    return _in_order(parts, groups, pa.string())
+
+
+def _groups(files: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
+    """The numbers of the files that are alike in these columns, numbers or lists of texts."""
+    codes = np.zeros(len(files), np.int64)
+    for name in names:
+        column = files.column(name)
+        if pa.types.is_list(column.type):
+            column = _list_texts(column)
+        encoded = column.dictionary_encode("encode")
+        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    edges = np.flatnonzero(np.diff(codes[order])) + 1
+    return [pa.array(numbers) for numbers in np.split(order, edges)] if len(order) else []
+
+
+def _list_texts(column: pa.Array) -> pa.Array:
+    """A text for each list of texts, another one for another list; null for null."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string())
+    return pa.array([None if names is None else json.dumps(names) for names in column.to_pylist()], pa.string())
 
 
 def _schema(context: TableContext, schema_id: int) -> TableSchema:
     return context.schema if schema_id == context.schema.id else context.schemas.get(schema_id)
 
 
-def _in_order(parts: Sequence[pa.Array], numbers: Sequence[Sequence[int]], kind: pa.DataType) -> pa.Array:
+def _in_order(parts: Sequence[pa.Array], numbers: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
     """numbers: of each part, where its values belong."""
     if not parts:
         return pa.nulls(0, kind)
-    places = np.argsort(np.concatenate([np.asarray(of_part, np.int64) for of_part in numbers]))
+    if len(parts) == 1:
+        return parts[0]
+    places = np.argsort(np.concatenate([of_part.to_numpy() for of_part in numbers]))
     return pa.concat_arrays(parts).take(pa.array(places))
 
 
@@ -159,7 +210,7 @@ class FileStatisticsTexts:
     """
 
     context: TableContext
-    files: Sequence[DataFileMeta]
+    files: pa.RecordBatch
 
     def minima(self) -> pa.Array:
         return self._texts(lambda group, field: group.bound_texts(field, is_maximum=False))
@@ -171,29 +222,32 @@ class FileStatisticsTexts:
         return self._texts(lambda group, field: group.null_count_texts(field))
 
     def _texts(self, text_of: Callable[[_SameColumns, DataField], pa.Array]) -> pa.Array:
-        numbers: dict[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None], list[int]] = defaultdict(list)
-        for number, file in enumerate(self.files):
-            numbers[file.schema_id, file.value_stats_columns, file.write_columns].append(number)
+        groups = _groups(self.files, ["schema_id", "value_stats_columns", "write_columns"])
         fields = sorted(self.context.schema.fields, key=lambda field: field.name)
         names = [f"{field.name}=" for field in fields]
         parts = []
-        for of_group in numbers.values():
-            group = _SameColumns(self.context, [self.files[i] for i in of_group])
+        for numbers in groups:
+            group = _SameColumns(self.context, self.files if len(groups) == 1 else self.files.take(numbers))
             parts.append(joined([text_of(group, field) for field in fields], names, "{", "}"))
-        return _in_order(parts, list(numbers.values()), pa.string())
+        return _in_order(parts, groups, pa.string())
 
 
 class _SameColumns:
-    """Files of one schema whose statistics are of the same columns."""
+    """Files of one schema whose statistics are of the same columns.
 
-    def __init__(self, context: TableContext, files: Sequence[DataFileMeta]) -> None:
-        first = files[0]
-        schema = _schema(context, first.schema_id)
+    files: at least one.
+    """
+
+    def __init__(self, context: TableContext, files: pa.RecordBatch) -> None:
+        schema_id, written, stats_columns = (
+            files.column(name)[0].as_py() for name in ("schema_id", "write_columns", "value_stats_columns")
+        )
+        schema = _schema(context, schema_id)
         self._files = files
         self._where = context.name
-        written = schema.names if first.write_columns is None else first.write_columns
+        written = schema.names if written is None else written
         self._written = {schema.by_name[name].id for name in written if name in schema.by_name}
-        names = written if first.value_stats_columns is None else first.value_stats_columns
+        names = written if stats_columns is None else stats_columns
         self._fields = [schema.by_name[name] for name in names if name in schema.by_name]
 
     def bound_texts(self, wanted: DataField, *, is_maximum: bool) -> pa.Array:
@@ -213,25 +267,37 @@ class _SameColumns:
         """A column that the files don't have is null in all of their rows."""
         position = self._position(wanted)
         if position is not None:
-            counts = [file.value_stats.null_counts for file in self._files]
-            values = [of_file[position] if position < len(of_file) else None for of_file in counts]
-        else:
-            values = [None if wanted.id in self._written else file.row_count for file in self._files]
-        return pa.array(values, pa.int64()).cast(pa.string())
+            return self._null_counts(position).cast(pa.string())
+        if wanted.id in self._written:
+            return pa.nulls(len(self._files), pa.string())
+        return self._files.column("row_count").cast(pa.string())
+
+    def _null_counts(self, position: int) -> pa.Array:
+        """Null where a file has fewer of them."""
+        counts = self._files.column("null_counts")
+        lengths = pc.fill_null(pc.list_value_length(counts), 0).to_numpy()
+        if len(lengths) and (lengths > position).all():
+            return pc.list_element(counts, position)
+        has = lengths > position
+        found = np.full(len(has), -1)
+        found[has] = np.arange(int(has.sum()))
+        kept = pc.list_element(counts.filter(pa.array(has)), position) if has.any() else pa.nulls(0, pa.int64())
+        return kept.take(pa.array(found, mask=~has))
 
     def _position(self, wanted: DataField) -> int | None:
         return next((i for i, field in enumerate(self._fields) if field.id == wanted.id), None)
 
     @cached_property
     def _minima(self) -> list[pa.Array]:
-        return self._columns([file.value_stats.min_values for file in self._files])
+        return self._columns("min_values")
 
     @cached_property
     def _maxima(self) -> list[pa.Array]:
-        return self._columns([file.value_stats.max_values for file in self._files])
+        return self._columns("max_values")
 
-    def _columns(self, rows: Sequence[bytes]) -> list[pa.Array]:
+    def _columns(self, name: str) -> list[pa.Array]:
         """Null for rows without fields, as statistics that were dropped are."""
+        rows = self._files.column(name).to_pylist()
         present = [i for i, row in enumerate(rows) if row[:4] != bytes(4)]
         types = [field.type for field in self._fields]
         where = [self._where] * len(present)

@@ -48,19 +48,22 @@ class MetadataTable(SystemTable, Generic[Item]):
         if at.predicate is not None:
             items = self._matching(items, at.context, at.predicate)
         names = [field.name for field in self.fields if at.columns is None or field.name in at.columns]
-        if items and not names:  # only their number is asked for
+        if len(items) and not names:  # only their number is asked for
             names = [self.fields[0].name]
         for start in range(0, len(items), _BATCH_ROWS):
             yield self._batch(items[start : start + _BATCH_ROWS], at.context, names)
 
     def _matching(self, items: Sequence[Item], context: TableContext, predicate: Predicate) -> Sequence[Item]:
         names = [field.name for field in self.fields if field.name in predicate.columns]
-        if not items or not names:
+        if not len(items) or not names:
             return items
         batch = self._batch(items, context, names)
         condition = predicate.expression(self.schema(context))
         numbers = pa.table([*batch.columns, pa.array(range(len(items)))], names=[*names, ""])
-        return [items[i] for i in numbers.filter(condition).column("").to_pylist()]
+        return self.picked(items, numbers.filter(condition).column("").to_pylist())
+
+    def picked(self, items: Sequence[Item], numbers: Sequence[int]) -> Sequence[Item]:
+        return [items[i] for i in numbers]
 
     def _batch(self, items: Sequence[Item], context: TableContext, names: Sequence[str]) -> pa.RecordBatch:
         makers = self.columns(items, context)

@@ -27,6 +27,7 @@ from storage.types import (
     DataType,
     Root,
 )
+from storage.types.object_texts import object_texts_of_numbers
 from storage.types.partition_text import partition_text
 
 _NULL: Final = "null"
@@ -104,7 +105,7 @@ def object_texts(column: pa.Array, data_type: DataType) -> pa.Array:
     if root in CONSTRUCTED_ROOTS:
         return sql_texts(column, data_type)
     try:
-        return _of_distinct(column, lambda value: partition_text(value, data_type, legacy=True))
+        return object_texts_of_numbers(column, data_type)
     except UnsupportedFeature:
         return pa.nulls(len(column), pa.string())
 

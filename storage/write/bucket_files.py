@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from storage.deletion_vectors.index_file import DeletionFile, read_vector
 from storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
+from storage.files.column_bounds import ColumnBounds
 from storage.files.data_file import DataFileMeta
 from storage.files.formats.base import BATCH_BYTES_MAX
-from storage.files.reader import read_data_file
+from storage.files.reader import Chunks, chunk_bounds, read_data_file
 from storage.files.writer import FilePlan, RollingFileWriter
 from storage.format import FileSource
 from storage.merge.merge_functions import check_no_nulls
@@ -35,13 +36,13 @@ class BucketFiles:
         self._key = key
         self._partition = key.partition
         self.directory = bucket_directory(context, key.partition, key.bucket)
-        self._data_names = DataFileNames(context.options.data_file_prefix)
+        self.data_names = DataFileNames(context.options.data_file_prefix)
         self._changelog_names = DataFileNames(context.options.changelog_file_prefix)
         self._plans: dict[tuple[int, FileSource, bool], FilePlan] = {}  # a small file costs less to write than to plan
 
     def data(self, level: int = 0, file_source: FileSource = FileSource.APPEND) -> RollingFileWriter:
         """For a sorted run of this level, or for rows of an append table."""
-        return self._writer(level, file_source, self._data_names, changelog=False)
+        return self._writer(level, file_source, self.data_names, changelog=False)
 
     def changelog(self, level: int = 0) -> RollingFileWriter:
         """level: of the data files that the changes came with."""
@@ -92,11 +93,13 @@ class BucketFiles:
         batch_rows: int = _BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES_MAX,
         deletion: DeletionFile | None = None,
+        chunks: Chunks | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows as they lie in the file.
 
         fields: None is `row_fields`.
         deletion: whose rows are left out.
+        chunks: parts of the file to read; None: all of it.
         """
         yield from read_data_file(
             self._context,
@@ -106,8 +109,13 @@ class BucketFiles:
             partition=self._partition,
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,
+            predicate=chunks,
             deleted=None if deletion is None else read_vector(self._context.io, deletion),
         )
+
+    def chunk_bounds(self, file: DataFileMeta, field: DataField) -> ColumnBounds | None:
+        """See `storage.files.reader`."""
+        return chunk_bounds(self._context, file, self.path(file), field, partition=self._partition)
 
     @cached_property
     def _file_columns(self) -> tuple[list[str], list[str]]:

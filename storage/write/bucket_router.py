@@ -35,9 +35,13 @@ class BucketKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedRows:
-    """Rows that fit their table, each part with the bucket it goes into."""
+    """Rows that fit their table, each part with the bucket it goes into.
 
-    parts: Sequence[tuple[BucketKey, pa.RecordBatch]]
+    waiting: rows whose buckets can be chosen only when they are written.
+    """
+
+    parts: Sequence[tuple[BucketKey, pa.RecordBatch]] = ()
+    waiting: PartitionedRows | None = None
 
 
 class BucketRouter:
@@ -61,24 +65,38 @@ class BucketRouter:
 
     def route(self, batch: pa.RecordBatch) -> list[tuple[BucketKey, pa.RecordBatch]]:
         """Parts with at least one row each; together they hold every row that the assigner answered with once."""
-        if not batch.num_rows:
-            return []
-        rows, groups, keys = self._grouped(batch)
-        return [(keys(group), part) for group, part in split_by_group(rows, groups, int(groups.max(initial=0)) + 1)]
+        return self._split(self._partitioned(batch)) if batch.num_rows else []
+
+    def routed(self, batch: pa.RecordBatch) -> RoutedRows:
+        """The same in two steps. This one changes nothing that the next batch depends on."""
+        if not batch.num_rows or not self._assigner.moves_rows:
+            return RoutedRows(self.route(batch))
+        return RoutedRows(waiting=self._partitioned(batch))
+
+    def parts(self, routed: RoutedRows) -> Sequence[tuple[BucketKey, pa.RecordBatch]]:
+        """The second step."""
+        return routed.parts if routed.waiting is None else self._split(routed.waiting)
+
+    def _partitioned(self, batch: pa.RecordBatch) -> PartitionedRows:
+        return PartitionedRows(batch, *self._partitions(batch))
+
+    def _split(self, rows: PartitionedRows) -> list[tuple[BucketKey, pa.RecordBatch]]:
+        all_rows, groups, keys = self._grouped(rows)
+        return [(keys(group), part) for group, part in split_by_group(all_rows, groups, int(groups.max(initial=0)) + 1)]
 
     def numbered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BucketKey], NDArray[np.int32]]:
         """The rows that the assigner answered with, undivided; the buckets that they go into; and of each row the index
         of its bucket there.
         """
-        rows, groups, keys = self._grouped(batch)
+        rows, groups, keys = self._grouped(self._partitioned(batch))
         found, numbers = np.unique(groups, return_inverse=True)
         return rows, [keys(group) for group in found.tolist()], numbers.astype(np.int32)
 
     def _grouped(
-        self, batch: pa.RecordBatch
+        self, asked: PartitionedRows
     ) -> tuple[pa.RecordBatch, NDArray[np.integer[Any]], Callable[[int], BucketKey]]:
         """Rows, a number of each row's bucket, and which bucket such a number stands for."""
-        assigned = self._assigner.assign(PartitionedRows(batch, *self._partitions(batch)))
+        assigned = self._assigner.assign(asked)
         rows, partitions = assigned.rows.rows, assigned.rows.partitions
         if isinstance(assigned.buckets, int):
             first_bucket, num_buckets = assigned.buckets, 1

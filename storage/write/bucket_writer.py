@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final, Protocol
@@ -133,7 +133,8 @@ class PrimaryKeyBucketWriter:
         # the changelog holds every row as it came; a segment on disk is merged
         self._may_spill = context.options.write_buffer_spillable and not self._writes_changelog
         self._waits_for_compaction = context.options.commit_force_compact
-        self._files = files
+        self.files = files
+        self.order = replace(order, runs_in_order=True)  # arrival order is sequence order
         self._buffer = WriteBuffer(order, merge_function, next_sequence_number, spill_directory)
         self._compactor = compactor
         self._new_files: list[DataFileMeta] = []
@@ -141,7 +142,7 @@ class PrimaryKeyBucketWriter:
         self._compacted = CompactResult()
         self._handed_over: list[DataFileMeta] = []
         self._awaits_commit = False
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     @property
     def held_bytes(self) -> int:
@@ -152,11 +153,25 @@ class PrimaryKeyBucketWriter:
         return self._buffer.next_sequence_number
 
     def write(self, rows: pa.RecordBatch) -> None:
-        with self._lock:
+        with self.lock:
             self._buffer.add(rows)
 
+    def small_rows(self, bytes_max: int) -> Sequence[pa.RecordBatch]:
+        """What is held, in arrival order, where it is little and nothing but a flush is due; else nothing. Hold `lock`
+        until the rows were `flushed`, or stay.
+        """
+        is_late = self._compactor is not None and self._compactor.excess_runs > 0
+        if self._writes_changelog or is_late or self._buffer.held_bytes > bytes_max:
+            return ()
+        return self._buffer.batches
+
+    def flushed(self, files: Sequence[DataFileMeta]) -> None:
+        """What `small_rows` gave is in these files. Hold `lock`."""
+        self._buffer.clear()
+        self._added(files)
+
     def flush_memory(self) -> None:
-        with self._lock:
+        with self.lock:
             # of large rows a flush would hold one of each segment
             is_small = self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES and not self._buffer.has_large_rows
             if self._may_spill and is_small and self._buffer.may_spill_again:
@@ -165,7 +180,7 @@ class PrimaryKeyBucketWriter:
                 self._flush()
 
     def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
-        with self._lock:
+        with self.lock:
             self._flush(wait_compaction=wait_compaction or full_compaction, full_compaction=full_compaction)
             if self._compactor is not None:
                 # one more than at a flush: runs may have piled up over commits whose compactions were lost
@@ -173,7 +188,7 @@ class PrimaryKeyBucketWriter:
                 self._take_compacted(wait=wait_compaction or full_compaction or self._waits_for_compaction or is_late)
 
     def take_increment(self) -> Increment:
-        with self._lock:
+        with self.lock:
             increment = Increment(tuple(self._new_files), tuple(self._changelog_files), self._compacted)
             self._handed_over += self._new_files
             self._awaits_commit |= not increment.is_empty
@@ -181,11 +196,11 @@ class PrimaryKeyBucketWriter:
             return increment
 
     def committed(self) -> None:
-        with self._lock:
+        with self.lock:
             self._handed_over, self._awaits_commit = [], False
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
-        with self._lock:
+        with self.lock:
             assert self._buffer.is_empty, "rows have numbers already"
             self._buffer.next_sequence_number = max(self._buffer.next_sequence_number, next_sequence_number)
 
@@ -203,14 +218,14 @@ class PrimaryKeyBucketWriter:
         return self._compactor is not None and self._compactor.is_stale
 
     def reset_compaction(self, bucket: RestoredBucket) -> None:
-        with self._lock:
+        with self.lock:
             if self._compactor is not None:
-                self._files.discard(self._compacted)
+                self.files.discard(self._compacted)
                 self._compacted = CompactResult()
                 self._compactor.reset(replace(bucket, files=[*bucket.files, *self._new_files]))
 
     def compact_left(self) -> CompactResult:
-        with self._lock:
+        with self.lock:
             compactor = self._compactor
             if compactor is None or self._new_files or not self._buffer.is_empty or not self._compacted.is_empty:
                 return CompactResult()
@@ -221,18 +236,18 @@ class PrimaryKeyBucketWriter:
             return compacted
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        with self._lock:  # and not while reading: it takes long, and the reader may rest, or write to this bucket
+        with self.lock:  # and not while reading: it takes long, and the reader may rest, or write to this bucket
             files = [*self._handed_over, *self._new_files]
             versions = self._buffer.versions()
-        return chain(chain.from_iterable(map(self._files.read, files)), versions)
+        return chain(chain.from_iterable(map(self.files.read, files)), versions)
 
     def abort(self) -> None:
-        with self._lock:
+        with self.lock:
             if self._compactor is not None:
                 self._compactor.close()
             self._buffer.clear()
-            self._files.delete(self._new_files + self._changelog_files)
-            self._files.discard(self._compacted)
+            self.files.delete(self._new_files + self._changelog_files)
+            self.files.discard(self._compacted)
             self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
 
     def _flush(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
@@ -257,7 +272,7 @@ class PrimaryKeyBucketWriter:
         _log.info(
             "writing waited for compaction",
             table=self._table_name,
-            directory=self._files.directory,
+            directory=self.files.directory,
             waited_ms=int((time.monotonic() - started) * 1000),
             reason=f"{excess_runs} sorted runs more than num-sorted-run.stop-trigger allows",
         )
@@ -266,23 +281,26 @@ class PrimaryKeyBucketWriter:
         result = self._compactor.take(wait=wait) if self._compactor is not None else None
         if result is not None:
             self._compacted, needless = merge_compactions(self._compacted, result)
-            self._files.discard(needless)
+            self.files.discard(needless)
 
     def _write_files(self) -> None:
-        changelog = _write_all(self._files.changelog(), self._changelog()) if self._writes_changelog else []
+        changelog = _write_all(self.files.changelog(), self._changelog()) if self._writes_changelog else []
         try:
-            data = _write_all(self._files.data(), map(self._files.file_rows, self._buffer.drain()))
+            data = _write_all(self.files.data(), map(self.files.file_rows, self._buffer.drain()))
         except BaseException:
-            self._files.delete(changelog)
+            self.files.delete(changelog)
             raise
-        self._new_files += data
         self._changelog_files += changelog
-        if self._compactor is not None:
-            self._compactor.added(data)
+        self._added(data)
+
+    def _added(self, files: Sequence[DataFileMeta]) -> None:
+        self._new_files += files
+        if self._compactor is not None and files:
+            self._compactor.added(files)
 
     def _changelog(self) -> Iterator[pa.RecordBatch]:
         """Every row that arrived, by key and arrival."""
-        return map(self._files.file_rows, self._buffer.arrived())
+        return map(self.files.file_rows, self._buffer.arrived())
 
 
 class AppendBucketWriter:

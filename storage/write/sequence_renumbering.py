@@ -64,15 +64,9 @@ def renumber_files(
             next_numbers[key] = max(last + 1, next_numbers.get(key, 0))
             found.append(
                 replace(
-                    message,
+                    message.without_compaction(),
                     new_files=data,
                     changelog_files=changelog,
-                    compact_before=(),
-                    compact_after=(),
-                    compact_changelog=(),
-                    compact_reason="",
-                    compact_tombstones=(),
-                    known_files=frozenset(),
                     base_snapshot_id=latest.id if latest is not None else None,
                 )
             )

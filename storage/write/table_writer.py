@@ -36,6 +36,7 @@ from storage.write.memory_budget import MemoryBudget, pieces
 from storage.write.postpone.bucket_writer import PostponeBucketWriter
 from storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
 from storage.write.row_converter import RowConverter
+from storage.write.small_flush import flush_small_buckets
 
 
 class TableWriter:
@@ -68,7 +69,7 @@ class TableWriter:
         self._context = context
         self._bucketing = Bucketing.of(context.schema, context.options)
         self._row_converter = RowConverter(context.schema, context.options, context.name, location=context.location)
-        self._assigner = bucket_assigner or bucket_assigner_of(context, replaces=replaces)
+        self._assigner = bucket_assigner or bucket_assigner_of(context, spill_directory, replaces=replaces)
         self._router = BucketRouter(context.schema, self._assigner, partition_check(context))
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
@@ -112,7 +113,7 @@ class TableWriter:
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in [self._converted(batch) for batch in batches]:
             for piece in pieces(batch):
-                self.add(RoutedRows(self._router.route(piece)), piece)
+                self.add(self._router.routed(piece), piece)
                 self.make_room()
 
     def write_routed(self, rows: pa.RecordBatch, keys: Sequence[BucketKey], buckets: NDArray[np.integer[Any]]) -> None:
@@ -133,18 +134,18 @@ class TableWriter:
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
         """The first part of `write`: nothing is taken yet, and nothing waited for. Raises BadInput as `write` does."""
-        return RoutedRows(self._router.route(self._converted(rows)))
+        return self._router.routed(self._converted(rows))
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
         """Whether `add` has to look into the table first."""
-        return any(key not in self._buckets for key, _ in routed.parts)
+        return not self._assigner.is_ready or any(key not in self._buckets for key, _ in routed.parts)
 
     def add(self, routed: RoutedRows, rows: pa.RecordBatch | None = None) -> None:
         """The second part: the rows are in memory, maybe too many. Large `rows`, of who may wait, wait for room."""
         with self._fatal_errors():
             if rows is not None:
                 self._memory.make_room_for(rows)
-            for key, part in routed.parts:
+            for key, part in self._router.parts(routed):
                 self._bucket(key).write(part)
                 if self._full_every is not None:
                     self._not_full.add(key)
@@ -179,14 +180,13 @@ class TableWriter:
                 full = set(self._buckets)
             elif not is_last:
                 self._open_left_on_level_0()
-            writers = list(self._buckets.items())
-            if not writers:
+            if not (writers := list(self._buckets.items())):
                 return []
 
             def prepare(item: tuple[BucketKey, BucketWriter]) -> None:
-                key, writer = item
-                writer.prepare_commit(wait_compaction=waits, full_compaction=key in full)
+                item[1].prepare_commit(wait_compaction=waits, full_compaction=item[0] in full)
 
+            flush_small_buckets(self._context, self._merge_function, [writer for _, writer in writers])
             map_on_cores(prepare, writers)
             # Only now that all are prepared: where one failed, `abort` deletes the files of the others too.
             messages = [*self._assigner.prepare_commit(identifier)]
@@ -210,7 +210,7 @@ class TableWriter:
         Raises nothing, for the commit stands: the writer's next call raises what failed here.
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
-        self._assigner.committed()
+        self._assigner.committed(snapshot_id)
         self._settled()
 
     def dropped(self) -> None:

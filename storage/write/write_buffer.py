@@ -9,7 +9,7 @@ Source: Java `mergetree/MergeTreeWriter.java`, `mergetree/SortBufferWriteBuffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Final
@@ -53,6 +53,11 @@ class WriteBuffer:
     @property
     def is_empty(self) -> bool:
         return not self._batches and not self._segments
+
+    @property
+    def batches(self) -> Sequence[pa.RecordBatch]:
+        """All that is held, in arrival order; nothing while some of it is on disk."""
+        return () if self._segments else self._batches
 
     @property
     def may_spill_again(self) -> bool:

@@ -1,6 +1,7 @@
 """`python -m tests.benchmarks`: rows per CPU-second and peak memory, beside other implementations.
 
-Prints Markdown as it goes. A whole run, at the published size, also becomes docs/benchmarks.md.
+Prints Markdown as it goes. A whole run, at the published size, also becomes docs/benchmarks.md; with `--page` a run of
+some suites replaces its sections there.
 """
 
 from __future__ import annotations
@@ -31,20 +32,25 @@ from tests.benchmarks import (
     from_kafka,
     ingest_folder,
     ingest_kafka,
+    many_files,
     many_tables,
     merge_read,
+    orphan_search,
     restart,
+    spark_engine,
     startup,
     steady,
     vectors_read,
+    visible_latency,
 )
 from tests.benchmarks.contest import REPOSITORY
-from tests.benchmarks.page import page
+from tests.benchmarks.page import page, with_sections
 from tests.benchmarks.sections import PageSection, Plan, failure
 from tests.support.tools import TOOLS, build_tool
 
 SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "from-kafka": from_kafka.sections,
+    "visible-latency": visible_latency.sections,
     "w1": partial(flush.sections, workload="w1"),
     "w2": partial(flush.sections, workload="w2"),
     "w4": merge_read.sections,
@@ -62,8 +68,11 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "many-tables": many_tables.sections,
     "busy-tables": busy_tables.sections,
     "exactly-once": exactly_once.sections,
+    "spark": spark_engine.sections,
     "index-lookup": file_indexes.lookup_sections,
     "index-flush": file_indexes.flush_sections,
+    "files": many_files.sections,
+    "orphans": orphan_search.sections,
     "help": startup.sections,
 }
 PEERS: Final = ("rust", "java", "flink", "pypaimon")
@@ -92,6 +101,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.scale == 1.0 and set(options.only) == set(SUITES):
         PAGE.write_text(page(found, plan), encoding="utf-8")
         sys.stdout.write(f"Written to {PAGE.relative_to(REPOSITORY)}\n")
+    elif options.page:
+        measured = [section for section in found if not section.is_failure]
+        PAGE.write_text(with_sections(PAGE.read_text(encoding="utf-8"), measured, plan), encoding="utf-8")
+        sys.stdout.write(f"{len(measured)} sections of {PAGE.relative_to(REPOSITORY)} replaced\n")
     return int(any(section.is_failure for section in found))
 
 
@@ -123,12 +136,18 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         return parse
 
     parser.add_argument("--only", type=some_of(SUITES), default=list(SUITES), help=f"of {','.join(SUITES)}")
+    parser.add_argument(
+        "--page", action="store_true", help="replace the sections of these suites in docs/benchmarks.md"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the published sizes (default: 1.0)")
     parser.add_argument("--pairs", type=int, default=7, help="how often everybody runs (default: 7)")
     parser.add_argument("--peers", type=some_of(PEERS), default=["rust", "java", "flink"], help=f"of {','.join(PEERS)}")
     parser.add_argument("--json", type=Path, help="where to write every single measurement")
     parser.add_argument("--data", type=Path, default=REPOSITORY / ".cache" / "benchmarks", help="where rows are kept")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.page and options.scale != 1.0:
+        parser.error("--page shows figures of the published sizes: leave --scale out")
+    return options
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from tests.benchmarks.sections import RACE_HEADER, Goal, PageSection, Plan, at_l
 
 WARM_UP_ROWS: Final = 1_000
 _OPTIONS: Final = {"bucket": "1", "write-only": "true"}
+_NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +106,14 @@ def _write_changes(warehouse: str, files: Sequence[str]) -> None:
             writer.commit(identifier)
 
 
-def write_base(warehouse: str, scale: float) -> None:
+def write_base(warehouse: str, scale: float, options: Mapping[str, str] = _NO_OPTIONS) -> None:
     """`bench.rows` in one sorted run, and `bench.warm_up`, the same with a few rows."""
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench")
     for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):
         commits = generate("w5-base", scale)
         first = next(commits)
-        table = catalog.create_table(f"bench.{name}", first.schema, primary_key=["id"], options=_OPTIONS)
+        table = catalog.create_table(f"bench.{name}", first.schema, primary_key=["id"], options={**_OPTIONS, **options})
         with table.writer() as writer:
             for identifier, rows in enumerate((first, *commits), 1):
                 writer.write(rows if rows_max is None else rows.slice(0, rows_max))

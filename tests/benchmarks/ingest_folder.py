@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -20,14 +20,14 @@ from ingest.config.config import parse_config
 from ingest.formats.base import Target
 from ingest.formats.debezium.decoder import DebeziumJsonDecoder
 from ingest.formats.debezium.format import DebeziumJson
-from ingest.pipeline.builder import run
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config
 from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.write.memory_budget import MemoryBudget
 from tests.benchmarks.change_log import CHANGES, ORDERS, RECORDS, orders_schema, write_change_log
-from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
+from tests.benchmarks.clock import Clock, bytes_below, tell
 from tests.benchmarks.contest import TIDELAKE, Sample, contest, ours
+from tests.benchmarks.ingest_run import run_apart
 from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, peak_at_most, race_lines, rate_at_least
 from tests.support.recorded_truth import differences
 
@@ -98,19 +98,21 @@ def compacting(folder: str, warehouse: str, passes: int) -> None:
 
 
 def _whole(folder: str, table: tidelake.Table, warehouse: str, passes: int, checkpoint: Mapping[str, int]) -> None:
-    clock = Clock()
-    with clock:
-        progress = asyncio.run(run(pipeline_config(folder, warehouse, checkpoint)))
-    peak_mib = peak_memory_mib()
+    told = run_apart(_settings(folder, warehouse, checkpoint))
+    rows, clock = told.pop("rows"), Clock(told.pop("wall_s"), told.pop("cpu_s"))
     wrong = differences(ORDERS, table.scan().to_arrow())
-    if wrong or progress.rows != passes * CHANGES:
-        raise AssertionError(f"{progress.rows} rows; the table differs from its source: {wrong[:3]}")
-    tell(progress.rows, clock, peak_mib=peak_mib, data_bytes=_data_bytes(warehouse), checkpoints=progress.checkpoints)
+    if wrong or rows != passes * CHANGES:
+        raise AssertionError(f"{rows} rows; the table differs from its source: {wrong[:3]}")
+    tell(rows, clock, **told, data_bytes=_data_bytes(warehouse))
 
 
 def pipeline_config(folder: str, warehouse: str, checkpoint: Mapping[str, int]) -> Config:
     """Into `bench.orders`, until the folder's end."""
-    members = {
+    return parse_config(json.dumps(_settings(folder, warehouse, checkpoint)), "benchmark")
+
+
+def _settings(folder: str, warehouse: str, checkpoint: Mapping[str, int]) -> dict[str, Any]:
+    return {
         "pipeline": "bench",
         "warehouse": warehouse,
         "source": {"type": "change-log-folder", "path": folder, "until": "end"},
@@ -118,7 +120,6 @@ def pipeline_config(folder: str, warehouse: str, checkpoint: Mapping[str, int]) 
         "write": {"memory_bytes": MEMORY_MIB << 20},
         "checkpoint": dict(checkpoint),
     }
-    return parse_config(json.dumps(members), "benchmark")
 
 
 def lines(folder: str, warehouse: str, passes: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.benchmarks.sections import PageSection, Plan
 
 _OUR_LIBRARIES: Final = ("tidelake", "pyarrow", "numpy", "msgspec")
 
+_SECTION: Final = "\n\n## "
 _HEAD: Final = """\
 # Benchmarks
 
@@ -28,6 +30,23 @@ Compare figures of one page, never of two machines. Nothing here decides whether
 def page(sections: Sequence[PageSection], plan: Plan) -> str:
     facts = "\n".join(f"- {name}: {fact}" for name, fact in _facts(sections, plan))
     return "\n\n".join([f"{_HEAD}\n{facts}", *(section.markdown() for section in sections)]) + "\n"
+
+
+def with_sections(page_text: str, sections: Sequence[PageSection], plan: Plan) -> str:
+    """The page with these sections in place of those with the same titles, or at its end. Each says that it was
+    measured apart from the others.
+    """
+    head, *parts = page_text.rstrip("\n").split(_SECTION)
+    by_title = {part.partition("\n")[0]: part for part in parts}
+    load = os.getloadavg()[-1]
+    note = (
+        f"Measured apart from the rest of this page on {datetime.now(UTC):%Y-%m-%d}, {plan.pairs} runs of each where a "
+        f"close race is run; load {load:.0f} on {os.cpu_count()} cores."
+    )
+    for section in sections:
+        told = replace(section, about=f"{section.about} {note}").markdown().removeprefix("## ")
+        by_title[section.title] = told
+    return _SECTION.join([head, *by_title.values()]) + "\n"
 
 
 def _facts(sections: Iterable[PageSection], plan: Plan) -> Iterator[tuple[str, str]]:

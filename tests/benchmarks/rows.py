@@ -68,10 +68,21 @@ def written(rows: pa.Table, path: Path) -> str:
     return str(path)
 
 
-def commits_over(base_rows: int, rows: int, commits: int) -> Iterator[pa.Table]:
-    """Of so many rows each, half of them with keys of the w5-base that has base_rows rows, which `w5` is for."""
+def commits_over(base_rows: int, rows: int, commits: int, *, of_range: bool = False) -> Iterator[pa.Table]:
+    """Of so many rows each, half of them with keys of the w5-base that has base_rows rows, which `w5` is for.
+
+    of_range: the keys of a commit are neighbours; else they come from all over the table.
+    """
     rng = np.random.default_rng(_SEEDS["w5"])
     known, new = _known_and_new_keys(rng, base_rows // COMMITS)
+    if of_range:
+        known.sort()
+        for start in rng.integers(0, len(known) - rows, commits).tolist():
+            old = known[start : start + rows // 2]
+            keys = np.unique(np.concatenate([old, old + 1]))
+            rng.shuffle(keys)
+            yield _six_columns(rng, keys)
+        return
     for number in range(commits):
         added = new[number * (rows // 2) : (number + 1) * (rows // 2)]
         keys = np.concatenate([rng.choice(known, rows - len(added), replace=False), added])

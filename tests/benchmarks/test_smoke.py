@@ -12,7 +12,7 @@ import pytest
 from tests.benchmarks import compaction, flush, merge_read
 from tests.benchmarks.__main__ import SUITES, main
 from tests.benchmarks.contest import REPOSITORY
-from tests.benchmarks.page import page
+from tests.benchmarks.page import page, with_sections
 from tests.benchmarks.sections import Goal, PageSection, Plan
 
 
@@ -25,7 +25,16 @@ def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(
+    "suite",
+    [
+        # six sessions of Spark, one after the other
+        pytest.param(name, marks=[pytest.mark.needs("Spark"), pytest.mark.long, pytest.mark.timeout(900)])
+        if name == "spark"
+        else pytest.param(name)
+        for name in SUITES
+    ],
+)
 def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = tmp_path / "found.json"
     less = ["--scale", "0.01", "--pairs", "1", "--peers", ""]
@@ -61,6 +70,26 @@ def test_the_page_tells_what_was_asked_for_and_what_was_found() -> None:
         "|  | runs |\n| --- | ---: |\n| ours | 7 |\n\n"
         "| target | found | reached |\n| --- | ---: | ---: |\n| a rate ≥ 2 | 3 | yes |\n| a peak ≤ 5 | 7 | **no** |\n"
     )
+
+
+def test_sections_that_were_measured_apart_take_the_place_of_the_former_ones_and_say_so() -> None:
+    plan = Plan(1.0, 7, Path("data"), Path("scratch"), None, frozenset())
+    before = page([PageSection(title, "Old.", [], []) for title in ("One", "Two", "Three")], plan)
+    after = with_sections(before, [PageSection(title, "New.", [], []) for title in ("Two", "Four")], plan)
+    assert re.findall(r"^## (\w+)\n\n(\w+)\.", after, re.MULTILINE) == [
+        ("One", "Old"),
+        ("Two", "New"),
+        ("Three", "Old"),
+        ("Four", "New"),
+    ]
+    assert after.count("Measured apart from the rest of this page on ") == 2
+    assert after.partition("## One")[0] == before.partition("## One")[0]
+
+
+def test_a_share_of_the_published_size_is_no_figure_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "help", "--scale", "0.1", "--page"])
+    assert "leave --scale out" in capsys.readouterr().err
 
 
 def test_kafka_is_measured_after_the_folder_and_its_figure_is_in_the_readme() -> None:

@@ -60,10 +60,30 @@ def test_when_a_checkpoint_is_due(case: DueCase) -> None:
     assert subject.due_in_ms(case.now_ms) == case.due_in_ms
 
 
+@pytest.mark.parametrize(
+    ("begun_ms", "first_record_ms", "due_at_ms"),
+    [
+        pytest.param(1_000, 1_050, 2_000, id="an interval from begin to begin, not from what a commit left"),
+        pytest.param(1_000, 1_500, 2_000, id="half of the interval is left"),
+        pytest.param(1_000, 1_900, 2_400, id="a checkpoint that takes long leaves half an interval to records"),
+        pytest.param(1_000, 2_000, 2_500, id="one that takes all of the interval, too"),
+        pytest.param(1_000, 2_001, 3_001, id="after a pause the interval counts from the first record"),
+    ],
+)
+def test_records_without_a_break_are_published_an_interval_after_the_last_checkpoint_began(
+    begun_ms: int, first_record_ms: int, due_at_ms: int
+) -> None:
+    subject = coordinator()
+    subject.wrote(P0, 1, nbytes=10, now_ms=0)
+    checkpoint(subject, "a", now_ms=begun_ms)
+    subject.wrote(P0, 2, nbytes=10, now_ms=first_record_ms)
+    assert subject.due_in_ms(first_record_ms) == due_at_ms - first_record_ms
+
+
 def checkpoint(
-    subject: CheckpointCoordinator, *tables: str, always_publish: tuple[str, ...] = ()
+    subject: CheckpointCoordinator, *tables: str, always_publish: tuple[str, ...] = (), now_ms: int = 0
 ) -> dict[str, SourcePosition]:
-    subject.begin()
+    subject.begin(now_ms)
     messages = {table: FILES if table in tables else [] for table in subject.positions}
     committables = subject.prepared(messages, IDENTITY, always_publish)
     for committable in committables:
@@ -100,7 +120,7 @@ def test_a_table_ahead_of_the_others_does_not_fall_back() -> None:
 
 def test_identifiers_go_on_above_the_largest_of_all_tables() -> None:
     subject = coordinator(last_identifier=41)
-    assert [subject.begin(), subject.identifier] == [42, 42]
+    assert [subject.begin(now_ms=0), subject.identifier] == [42, 42]
 
 
 def test_a_name_that_a_batch_commit_used_up_is_refused() -> None:
@@ -127,7 +147,7 @@ def test_a_partition_found_again_keeps_its_place() -> None:
 def test_the_snapshot_names_checkpoint_position_and_epoch() -> None:
     subject = coordinator()
     subject.wrote(P0, 10, nbytes=1, now_ms=0)
-    subject.begin()
+    subject.begin(now_ms=0)
     (committable,) = subject.prepared({"a": FILES}, IDENTITY)
     stored = committable.to_storage()
     assert (stored.identifier, list(stored.messages)) == (1, FILES)
@@ -153,9 +173,9 @@ def test_steps_out_of_order_are_illegal_and_change_nothing() -> None:
     with pytest.raises(IllegalTransition):
         subject.prepared({"a": FILES}, IDENTITY)
     assert (subject.state, subject.identifier) == (CheckpointState.WRITING, 0)
-    subject.begin()
+    subject.begin(now_ms=0)
     with pytest.raises(IllegalTransition):
-        subject.begin()
+        subject.begin(now_ms=0)
     assert subject.identifier == 1
 
 
@@ -163,4 +183,4 @@ def test_after_a_failure_no_checkpoint_follows() -> None:
     subject = coordinator()
     subject.failed()
     with pytest.raises(IllegalTransition):
-        subject.begin()
+        subject.begin(now_ms=0)

@@ -15,6 +15,9 @@ import pytest
 import tidelake
 from compaction.jobs.compact_job import compact_table
 from storage.format import CommitKind, FileSource
+from storage.lookup import file_parts
+from storage.lookup.file_parts import Part
+from storage.lookup.lookup_cache import LookupCache, Span
 from storage.lookup.lookup_file import Found, Keys, LookupFile
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries
@@ -246,6 +249,32 @@ def test_what_expired_is_not_told_to_have_been_there() -> None:
     write(table, [(INSERT, 1, 4_000_000_001), (INSERT, 2, 4_000_000_001)])
     assert (INSERT, 1, 4_000_000_001) in changes(table)[-1]
     assert (UPDATE_BEFORE, 2, 4_000_000_000) in changes(table)[-1]
+
+
+def test_a_new_writer_decodes_the_row_groups_into_which_its_keys_fall_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_parts, "PART_ROWS", 1_000)
+    monkeypatch.setattr("storage.files.writer._LOOKED_UP_ROWS", 1_000)
+    table = new_table(LOOKUP)
+    write(table, [(INSERT, k, 0) for k in range(0, 20_000, 2)])
+    table.compact(full=True)
+    decoded: list[Part] = []
+    keep = LookupCache._keep
+
+    def noted(self: LookupCache, span: Span, asked: Any, part: Part, *rest: Any) -> LookupFile | None:
+        decoded.append(part)
+        return keep(self, span, asked, part, *rest)
+
+    monkeypatch.setattr(LookupCache, "_keep", noted)
+    write(table, [(INSERT, 4_000, 1), (INSERT, 4_001, 1), (DELETE, 16_002, 0)], [(INSERT, 4_002, 1)])
+    of_large_file, of_small_one = [Part(2_000, 1_000, range(2, 3)), Part(8_000, 1_000, range(8, 9))], [Part(0, 3)]
+    assert decoded == of_large_file + of_small_one
+    assert changes(table)[-2:] == [
+        [(UPDATE_BEFORE, 4_000, 0), (UPDATE_AFTER, 4_000, 1), (INSERT, 4_001, 1), (DELETE, 16_002, 0)],
+        [(UPDATE_BEFORE, 4_002, 0), (UPDATE_AFTER, 4_002, 1)],
+    ]
+    assert check_changelog(table)
 
 
 def test_a_job_leaves_no_lookup_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Only where readers wait for compaction (lookups, deletion vectors, first-row); e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, Final
 
 import pyarrow as pa
@@ -217,3 +218,36 @@ def test_a_pipeline_compacts_what_others_were_ahead_of() -> None:
     assert kinds(table)[-3:] == ["*c", "3", "3c"]
     assert len({s.properties[POSITION_PROPERTY] for s in table.snapshots()[-2:]}) == 1
     check(table, 3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("options", OPTIONS[:3])  # of which the last row wins
+def test_writers_that_commit_in_turns_leave_what_their_rows_give_in_the_order_of_commits(
+    options: Mapping[str, str], seed: int
+) -> None:
+    """One is kept open, so that what it compacted may be older than what the other committed."""
+    random = Random(seed)
+    table = new_table({**options, "bucket": "2"})
+    expected: dict[int, int] = {}
+    kept_open = table.writer(commit_user=USER)
+    for turn in range(25):
+        keys = [random.randrange(20) for _ in range(random.choice([1, 6, 25]))]
+        kind = random.choice([0, 0, 0, 3])
+        kinds = pa.array([kind] * len(keys), pa.int8())
+        rows = pa.table({"k": keys, "v": [turn] * len(keys), "_VALUE_KIND": kinds})
+        if random.random() < 0.3:
+            with table.writer(commit_user="another") as writer:
+                writer.write(rows)
+                writer.commit()
+        else:
+            kept_open.write(rows)
+            kept_open.commit(turn)
+        for key in keys:
+            expected.pop(key, None)
+            if kind == 0:
+                expected[key] = turn
+        assert {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == expected
+    kept_open.close()
+    assert verify(table.context, deep=True) == []
+    if "changelog-producer" in options:
+        assert check_changelog(table)

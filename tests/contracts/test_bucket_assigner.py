@@ -13,9 +13,8 @@ import pytest
 
 from ingest.spark.batch_rows import TypedColumns
 from ingest.spark.shuffle import ShuffleMap, from_ipc, slot_of
-from storage.bucketing import BucketMode, bucket_ids, bucket_mode
+from storage.bucketing import bucket_ids
 from storage.commit.commit_message import CommitMessage
-from storage.errors import UnsupportedFeature
 from storage.fileio.memory import MemoryFileIO
 from storage.files.data_file import EMPTY_ROW
 from storage.options import TableOptions
@@ -41,6 +40,8 @@ class IndexedAssigner:
     """Two keys a bucket, and a key stays where it came first: as Java's HashBucketAssigner, with target-row-num 2."""
 
     is_function_of_rows = False
+    moves_rows = False
+    is_ready = True
 
     def __init__(self) -> None:
         self._bucket_of: dict[tuple[bytes, int], int] = {}
@@ -56,7 +57,7 @@ class IndexedAssigner:
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
         return ()
 
-    def committed(self) -> None:
+    def committed(self, snapshot_id: int) -> None:
         pass
 
     def dropped(self) -> None:
@@ -95,6 +96,9 @@ CASES = {
     "dynamic, overwriting": Case(
         lambda: bucket_assigner_of(table(KEYED, bucket="-1", **{"dynamic-bucket.target-row-num": "2"}), replaces=True),
         range(5),
+    ),
+    "keys that move": Case(
+        lambda: bucket_assigner_of(table(CROSSING, bucket="-1", **{"dynamic-bucket.target-row-num": "2"})), range(5)
     ),
     "an index of keys": Case(IndexedAssigner, range(5)),
 }
@@ -145,19 +149,6 @@ def test_a_fixed_bucket_is_the_one_of_its_bucket_function() -> None:
         assigner = bucket_assigner_of(table(KEYED, bucket="4", bucket_function_type=function))
         expected = bucket_ids([pa.array(ids, pa.int64())], [not_null(BIGINT)], 4, function)
         assert buckets_of(assigner.assign(rows(ids))) == expected.tolist()
-
-
-@pytest.mark.parametrize(
-    ("schema", "bucket", "mode"),
-    [
-        pytest.param(CROSSING, "-1", BucketMode.CROSS_PARTITION, id="cross-partition"),
-    ],
-)
-def test_a_mode_without_assigner_is_refused_by_name(schema: TableSchema, bucket: str, mode: BucketMode) -> None:
-    context = table(schema, bucket=bucket)
-    assert bucket_mode(schema, context.options) is mode
-    with pytest.raises(UnsupportedFeature, match=mode.name.lower()):
-        bucket_assigner_of(context)
 
 
 def test_rows_that_are_postponed_all_wait_in_one_bucket() -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from storage.catalog.jdbc.address import DatabaseAddress
 from storage.catalog.jdbc.lock import LockSettings, LockTable
-from storage.catalog.jdbc.locked_commits import LockedCommits
 from storage.catalog.jdbc.paimon_tables import make_tables
+from storage.catalog.locked_commits import LockedCommits
 from storage.commit.commit_message import Committable
 from storage.commit.file_system_commit import FileSystemSnapshotCommit
 from storage.fileio.base import FileIO

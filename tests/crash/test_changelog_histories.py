@@ -1,11 +1,13 @@
-"""Whatever goes wrong in whichever call: the changelog that compaction makes tells the table. Random histories of all
-engines, whose writers and jobs fail, die, and are followed by others that repeat what was not committed.
+"""Whatever goes wrong in whichever call: the changelog tells the table, be it made by compaction, by writers, or be it
+what they wrote. Random histories of all engines, whose writers and jobs fail, die, and are followed by others that
+repeat what was not committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -22,18 +24,39 @@ from tests.compaction.test_changelog_histories import ALLOWED, LAYOUTS, OFTEN_CO
 from tests.crash.points import Points
 from tests.crash.table_life import NO_WAIT
 from tests.crash.troubles import ESSENTIAL, Trouble
-from tests.support.changelog_fold import check_changelog
+from tests.support.changelog_fold import check_changelog, check_written_rows
 from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import examples
-from tests.support.merge_engines import Engine, Rows
+from tests.support.merge_engines import ENGINES, Engine, Rows
 from tidelake.table import Table
 from tidelake.writer import Writer
 
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """rows: of a commit. trouble: comes in the call-th call of the file system."""
+
+    what: str
+    rows: int
+    trouble: Trouble | None
+    call: int
+
+    @property
+    def is_job(self) -> bool:
+        return self.what in ("job", "full job")
+
+
 TROUBLES: Final = (*ESSENTIAL, Trouble(Fault.TORN, is_crash=True))
 USER: Final = "etl"
-# what happens, to how many rows; what goes wrong in which call
+AS_WRITTEN: Final = [
+    pytest.param(engine, producer, id=f"{engine.about}, {producer}")
+    for engine in ENGINES
+    for producer in ("none", "input")
+    if not (engine.name == "first-row" and producer == "input")
+]
 STEPS: Final = st.lists(
-    st.tuples(
+    st.builds(
+        Happening,
         st.sampled_from(["commit", "commit", "commit", "leave to a job", "job", "full job"]),
         st.integers(1, 20),
         st.sampled_from([None, *TROUBLES]),
@@ -61,36 +84,77 @@ def test_folding_the_changelog_gives_the_table_whatever_went_wrong(
         seed=st.integers(0, 2**32),
     )
     def check(
-        layout: Mapping[str, str],
-        deduplicates: bool,
-        has_vectors: bool,
-        steps: list[tuple[str, int, Trouble | None, int]],
-        seed: int,
+        layout: Mapping[str, str], deduplicates: bool, has_vectors: bool, steps: Sequence[Happening], seed: int
     ) -> None:
         chosen = {"changelog-producer": producer, "changelog-producer.row-deduplicate": str(deduplicates).lower()}
         chosen |= {"deletion-vectors.enabled": "true"} if has_vectors else {}
         table = new_table({"bucket": "1", **OFTEN_COMPACTED, **engine.options, **chosen, **layout})
-        rows = Rows(engine, Random(seed), keys=8)
-        for number, (what, count, trouble, call) in enumerate(steps, 1):
-            step = _job(full=what == "full job")
-            if not what.endswith("job"):
-                step = _commit(rows.batch(count), number, write_only=what == "leave to a job")
-            if trouble is None:
-                step(table, table.context.io)
-                continue
-            io = FaultyFileIO(table.context.io)
-            trouble.await_in(io, call)
-            with suppress(TidelakeError, FaultyIOError, ProcessDied):
-                step(table, io)
-            step(table, table.context.io)
-            points.tried(f"histories of changelogs: {trouble.kind}")
+        _live(table, Rows(engine, Random(seed), keys=8), steps, points)
         table.compact(full=True)
         assert check_changelog(table) or table.scan().to_arrow().num_rows == 0
-        identifiers = [s.commit_identifier for s in table.snapshots() if s.commit_user == USER]
-        assert sorted(identifiers) == identifiers
-        assert verify(table.context, deep=True) == []
+        _check_the_rest(table)
 
     check()
+
+
+@pytest.mark.exhaustive(kept=3)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("engine", "producer"), AS_WRITTEN)
+def test_merging_what_was_written_gives_the_table_whatever_went_wrong(
+    engine: Engine, producer: str, points: Points
+) -> None:
+    """Engines to which it matters which rows of a key are merged first are without compactions."""
+    is_compacted = engine.is_associative
+    may_have_vectors = is_compacted and engine.name != "first-row"
+
+    @settings(max_examples=examples(15), phases=(Phase.explicit, Phase.generate))
+    @given(
+        layout=st.sampled_from(LAYOUTS),
+        deduplicates=st.booleans(),
+        has_vectors=st.booleans() if may_have_vectors else st.just(False),
+        steps=STEPS,
+        seed=st.integers(0, 2**32),
+    )
+    def check(
+        layout: Mapping[str, str], deduplicates: bool, has_vectors: bool, steps: Sequence[Happening], seed: int
+    ) -> None:
+        chosen = {"changelog-producer": producer, "changelog-producer.row-deduplicate": str(deduplicates).lower()}
+        chosen |= {"deletion-vectors.enabled": "true"} if has_vectors else {}
+        compacted = {} if is_compacted else {"write-only": "true"}
+        table = new_table({"bucket": "1", **OFTEN_COMPACTED, **engine.options, **chosen, **compacted, **layout})
+        if not is_compacted:
+            steps = [replace(step, what="commit") if step.is_job else step for step in steps]
+        _live(table, Rows(engine, Random(seed), keys=8), steps, points)
+        if is_compacted:
+            table.compact(full=True)
+        copy = new_table({"bucket": "1", **engine.options, **compacted})
+        assert check_written_rows(table, copy) or all(step.is_job for step in steps)
+        _check_the_rest(table)
+
+    check()
+
+
+def _live(table: Table, rows: Rows, steps: Sequence[Happening], points: Points) -> None:
+    """What fails is tried again."""
+    for number, step in enumerate(steps, 1):
+        happen = _job(full=step.what == "full job")
+        if not step.is_job:
+            happen = _commit(rows.batch(step.rows), number, write_only=step.what == "leave to a job")
+        if step.trouble is None:
+            happen(table, table.context.io)
+            continue
+        io = FaultyFileIO(table.context.io)
+        step.trouble.await_in(io, step.call)
+        with suppress(TidelakeError, FaultyIOError, ProcessDied):
+            happen(table, io)
+        happen(table, table.context.io)
+        points.tried(f"histories of changelogs: {step.trouble.kind}")
+
+
+def _check_the_rest(table: Table) -> None:
+    identifiers = [s.commit_identifier for s in table.snapshots() if s.commit_user == USER]
+    assert sorted(identifiers) == identifiers
+    assert verify(table.context, deep=True) == []
 
 
 Step = Callable[[Table, FileIO], None]

@@ -106,8 +106,10 @@ async def test_prometheus_scrapes_a_run_and_answers_every_query_of_the_dashboard
                 assert pipeline.monitor is not None
                 await pipeline.monitor.look(pipeline.source)
                 await until_answered(prom, "sum(tidelake_table_files)")
-                answers = {query: await ask(prom, query) for query in QUERIES}
-                assert [query for query, found in answers.items() if not found] == []
+                for query in QUERIES:  # a machine that is busy may make a scrape late, and series stale
+                    async with asyncio.timeout(60):
+                        while not await ask(prom, query):
+                            await to_thread(time.sleep, 0.1)
                 assert await value(prom, "min(tidelake_ready)") == 1
                 assert await value(prom, "sum(tidelake_dead_letters_total)") == 1
                 await until_answered(prom, "sum(tidelake_source_lag_records) == 0")

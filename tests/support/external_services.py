@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 
 PART_OF_FIXTURE: Final = {
+    "hive_metastore": "Hive metastore",
     "java_oracle": "Java Paimon",
     "spark": "Spark",
     "kafka_broker": "Kafka",
@@ -26,8 +27,9 @@ PART_OF_FIXTURE: Final = {
     "unreliable_s3": "S3 server",
     "pypaimon": "pypaimon",
     "postgresql": "PostgreSQL",
+    "debezium": "Debezium",
 }
-NEEDS_JAVA: Final = frozenset({"Java Paimon", "Spark", "Kafka", "S3 server"})
+NEEDS_JAVA: Final = frozenset({"Hive metastore", "Java Paimon", "Spark", "Kafka", "S3 server", "Debezium"})
 PROGRAMS: Final = {"Prometheus": "prometheus", "Chromium": "chromium", "PostgreSQL": "initdb"}
 WITHOUT_JAVA: Final = "TIDELAKE_WITHOUT_JAVA"
 

@@ -22,10 +22,12 @@ class JavaOracle:
     whole session: the first call costs about 1.5 s, later ones some 10 ms. Raises tests.support.line_server.Refused
     with Java's message where Java refuses.
     jvm: more flags of the JVM.
+    class_path: more jars, behind the oracle's own.
     """
 
-    def __init__(self, time_zone: str = "UTC", jvm: str = "") -> None:
-        self._server = LineServer([ORACLE / "oracle", "serve"], {"ORACLE_TZ": time_zone, "ORACLE_JVM": jvm})
+    def __init__(self, time_zone: str = "UTC", jvm: str = "", class_path: str = "") -> None:
+        environment = {"ORACLE_TZ": time_zone, "ORACLE_JVM": jvm, "ORACLE_CLASS_PATH": class_path}
+        self._server = LineServer([ORACLE / "oracle", "serve"], environment)
 
     def close(self) -> None:
         self._server.close()

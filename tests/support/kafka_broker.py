@@ -20,6 +20,8 @@ from tests.support.tools import TOOLS, build_tool
 
 KAFKA = TOOLS / "kafka"
 
+_START_S = 600  # only a test that fails waits so long: beside others a killed broker may take a minute
+
 T = TypeVar("T")
 
 
@@ -33,7 +35,7 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start, or start again with the records it had. Ready when this returns."""
-        self.address = build_tool(KAFKA / "start-kafka", "--data", self._data, *self._settings)
+        self.address = build_tool(KAFKA / "start-kafka", "--data", self._data, "--wait", str(_START_S), *self._settings)
 
     def stop(self) -> None:
         """A clean shutdown."""

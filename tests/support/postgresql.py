@@ -33,7 +33,7 @@ class PostgresqlServer:
         self._run(
             "initdb", "-D", self._data, "-U", self.user, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale", "C"
         )
-        settings = f"-p {self.port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        settings = f"-p {self.port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off -c wal_level=logical"
         self._run("pg_ctl", "-D", self._data, "-w", "-l", folder / "log", "-o", settings, "start")
 
     def new_database(self) -> str:

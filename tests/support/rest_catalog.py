@@ -49,6 +49,7 @@ class RestCatalogServer:
     statistics: what each commit told about partitions.
     prefix: of the catalog, as clients are told; None: they are not.
     headers: of the last request.
+    views: by name, as clients sent them.
     lose_answers: of how many commits to come the answer gets lost after they are done.
     """
 
@@ -60,6 +61,7 @@ class RestCatalogServer:
     lose_answers: int = 0
     prefix: str | None = PREFIX
     headers: dict[str, str] = field(default_factory=dict)
+    views: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.catalog = FileSystemCatalog(LocalFileIO(), str(self.folder))
@@ -146,6 +148,11 @@ class RestCatalogServer:
                 return {}
             case ("POST", "tables", "rename"):
                 return self.rename(body)
+            case ("POST", "views", "rename"):
+                old, new = (f"{body[key]['database']}.{body[key]['object']}" for key in ("source", "destination"))
+                self.refuse_taken(new)
+                self.views[new] = self.views.pop(old)
+                return {}
             case (_, "databases", database, *rest):
                 if database not in self.catalog.list_databases():
                     raise Answer(404, f"no database {database}", "DATABASE")
@@ -172,14 +179,28 @@ class RestCatalogServer:
                 return self.page("tables", self.catalog.list_tables(database), query)
             case ("POST", "tables"):
                 return self.create(body)
+            case ("GET", "views"):
+                names = [name.partition(".")[2] for name in self.views if name.startswith(f"{database}.")]
+                return self.page("views", sorted(names), query)
+            case ("POST", "views"):
+                name = f"{database}.{body['identifier']['object']}"
+                self.refuse_taken(name)
+                self.views[name] = body["schema"]
+                return {}
+            case ("GET", "views", name) if f"{database}.{name}" in self.views:
+                return {"id": name, "name": name, "schema": self.views[f"{database}.{name}"], **_AUDIT}
+            case ("DELETE", "views", name) if f"{database}.{name}" in self.views:
+                del self.views[f"{database}.{name}"]
+                return {}
+            case (_, "views", name):
+                raise Answer(404, f"no view {name}", "VIEW")
             case (_, "tables", name, *more):
                 return self.of_table(method, f"{database}.{name}", more, body)
         raise Answer(404, f"no such resource: {rest}")
 
     def create(self, body: dict[str, Any]) -> dict[str, Any]:
         name = f"{body['identifier']['database']}.{body['identifier']['object']}"
-        if self.catalog.table_exists(name):
-            raise Answer(409, f"{name} is there")
+        self.refuse_taken(name)
         schema = body["schema"]
         self.catalog.create_table(
             name,
@@ -190,6 +211,10 @@ class RestCatalogServer:
             comment=schema.get("comment"),
         )
         return {}
+
+    def refuse_taken(self, name: str) -> None:
+        if self.catalog.table_exists(name) or name in self.views:
+            raise Answer(409, f"{name} is there")
 
     def rename(self, body: dict[str, Any]) -> dict[str, Any]:
         old, new = (f"{body[key]['database']}.{body[key]['object']}" for key in ("source", "destination"))

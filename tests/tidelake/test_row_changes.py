@@ -95,6 +95,17 @@ def test_rows_that_match_are_replaced_by_what_the_values_say(layout: str) -> Non
     check_sound(table)
 
 
+def test_a_change_without_an_identifier_is_tagged_as_a_batch_write_is() -> None:
+    table = new_table(**{"tag.automatic-creation": "batch", "tag.batch.customized-name": "newest"})
+    append(table, (1, 1, "p"), (2, 2, "p"))
+    changed = table.update(col("k") == 1, {"v": 7})
+    assert table.tags()["newest"].id == changed
+    deleted = table.delete(col("k") == 2)
+    assert table.tags()["newest"].id == deleted
+    table.delete(col("k") == 1, commit_user="job", identifier=1)
+    assert table.tags()["newest"].id == deleted, "a numbered commit is none"
+
+
 def test_all_values_see_the_row_as_it_was() -> None:
     table = new_table()
     append(table, (1, 5, "a"))

@@ -20,6 +20,7 @@ from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit, new_commit_user
 from storage.errors import UnsupportedFeature
 from storage.logs import get_logger
+from storage.maintenance.batch_tags import tag_batch_write
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
@@ -66,6 +67,8 @@ class AppendWriter(DataSourceArrowWriter):
         committable = Committable(_COMMIT, _files_of(messages))
         snapshot = commit.overwrite(committable) if self._overwrites else commit.commit(committable)
         _log.info("rows committed", table=self._context.name, snapshot=snapshot)
+        if snapshot is not None:
+            tag_batch_write(self._context, snapshot)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Spark calls it after a commit that failed, too: what may have been published stays.

@@ -13,8 +13,8 @@ import msgspec
 from ingest.formats.base import Skipped
 from ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, Meaning, SourceType
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
-from ingest.formats.mysql_types import mysql_source_type
 from ingest.formats.source_table import SourceTable
+from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.formats.values.json_text import BadValue, read_object
 from storage.types import BYTES, timestamp
 

@@ -29,7 +29,8 @@ from ingest.formats.connect_schema import (
     completed,
 )
 from ingest.formats.record_schema import RecordColumn
-from ingest.formats.values.column_decoders import Flags, by_256_bits, rescaled, without
+from ingest.formats.values.column_decoders import Flags, rescaled, without
+from ingest.formats.values.decimal_columns import by_256_bits, decimals_of_texts
 from ingest.formats.values.json_text import BadValue
 from ingest.formats.values.unavailable_placeholders import NoPlaceholders, Placeholders
 from storage.types import (
@@ -96,6 +97,9 @@ def converter_for(
             return _unflagged(lambda column: column)
         case "string" if root in STRING_ROOTS and meaning is Meaning.PLAIN:
             return lambda column: _texts(column, target, placeholders)
+        case "string" if root is Root.DECIMAL and meaning is Meaning.PLAIN:
+            # what connectors send with `decimal.handling.mode=string`
+            return _unflagged(lambda column: decimals_of_texts(column, arrow_type(target)))
         case "string" if root in TIMESTAMP_ROOTS and meaning is Meaning.TIMESTAMP:
             return _unflagged(_instant_converter(target))
         case "bytes" | "fixed" if root in BINARY_ROOTS and meaning is Meaning.BASE64:

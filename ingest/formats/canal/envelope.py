@@ -14,8 +14,8 @@ from ingest.formats.base import Skipped
 from ingest.formats.canal.direct import CanalDirectReader
 from ingest.formats.connect_schema import SourceType
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, DirectReader, Empty, Envelope, NotThisFormat, Op
-from ingest.formats.mysql_types import mysql_source_type
 from ingest.formats.source_table import SourceTable
+from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.formats.values.json_text import BadValue, read_object
 
 _OPS: Final = {"INSERT": Op.INSERT, "ROW": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "TRUNCATE": Op.TRUNCATE}

@@ -6,6 +6,7 @@ Takes only what it reads exactly as `row_decoder` would, and refuses the whole l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import Any, Final, Literal
 
@@ -83,11 +84,8 @@ class ColumnarDecoder:
             or record_schema.needs_old_images_of_deletes
         )
         names = record_schema.target.schema.names
-        key_fields = [f"f{names.index(name)}" for name in record_schema.target.schema.primary_keys]
-        self._has_key = bool(key_fields)
-        if key_fields:
-            self._old_key = attrgetter(*(f"before.{field}" for field in key_fields))
-            self._new_key = attrgetter(*(f"after.{field}" for field in key_fields))
+        # a getter each: one of several fields makes a tuple a record
+        self._key_fields = [attrgetter(f"f{names.index(name)}") for name in record_schema.target.schema.primary_keys]
         self._keys = KeyColumnsCheck(record_schema.key_columns)
         self._fields_outside_key = [f"f{i}" for i, name in enumerate(names) if name not in record_schema.key_columns]
 
@@ -105,19 +103,22 @@ class ColumnarDecoder:
         records = decode(concatenate_objects(batch.values, rows, prefix))
         if len(records) != len(rows):
             raise ValueError("not one record each")
+        # Short loops over one field each: what touches a record costs more than the parser took to make it.
         ops = np.frombuffer("".join([record.op for record in records]).encode(), np.uint8)
+        befores = [record.before for record in records]
+        images = [record.after for record in records]
         deletes = np.flatnonzero(ops == ord("d"))
-        if len(deletes) and not self._needs_old_images:
-            whole = self._decode_whole(concatenate_objects(batch.values, rows[deletes], prefix))
-            for row, record in zip(deletes.tolist(), whole, strict=True):
-                records[row] = record
+        if len(deletes):
+            olds: Sequence[Any] = [befores[row] for row in deletes.tolist()]
+            if not self._needs_old_images:
+                olds = [o.before for o in self._decode_whole(concatenate_objects(batch.values, rows[deletes], prefix))]
+            for row, image in zip(deletes.tolist(), olds, strict=True):
+                images[row] = image
+        written, source_rows, kinds = images, np.arange(len(records)), _KIND_OF_OP[ops]
         if self.record_schema.target.emit_update_before:
-            images, source_rows, kinds = _with_old_images(records, ops)
-        else:
-            images = [record.before if record.op == "d" else record.after for record in records]
-            source_rows, kinds = np.arange(len(records)), _KIND_OF_OP[ops]
-        columns, flags = self._columns(images)  # from here on no image is missing
-        self._check_keys(records, ops, rows, batch.keys)
+            written, source_rows, kinds = _with_old_images(befores, images, ops)
+        columns, flags = self._columns(written)  # from here on no image is missing
+        self._check_keys(befores, images, ops, rows, batch.keys)
         return DecodedRows(self.record_schema.target, rows[source_rows], kinds, columns, flags)
 
     def _columns(self, images: Sequence[Any]) -> tuple[list[pa.Array], dict[str, NDArray[np.bool_]]]:
@@ -144,26 +145,38 @@ class ColumnarDecoder:
         return refused_columns(zip(names, self._decoders, strict=True), images)
 
     def _check_keys(
-        self, records: Sequence[Any], ops: NDArray[np.uint8], rows: NDArray[np.int64], keys: pa.Array
+        self,
+        befores: Sequence[Any],
+        images: Sequence[Any],
+        ops: NDArray[np.uint8],
+        rows: NDArray[np.int64],
+        keys: pa.Array,
     ) -> None:
-        """Every update must keep its key, every row that goes must be named whole; else the row decoder decides."""
-        if not self._has_key:
+        """Every update must keep its key, every row that goes must be named whole; else the row decoder decides.
+
+        befores, images (n,): the old image of each record or None, and the one that it leaves: of a delete the old one.
+        """
+        if not self._key_fields:
             return
-        updates = [record for record in records if record.op == "u" and record.before is not None]
-        if [*map(self._old_key, updates)] != [*map(self._new_key, updates)]:
+        is_update = ops == ord("u")
+        lacks_before = is_update & np.array([before is None for before in befores])
+        to_compare = is_update & ~lacks_before
+        if to_compare.all():
+            old, new = befores, images
+        else:
+            chosen = to_compare.tolist()
+            old, new = [*compress(befores, chosen)], [*compress(images, chosen)]
+        if any([*map(of, old)] != [*map(of, new)] for of in self._key_fields):
             raise ValueError("an update changes the key")
-        by_record_key = deletes = ops == ord("d")
-        upserts = np.count_nonzero(ops == ord("u")) - len(updates)
-        if upserts:
-            lacks_before = np.fromiter((record.before is None for record in records), np.bool_, len(records))
-            by_record_key = deletes | (lacks_before & (ops == ord("u")))
+        deletes = ops == ord("d")
+        by_record_key = deletes | lacks_before
         if by_record_key.any():  # what these mean depends on the columns in the record's key
             self._keys.check(keys.take(pa.array(rows[by_record_key])))
-        if self.record_schema.needs_old_images and upserts:
+        if self.record_schema.needs_old_images and lacks_before.any():
             raise ValueError("an update without its old image")
         if self.record_schema.needs_old_images_of_deletes:
             for row in np.flatnonzero(deletes).tolist():
-                image = records[row].before
+                image = images[row]
                 if not has_values_outside_key(_json(getattr(image, name)) for name in self._fields_outside_key):
                     raise ValueError("a delete that may know only its key")
 
@@ -185,20 +198,15 @@ def _only(source: SourceTable, connector: str) -> tuple[Any, ...]:
 
 
 def _with_old_images(
-    records: Sequence[Any], ops: NDArray[np.uint8]
+    befores: Sequence[Any], images: Sequence[Any], ops: NDArray[np.uint8]
 ) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int8]]:
     """Images with a -U before each +U that has one, the record each came from, and the kinds."""
-    images: list[Any] = []
-    for record in records:
-        if record.op == "d":
-            images.append(record.before)
-        elif record.op == "u" and record.before is not None:
-            images += (record.before, record.after)
-        else:
-            images.append(record.after)
-    doubled = (ops == ord("u")) & np.fromiter((record.before is not None for record in records), np.bool_, len(records))
-    source_rows = np.repeat(np.arange(len(records)), 1 + doubled)
+    doubled = (ops == ord("u")) & np.fromiter((before is not None for before in befores), np.bool_, len(befores))
+    with_old: list[Any] = []
+    for before, image, is_doubled in zip(befores, images, doubled.tolist(), strict=True):
+        with_old += (before, image) if is_doubled else (image,)
+    source_rows = np.repeat(np.arange(len(images)), 1 + doubled)
     kinds = _KIND_OF_OP[ops][source_rows]
     first_of_two = np.flatnonzero(doubled) + np.arange(np.count_nonzero(doubled))
     kinds[first_of_two] = RowKind.UPDATE_BEFORE
-    return images, source_rows, kinds
+    return with_old, source_rows, kinds

@@ -15,7 +15,7 @@ from ingest.formats.base import InferredTable
 from ingest.formats.connect_schema import SourceType, source_type
 from ingest.formats.debezium.envelope import image_schema, read_envelope, split_schema
 from ingest.formats.debezium.record_key import key_members
-from ingest.formats.inferred_types import inferred_type
+from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.json_text import BadValue, read_object
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput

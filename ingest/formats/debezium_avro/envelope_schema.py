@@ -9,7 +9,7 @@ from typing import Final
 from ingest.formats.avro.avro_schema import AvroType, connect_schema
 from ingest.formats.avro.column_reader import ColumnReader
 from ingest.formats.connect_schema import ConnectSchema, Meaning, SourceType, source_type
-from ingest.formats.mysql_types import mysql_source_type
+from ingest.formats.types.mysql_types import mysql_source_type
 from storage.types import BOOLEAN
 
 SOURCE_NAMES: Final = ("db", "schema", "table", "connector")

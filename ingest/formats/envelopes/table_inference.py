@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ingest.formats.base import InferredTable
 from ingest.formats.connect_schema import JSON_VALUE, SourceType
 from ingest.formats.envelopes.envelope import Envelope, Op
-from ingest.formats.inferred_types import inferred_type
+from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput

@@ -10,7 +10,6 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, PER_SECOND, Meaning, SourceType
+from ingest.formats.values.decimal_columns import by_256_bits, decimals_of_digits
 from ingest.formats.values.json_text import BadValue, ValueDecoder
 from ingest.formats.values.numbers import rounds_twice
 from ingest.formats.values.unavailable_placeholders import Placeholders
@@ -317,7 +317,7 @@ def _decimal_decoder(source: SourceType, target: AtomicType) -> Callable[[Sequen
             raise BadValue("bytes among numbers")
         if source.meaning is not Meaning.DECIMAL or not isinstance(first, str):
             texts = values if isinstance(first, str) else _with_integer_texts(values)
-            return _decimals_of_digits(texts, in_memory)
+            return decimals_of_digits(texts, in_memory)
         if set(map(type, values)) - {str, type(None)}:
             raise BadValue("numbers among bytes")
         if target.scale - source.scale > 38:
@@ -327,54 +327,12 @@ def _decimal_decoder(source: SourceType, target: AtomicType) -> Callable[[Sequen
     return to_array
 
 
-def by_256_bits(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
-    """Cast with room for 38 digits behind 38 others: Arrow's casts to a larger scale notice not every overflow of 128
-    bits, and would give another number. Raises ArrowInvalid for what does not fit.
-    """
-    return column.cast(pa.decimal256(76, in_memory.scale)).cast(in_memory)
-
-
 def _with_integer_texts(values: Sequence[Any]) -> Sequence[Any]:
     if int not in (types := set(map(type, values))):
         return values
     if bool in types:
         raise BadValue("no number")
     return [str(value) if type(value) is int else value for value in values]
-
-
-def _without_exponents(values: Sequence[Any]) -> list[Any]:
-    """JSON's numbers as plain digits. Refuses those of more digits than any column has, and texts."""
-    return [_plain_digits(value) if value is not None and _has_exponent(value) else value for value in values]
-
-
-def _has_exponent(value: str | bytes) -> bool:
-    return "e" in value.lower() if isinstance(value, str) else b"e" in value.lower()
-
-
-def _plain_digits(number: str | bytes) -> str:
-    if isinstance(number, str):
-        raise BadValue("a text with an exponent")
-    try:
-        value = Decimal(number.decode())
-    except ArithmeticError:
-        raise BadValue("an exponent beyond all bounds") from None
-    if abs(value.adjusted()) > 76:
-        raise BadValue("an exponent beyond what fits")
-    return f"{value:f}"
-
-
-def _decimals_of_digits(values: Sequence[Any], in_memory: pa.DataType) -> pa.Array:
-    """Texts of numbers. Raises ArrowInvalid for one that has more digits than the type."""
-    texts = pa.array(values, pa.string())
-    _, positions, data = texts.buffers()
-    ends = np.frombuffer(positions, np.int32)[: len(texts) + 1]
-    octets = np.frombuffer(data, np.uint8)[: ends[-1]] if ends[-1] else np.empty(0, np.uint8)
-    digits_max = int(np.diff(ends).max(initial=0)) + in_memory.scale
-    if ((octets | 0x20) == ord("e")).any():
-        return _decimals_of_digits(_without_exponents(values), in_memory)
-    if digits_max > 76:
-        raise BadValue("more digits than fit")
-    return texts.cast(in_memory) if digits_max <= 38 else by_256_bits(texts, in_memory)
 
 
 def _unsigned_decoder(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:

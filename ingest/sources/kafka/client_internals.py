@@ -179,18 +179,23 @@ def unpack_as_batches(partition_records: Any, data: bytes) -> None:
 
 
 class _Batches:
-    """In the place of aiokafka's MemoryRecords."""
+    """In the place of aiokafka's MemoryRecords, whose compiled form (0.14) reads every batch in the format of the first
+    one. Where a topic's format was raised, one answer holds both.
+    """
 
     def __init__(self, batches: Any, data: bytes) -> None:
-        self._batches = batches
+        runs = _runs_of_one_format(data)
+        self._parsers = [batches] if len(runs) < 2 else [MemoryRecords(data[begin:end]) for begin, end in runs]
         self._data = memoryview(data)
         self._at = 0
 
     def has_next(self) -> bool:
-        return bool(self._batches.has_next())
+        return any(parser.has_next() for parser in self._parsers)
 
     def next_batch(self) -> Any:
-        batch = self._batches.next_batch()
+        while len(self._parsers) > 1 and not self._parsers[0].has_next():
+            del self._parsers[0]
+        batch = self._parsers[0].next_batch()
         begin = self._at
         self._at += _LOG_OVERHEAD.size + _LOG_OVERHEAD.unpack_from(self._data, begin)[1]
         if not isinstance(batch, DefaultRecordBatch) or batch.is_control_batch:
@@ -199,6 +204,19 @@ class _Batches:
 
 
 _LOG_OVERHEAD: Final = struct.Struct(">qi")  # offset and size, in front of every batch of every format
+_MAGIC_AT: Final = 16  # the number of its format
+
+
+def _runs_of_one_format(data: bytes) -> list[tuple[int, int]]:
+    """Where batches that follow each other have one format: from, to. The last one may be cut off."""
+    runs: list[tuple[int, int]] = []
+    begin = at = 0
+    while at + _MAGIC_AT < len(data):
+        if data[at + _MAGIC_AT] != data[begin + _MAGIC_AT]:
+            runs.append((begin, at))
+            begin = at
+        at += _LOG_OVERHEAD.size + max(0, _LOG_OVERHEAD.unpack_from(data, at)[1])
+    return [*runs, (begin, len(data))]
 
 
 def _unpacks_as_known() -> bool:

@@ -174,6 +174,9 @@ def _record_begins(data: bytes, batches: Sequence[FetchedBatch]) -> list[int]:
         for _ in range(batch.record_count):
             found.append(at)
             octet = data[at]
+            if octet >= 0x80 and (second := data[at + 1]) < 0x80:  # as most are: two bytes, 14 bits
+                at += 2 + (octet - 0x80 + (second << 7) >> 1)  # zigzag; no size is negative
+                continue
             size = octet & 0x7F
             shift = 7
             while octet >= 0x80:
@@ -181,7 +184,7 @@ def _record_begins(data: bytes, batches: Sequence[FetchedBatch]) -> list[int]:
                 octet = data[at]
                 size |= (octet & 0x7F) << shift
                 shift += 7
-            at += 1 + (size >> 1)  # zigzag; no size is negative
+            at += 1 + (size >> 1)
         if at != end:
             raise CorruptRecordException(f"the records of the batch at offset {batch.base_offset} don't fill it")
     return found

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeErr
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
 from checkpoint.position_problems import few_of
-from ingest.clock import Clock, SystemClock, wait_at_most
+from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.settings import KafkaSettings
 from ingest.sources.base import (
@@ -35,7 +35,6 @@ from ingest.sources.base import (
     Start,
     empty_batch,
 )
-from ingest.sources.kafka.backoff import FIRST_MS, BrokerBackoff
 from ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
@@ -51,18 +50,16 @@ from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decom
 from ingest.sources.kafka.fetched_records import FetchedRecords, cut_at, raw_batch
 from ingest.sources.kafka.liveness import PartitionLiveness
 from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
-from storage.errors import BadInput, PositionRefused, TidelakeError
+from ingest.sources.kafka.retries import BrokerRetries
+from storage.errors import BadInput, PositionRefused
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound
-
-T = TypeVar("T")
 
 BATCH_BYTES: Final = 16 << 20  # of records batchers from several polls before they are handed on
 _POLL_WAIT_MS: Final = 500
 _FULL_BYTES: Final = 4 << 20  # what comes after is as fast with these as with more
 _FULLER_WAIT_MS: Final = 100
 _CONFIRM_LIMIT_MS: Final = 5_000
-_RETRY_LIMIT_AT_THE_END_MS: Final = 5_000  # of a reading that was stopped: who does that doesn't wait for a broker
 _START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each option does to which table"
 
 _log = get_logger(__name__)
@@ -85,9 +82,8 @@ class KafkaSource:
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._reached: dict[TopicPartition, int] = {}  # handed on up to here
         self._ends: Mapping[TopicPartition, int] | None = None  # where reading stops, since it began first
-        self._retry_limit_ms = settings.unreachable_after_ms
-        self._retry_limit_lowered = asyncio.Event()  # who waits looks at the limit again
         self._error_log = BrokerErrorLog(_log, self._clock.now_ms)
+        self._retries = BrokerRetries(str(self), settings.unreachable_after_ms, self._clock, self._error_log)
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """Raises BadInput for a topic that doesn't exist, or credentials that are refused.
@@ -99,15 +95,14 @@ class KafkaSource:
         arguments = await asyncio.to_thread(client_arguments, self._settings)
         self._identity, self._partitions, self._reached = SourceIdentity(), frozenset(), {}
         self._ends = None
-        self._retry_limit_ms = self._settings.unreachable_after_ms
-        self._retry_limit_lowered.clear()
+        self._retries.begin()
         self._error_log.begin()
         self._client = KafkaClient(**arguments)
         self._consumer = consumer_of(self._settings, arguments)
-        await self._retry("connect", lambda: connect(self._client, arguments))
-        await self._retry("connect", self._consumer.start)
+        await self._retries.until_done("connect", lambda: connect(self._client, arguments))
+        await self._retries.until_done("connect", self._consumer.start)
         hand_over_batches(self._consumer)
-        metadata = await self._retry("list topics", self._metadata)
+        metadata = await self._retries.until_done("list topics", self._metadata)
         missing = set(self._settings.topic_names) - metadata.topics.keys()
         if missing:
             raise BadInput(
@@ -156,7 +151,7 @@ class KafkaSource:
 
     async def refresh(self) -> frozenset[TopicPartition]:
         """The partitions there are now: without those of topics that were deleted."""
-        metadata = await self._retry("list topics", self._metadata)
+        metadata = await self._retries.until_done("list topics", self._metadata)
         self._add_topics(metadata)
         return frozenset(_partitions_of(metadata.topics))
 
@@ -167,7 +162,9 @@ class KafkaSource:
         records (Kafka's BrokerMetadataPublisher). A topic that is gone is no reason to refuse: no other one is in its
         place.
         """
-        for metadata in await self._retry("confirm the ids of its topics", self._metadata_of_fetch_brokers):
+        for metadata in await self._retries.until_done(
+            "confirm the ids of its topics", self._metadata_of_fetch_brokers
+        ):
             self._checked_identity(metadata)
 
     async def _metadata_of_fetch_brokers(self) -> list[ClusterMetadata]:
@@ -184,7 +181,9 @@ class KafkaSource:
                 return await self._end_offsets(partitions)
             case AtTimestamp(timestamp_ms):
                 times = dict.fromkeys(partitions, timestamp_ms)
-                found = await self._retry("look up offsets by time", lambda: self._consumer.offsets_for_times(times))
+                found = await self._retries.until_done(
+                    "look up offsets by time", lambda: self._consumer.offsets_for_times(times)
+                )
                 ends = await self._end_offsets(partitions)
                 return {p: ends[p] if found[p] is None else found[p].offset for p in partitions}
             case AtOffsets(offsets):
@@ -201,12 +200,14 @@ class KafkaSource:
         return {p: OffsetRange(beginnings[p], max(ends[p], beginnings[p])) for p in partitions}
 
     async def _beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = await self._retry("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
+        found = await self._retries.until_done(
+            "look up offsets", lambda: self._consumer.beginning_offsets(list(partitions))
+        )
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """With read_committed the first offset of the oldest open transaction, if there is one."""
-        found = await self._retry("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
+        found = await self._retries.until_done("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
@@ -219,7 +220,7 @@ class KafkaSource:
             finally:
                 await admin.close()
 
-        found = await self._retry(f"read offsets of group {group_id}", fetch)
+        found = await self._retries.until_done(f"read offsets of group {group_id}", fetch)
         return {TopicPartition(*p): committed.offset for p, committed in found.items() if committed.offset >= 0}
 
     def _complete(
@@ -237,15 +238,13 @@ class KafkaSource:
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
         """See `Source.read`. A position of a topic that is not configured any more is left alone."""
-        self._retry_limit_ms = self._settings.unreachable_after_ms
-        self._retry_limit_lowered.clear()
+        self._retries.begin()
         try:
             async with aclosing(self._batches(positions)) as batches:
                 async for batch in batches:
                     yield batch
         except BaseException:
-            self._retry_limit_ms = min(self._retry_limit_ms, _RETRY_LIMIT_AT_THE_END_MS)
-            self._retry_limit_lowered.set()
+            self._retries.end_soon()
             raise
 
     async def _batches(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
@@ -325,7 +324,7 @@ class KafkaSource:
         except DecompressionLimitExceeded as error:
             raise self._too_large([f"{partition} at offset {error.offset}"]) from error
         except KafkaError as error:
-            raise self._source_error(f"read {partition}", error) from error
+            raise self._retries.error_of(f"read {partition}", error) from error
         return raw_batch(partition, columns, position if next_offset is None else next_offset, self._kept_headers)
 
     def _wait_ms(self, fetched: Mapping[TopicPartition, FetchedRecords], nbytes: int) -> int:
@@ -353,7 +352,7 @@ class KafkaSource:
         except RecordTooLargeError as error:
             raise BadInput(f"{self}: {error}. Raise `source.max_partition_fetch_bytes`") from error
         except KafkaError as error:
-            raise self._source_error("read", error) from error
+            raise self._retries.error_of("read", error) from error
         return polled
 
     def _too_large(self, where: Collection[str]) -> BadInput:
@@ -428,38 +427,6 @@ class KafkaSource:
             self._error_log.end()
             if self._client is not None:
                 await self._client.close()
-
-    async def _retry(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works or the time is up; what a broker refuses is not tried again."""
-        started_ms = self._clock.now_ms()
-        reason: Exception | None = None
-        backoff = BrokerBackoff()
-        while True:
-            deadline_ms = started_ms + self._retry_limit_ms
-            try:
-                async with asyncio.timeout(max(1, deadline_ms - self._clock.now_ms()) / 1000):
-                    return await attempt()
-            except (KafkaError, TimeoutError, OSError) as error:
-                reason = error if reason is None or not isinstance(error, TimeoutError) else reason
-                refused = isinstance(error, KafkaError) and not error.retriable
-                if refused or self._clock.now_ms() >= deadline_ms:
-                    raise self._source_error(what, reason) from error
-                self._error_log.warning("waiting for the source", source=str(self), doing=what, error=repr(error))
-            await self._wait_for_retry(min(backoff.next_ms(), max(1, deadline_ms - self._clock.now_ms())))
-
-    async def _wait_for_retry(self, limit_ms: int) -> None:
-        """Ends early when the limit was lowered."""
-        if self._retry_limit_lowered.is_set():
-            await self._clock.sleep_ms(min(limit_ms, FIRST_MS))
-        else:
-            await wait_at_most(self._retry_limit_lowered, limit_ms, self._clock)
-
-    def _source_error(self, what: str, error: Exception) -> TidelakeError:
-        if isinstance(error, KafkaError) and not error.retriable:
-            return BadInput(f"{self} refused to {what}: {error!r}. Check topics, security settings and access rights")
-        return SourceUnavailable(
-            f"{self}: could not {what}: {error!r}. Check `source.bootstrap_servers`, or start again when it is back"
-        )
 
 
 def _partitions_of(topics: Mapping[str, TopicMetadata]) -> Iterable[TopicPartition]:

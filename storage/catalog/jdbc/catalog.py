@@ -16,9 +16,12 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from storage.catalog.jdbc.address import DatabaseAddress
 from storage.catalog.jdbc.lock import LockSettings, LockTable
-from storage.catalog.jdbc.locked_commits import LockedCommits
 from storage.catalog.jdbc.names import NameStore
 from storage.catalog.jdbc.paimon_tables import PROPERTY_VALUE_LENGTH, make_tables
+from storage.catalog.jdbc.views import JdbcViews
+from storage.catalog.locked_commits import LockedCommits
+from storage.catalog.table_properties import table_properties
+from storage.catalog.view import ViewStore
 from storage.errors import BadInput
 from storage.fileio.base import FileIO
 from storage.format import DEFAULT_BRANCH
@@ -79,6 +82,10 @@ class JdbcCatalog(FileSystemCatalog):
     def __repr__(self) -> str:
         return f"JdbcCatalog({self.warehouse!r}, {self._names.address.shown!r})"
 
+    @property
+    def view_store(self) -> ViewStore:
+        return JdbcViews(self._names)
+
     # ------------------------------------------------------------ databases
 
     def list_databases(self) -> list[str]:
@@ -125,7 +132,7 @@ class JdbcCatalog(FileSystemCatalog):
         table takes over.
         """
         self._refuse_view(identifier)
-        self._check_registrable(schema)
+        self._check_registrable(identifier, schema)
         if not super()._create(identifier, schema):
             self._check_same_table(identifier, schema)
         return self._names.add_table(identifier.database, identifier.table, self._properties(schema))
@@ -173,7 +180,7 @@ class JdbcCatalog(FileSystemCatalog):
         if self._mirrors_properties and identifier.branch == DEFAULT_BRANCH:
             self._names.set_properties(identifier.database, identifier.table, self._properties(schema))
 
-    def _check_registrable(self, schema: TableSchema) -> None:
+    def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
         for key, value in self._properties(schema).items():
             if len(value) > PROPERTY_VALUE_LENGTH:
                 raise BadInput(
@@ -182,14 +189,7 @@ class JdbcCatalog(FileSystemCatalog):
                 )
 
     def _properties(self, schema: TableSchema) -> dict[str, str]:
-        if not self._mirrors_properties:
-            return {}
-        keys = {
-            "primary-key": schema.primary_keys,
-            "partition": schema.partition_keys,
-            "bucket-key": tuple(filter(None, schema.options.get("bucket-key", "").split(","))),
-        }
-        return {**schema.options, **{key: ",".join(names) for key, names in keys.items() if names}}
+        return table_properties(schema) if self._mirrors_properties else {}
 
     # ------------------------------------------------------------ locks
 

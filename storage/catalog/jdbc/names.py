@@ -1,4 +1,4 @@
-"""Databases, tables and their properties, as rows.
+"""Databases, tables, views and properties, as rows.
 
 Source: Java `jdbc/JdbcUtils.java`, `jdbc/JdbcCatalog.java`.
 """
@@ -76,9 +76,7 @@ class NameStore:
             return connection.execute(select(TABLES).where(self._of_table(TABLES, database, table))).first() is not None
 
     def has_view(self, database: str, view: str) -> bool:
-        named = and_(self._in(VIEWS, database), VIEWS.c.view_name == view)
-        with self.address.transaction() as connection:
-            return connection.execute(select(VIEWS.c.view_name).where(named)).first() is not None
+        return self.view_schema(database, view) is not None
 
     def add_table(self, database: str, table: str, properties: Mapping[str, str]) -> bool:
         """False when there is one."""
@@ -112,6 +110,42 @@ class NameStore:
         with self.address.transaction() as connection:
             self._set_properties(connection, database, table, properties)
 
+    # ------------------------------------------------------------ views
+
+    def view_schema(self, database: str, view: str) -> str | None:
+        """None when there is none."""
+        with self.address.transaction() as connection:
+            found = connection.scalar(select(VIEWS.c.view_schema).where(self._of_view(database, view)))
+        return None if found is None else str(found)
+
+    def add_view(self, database: str, view: str, schema: str) -> bool:
+        """False when there is a table or a view of this name."""
+        row = {"catalog_key": self.catalog_key, "database_name": database, "view_name": view, "view_schema": schema}
+        try:
+            with self.address.transaction() as connection:
+                if connection.execute(select(TABLES).where(self._of_table(TABLES, database, view))).first():
+                    return False
+                connection.execute(insert(VIEWS), [row])
+        except IntegrityError:
+            return False
+        return True
+
+    def drop_view(self, database: str, view: str) -> None:
+        with self.address.transaction() as connection:
+            connection.execute(delete(VIEWS).where(self._of_view(database, view)))
+
+    def rename_view(self, database: str, view: str, new_database: str, new_view: str) -> bool:
+        """False when there is a table or a view of the new name."""
+        named = {"database_name": new_database, "view_name": new_view}
+        try:
+            with self.address.transaction() as connection:
+                if connection.execute(select(TABLES).where(self._of_table(TABLES, new_database, new_view))).first():
+                    return False
+                connection.execute(update(VIEWS).where(self._of_view(database, view)).values(named))
+        except IntegrityError:
+            return False
+        return True
+
     # ------------------------------------------------------------ rows
 
     def _set_properties(self, connection: Connection, database: str, table: str, properties: Mapping[str, str]) -> None:
@@ -130,6 +164,9 @@ class NameStore:
 
     def _in(self, table: Table, database: str) -> ColumnElement[bool]:
         return and_(table.c.catalog_key == self.catalog_key, table.c.database_name == database)
+
+    def _of_view(self, database: str, view: str) -> ColumnElement[bool]:
+        return and_(self._in(VIEWS, database), VIEWS.c.view_name == view)
 
     def _of_table(self, rows: Table, database: str, table: str) -> ColumnElement[bool]:
         return and_(self._in(rows, database), rows.c.table_name == table)

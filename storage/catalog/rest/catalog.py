@@ -15,6 +15,8 @@ from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_databa
 from storage.catalog.rest.change_messages import change_message, schema_message
 from storage.catalog.rest.client import Refused, RestClient
 from storage.catalog.rest.server_commit import ServerCommits
+from storage.catalog.rest.views import RestViews
+from storage.catalog.view import ViewStore
 from storage.clock import epoch_ms
 from storage.ddl.schema_changes import SchemaChange, apply_changes
 from storage.ddl.schema_creation import create_schema
@@ -71,6 +73,10 @@ class RestCatalog:
 
     def __repr__(self) -> str:
         return f"RestCatalog({self.warehouse!r}, {self._client.uri!r})"
+
+    @property
+    def view_store(self) -> ViewStore:
+        return RestViews(self._client)
 
     # ------------------------------------------------------------ databases
 

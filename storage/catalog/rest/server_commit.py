@@ -29,6 +29,7 @@ class ServerCommits:
     database: str
     object_name: str
     table_id: str
+    keeps_partitions = True  # it learns of them from the statistics of each commit
 
     def __call__(self, context: TableContext) -> ServerCommit:
         return ServerCommit(self, context)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from storage.errors import UnsupportedFeature
+from storage.files.column_bounds import Bounds
 from storage.files.formats.arrow_conversion import in_column
 from storage.files.formats.avro_schema import AvroType, avro_schema
 from storage.files.formats.avro_values import from_values, to_values
@@ -39,6 +40,11 @@ class AvroFormat:
         self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
     ) -> AvroWriter:
         return AvroWriter(stream, fields, settings)
+
+    def small_files(
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+    ) -> None:
+        return None
 
     def read(
         self,
@@ -65,6 +71,10 @@ class AvroFormat:
                     rows, rows_bytes = rows[batch_rows:], block_bytes
             if rows:
                 yield container.batch(rows, wanted)
+
+    def chunk_bounds(self, source: pa.NativeFile, path: str, wanted: Sequence[DataField]) -> Bounds | None:
+        source.close()
+        return None
 
 
 # ---------------------------------------------------------------- reading

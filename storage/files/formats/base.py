@@ -31,6 +31,8 @@ LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # Arrow encodes and decodes a row grou
 class FormatWriterSettings:
     """compression: the codec as table options spell it.
     block_size_bytes: of a row group or stripe, None: the default.
+    block_rows: that close a row group, where block_size_bytes is the default and the format can be told; None: the
+        default.
 
     options: those meant for the format, with their prefix (`parquet.page.size`).
     bounds_for: top-level columns of atomic types whose smallest and largest value the writer shall know in the end.
@@ -42,6 +44,7 @@ class FormatWriterSettings:
     compression: str = "zstd"
     zstd_level: int = 1
     block_size_bytes: int | None = None
+    block_rows: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     bounds_for: frozenset[str] = frozenset()
     target_bytes: int | None = None
@@ -75,6 +78,14 @@ class FormatWriter(Protocol):
         ...
 
 
+class SmallFiles(Protocol):
+    """Files of a few rows each, out of one batch. Get one from `FileFormat.small_files`."""
+
+    def file(self, start: int, stop: int) -> bytes:
+        """A whole file: these rows of the batch."""
+        ...
+
+
 _ERROR_NUMBER: Final = re.compile(r"\[errno (\d+)\]", re.IGNORECASE)
 
 ChunkFilter: TypeAlias = Callable[[Bounds], NDArray[np.bool_] | None]
@@ -87,6 +98,14 @@ class FileFormat(Protocol):
         self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
     ) -> FormatWriter:
         """fields: the columns of the file, in order. Raises UnsupportedFeature for types and codecs it can't write."""
+        ...
+
+    def small_files(
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+    ) -> SmallFiles | None:
+        """For `count` files of a few of these rows each. None: the format writes each by itself. Raises as
+        `open_writer` and `FormatWriter.write`.
+        """
         ...
 
     def read(
@@ -105,6 +124,12 @@ class FileFormat(Protocol):
         batch_bytes: about what a batch holds in memory at most, estimated by the first rows.
         Streams: holds about a batch, not the file. `path` is for messages. Closes `source` when it is done or given up.
         Raises CorruptFile; UnsupportedFeature for values that the in-memory form can't hold.
+        """
+        ...
+
+    def chunk_bounds(self, source: pa.NativeFile, path: str, wanted: Sequence[DataField]) -> Bounds | None:
+        """By name, the bounds of the columns `wanted` in the parts of the file that a `chunk_filter` chooses among.
+        None: the format knows of none. Closes `source`. Raises CorruptFile.
         """
         ...
 

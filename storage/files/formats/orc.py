@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from storage.errors import BadInput, UnsupportedFeature
+from storage.files.column_bounds import Bounds
 from storage.files.formats.arrow_conversion import (
     UNITS_PER_SECOND,
     convert_leaves,
@@ -64,6 +65,11 @@ class OrcFormat:
     ) -> OrcWriter:
         return OrcWriter(stream, fields, settings)
 
+    def small_files(
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+    ) -> None:
+        return None
+
     def read(
         self,
         source: pa.NativeFile,
@@ -86,6 +92,10 @@ class OrcFormat:
                     stored.validate(full=True)  # there are no checksums, and Arrow takes any bytes for text
                     columns = [_column(stored, f, schema.field(i).type) for i, f in enumerate(wanted)]
                 yield batch_of(columns, stored.num_rows, schema)
+
+    def chunk_bounds(self, source: pa.NativeFile, path: str, wanted: Sequence[DataField]) -> Bounds | None:
+        source.close()
+        return None
 
 
 # ---------------------------------------------------------------- reading

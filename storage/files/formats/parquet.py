@@ -6,6 +6,7 @@ Source: Java `format/parquet/*`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, islice
 from typing import Final
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.files.column_bounds import ColumnBounds
+from storage.files.column_bounds import Bounds, ColumnBounds
 from storage.files.formats.arrow_conversion import (
     in_column,
     to_arrow_type,
@@ -30,7 +31,7 @@ from storage.files.formats.base import (
 from storage.files.formats.leaf_columns import leaf_numbers
 from storage.files.formats.parquet_bounds import row_group_bounds
 from storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
-from storage.files.formats.parquet_writer import ParquetWriter
+from storage.files.formats.parquet_writer import ParquetWriter, SmallParquetFiles
 from storage.types import DataField, arrow_schema
 
 # Until a batch tells how large rows are: as many as fit if they are this large, in a batch that hardly costs time.
@@ -53,6 +54,11 @@ class ParquetFormat:
         self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
     ) -> ParquetWriter:
         return ParquetWriter(stream, fields, settings)
+
+    def small_files(
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+    ) -> SmallParquetFiles:
+        return SmallParquetFiles(rows, fields, settings, count)
 
     def read(
         self,
@@ -81,6 +87,10 @@ class ParquetFormat:
                     return
                 yield found.pop()  # not held here: rows may be large
 
+    def chunk_bounds(self, source: pa.NativeFile, path: str, wanted: Sequence[DataField]) -> Bounds | None:
+        with source, corruption(path, _EXPECTED):
+            return _Contents.of(source, wanted).bounds(wanted)
+
 
 def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.Array:
     position = stored.schema.get_field_index(field.name)
@@ -97,14 +107,9 @@ def _stored_batches(
     batch_bytes: int,
     chunk_filter: ChunkFilter | None,
 ) -> Iterator[pa.RecordBatch]:
-    metadata = pq.read_metadata(source)
-    stored_schema = metadata.schema.to_arrow_schema()
-    leaves = leaf_numbers(stored_schema)
-    chosen = [leaf for f in wanted for leaf in leaves.get(f.name, ())]
-    if any(metadata.schema.column(leaf).physical_type == "INT96" for leaf in chosen):
-        metadata = _without_int96(source)
-        stored_schema = metadata.schema.to_arrow_schema()
-    row_groups = _row_groups(metadata, stored_schema, wanted, leaves, chunk_filter)
+    contents = _Contents.of(source, wanted)
+    metadata, chosen = contents.metadata, contents.leaves_of(wanted)
+    row_groups = contents.row_groups(wanted, chunk_filter)
     if not chosen:
         return _batches_without_columns(metadata, row_groups, batch_rows)
     file = pq.ParquetFile(
@@ -187,26 +192,44 @@ def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(MAGIC + framed(footer)))
 
 
-def _row_groups(
-    metadata: pq.FileMetaData,
-    stored_schema: pa.Schema,
-    wanted: Sequence[DataField],
-    leaves: Mapping[str, range],
-    chunk_filter: ChunkFilter | None,
-) -> list[int]:
-    if chunk_filter is None:
-        return list(range(metadata.num_row_groups))
-    types = {f.name: f.type for f in wanted}
-    rows = pa.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)], pa.int64())
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """What a file's footer says, INT96 columns among those that are wanted as binaries. leaves: by column."""
 
-    def bounds(name: str) -> ColumnBounds:
-        of_column = leaves.get(name, range(0))
-        if len(of_column) != 1 or name not in types:
-            return ColumnBounds.unknown(pa.null(), rows)
-        return row_group_bounds(metadata, of_column[0], stored_schema.field(name).type, types[name])
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+    leaves: Mapping[str, range]
 
-    maybe = chunk_filter(bounds)
-    return list(range(len(rows))) if maybe is None else [int(i) for i in np.flatnonzero(maybe)]
+    @classmethod
+    def of(cls, source: pa.NativeFile, wanted: Sequence[DataField]) -> _Contents:
+        metadata = pq.read_metadata(source)
+        schema = metadata.schema.to_arrow_schema()
+        found = cls(metadata, schema, leaf_numbers(schema))
+        if all(metadata.schema.column(leaf).physical_type != "INT96" for leaf in found.leaves_of(wanted)):
+            return found
+        metadata = _without_int96(source)
+        return cls(metadata, metadata.schema.to_arrow_schema(), found.leaves)
+
+    def leaves_of(self, wanted: Sequence[DataField]) -> list[int]:
+        return [leaf for f in wanted for leaf in self.leaves.get(f.name, ())]
+
+    def row_groups(self, wanted: Sequence[DataField], chunk_filter: ChunkFilter | None) -> list[int]:
+        """Numbers of those to read."""
+        maybe = None if chunk_filter is None else chunk_filter(self.bounds(wanted))
+        return list(range(self.metadata.num_row_groups)) if maybe is None else [int(i) for i in np.flatnonzero(maybe)]
+
+    def bounds(self, wanted: Sequence[DataField]) -> Bounds:
+        metadata = self.metadata
+        types = {f.name: f.type for f in wanted}
+        rows = pa.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)], pa.int64())
+
+        def bounds(name: str) -> ColumnBounds:
+            of_column = self.leaves.get(name, range(0))
+            if len(of_column) != 1 or name not in types:
+                return ColumnBounds.unknown(pa.null(), rows)
+            return row_group_bounds(metadata, of_column[0], self.schema.field(name).type, types[name])
+
+        return bounds
 
 
 def _batches_without_columns(

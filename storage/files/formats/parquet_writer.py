@@ -7,11 +7,11 @@ Source: Java `format/parquet/*`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,6 +57,7 @@ _ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _ROW_GROUP_ROWS: Final = 1024 * 1024
 _PAGE_BYTES: Final = 1024 * 1024
 _FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written, as if nothing could be compressed
+_COMPRESSED_BYTES_MIN: Final = 512  # of a column of a small file
 _LEAST_ROWS: Final = 1_000  # of a row group, however large they are
 
 _DICTIONARY: Final = "parquet.enable.dictionary"
@@ -111,9 +112,9 @@ class ParquetWriter:
     def _rows_that_fit(self, batch: pa.RecordBatch) -> int:
         """Of this batch into the open row group, about."""
         if (limit := self._limit_bytes) is None or not batch.nbytes:
-            return _ROW_GROUP_ROWS
+            return self._options.row_group_rows
         share = (limit - self._held_bytes_stored) / (self._stored_bytes(batch.nbytes))
-        return min(_ROW_GROUP_ROWS, max(_LEAST_ROWS, int(share * batch.num_rows)))
+        return min(self._options.row_group_rows, max(_LEAST_ROWS, int(share * batch.num_rows)))
 
     @property
     def _limit_bytes(self) -> float | None:
@@ -125,7 +126,7 @@ class ParquetWriter:
         return min(limits, default=None)
 
     def _is_row_group(self) -> bool:
-        if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= _ROW_GROUP_ROWS:
+        if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= self._options.row_group_rows:
             return True
         if self._holds_large_rows:
             return True
@@ -155,45 +156,18 @@ class ParquetWriter:
     def _stored(self, table: pa.Table) -> pa.Table:
         """The row group as Arrow shall write it; its bounds are noted on the way."""
         self._min_max.note(table, lacks_footer=self._has_large_rows)
-        columns = []
-        for column, f in zip(table.columns, self._fields, strict=True):
-            if f.name not in self._form.rebuilt:
-                columns.append(column)
-                continue
-            with _as_bad_input(f.name):
-                columns.append(convert_leaves(to_single_array(column), f.type, _stored_leaf))
-        return pa.Table.from_arrays(columns, schema=self._form.schema)
+        return _as_stored(table, self._fields, self._form)
 
     def _opened(self, encodings: Encodings) -> pq.ParquetWriter:
         sink = self._stream
         if self._form.int96_leaves:
             self._footer_catcher = _FooterCatcher(self._stream)
             sink = pa.PythonFile(self._footer_catcher, mode="w")
-        return pq.ParquetWriter(
-            sink,
-            self._form.schema,
-            compression=self._options.codec,
-            compression_level=self._options.zstd_level if self._options.codec == "ZSTD" else None,
-            use_dictionary=sorted(encodings.dictionary),
-            column_encoding=dict.fromkeys(sorted(encodings.delta), "DELTA_BINARY_PACKED") or None,
-            write_statistics=self._paths_with_statistics(),
-            data_page_size=self._options.page_bytes,
-            max_rows_per_page=_ROW_GROUP_ROWS,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            write_time_adjusted_to_utc=True,
-            write_page_checksum=True,
-            metadata_collector=self._metadata,
-        )
-
-    def _paths_with_statistics(self) -> list[str]:
-        """What the table keeps bounds of has some in the footer too: readers skip row groups by them.
-
-        Not so a file of large rows: Arrow copies such a value six times to find them, and leaves those out in the end
-        that are longer than 4 KiB.
-        """
-        fields = [f for f in self._form.schema if f.name in self._settings.bounds_for and f.type != INT96]
-        return [] if self._has_large_rows else [f.name for f in fields]
+        # Of a file of large rows no statistics: Arrow copies such a value six times to find them, and leaves those out
+        # in the end that are longer than 4 KiB.
+        bounds_for = frozenset[str]() if self._has_large_rows else self._settings.bounds_for
+        arguments = self._options.writer_arguments(self._form, encodings, bounds_for)
+        return pq.ParquetWriter(sink, self._form.schema, **arguments, metadata_collector=self._metadata)
 
     def close(self) -> ColumnMinMax:
         if self._held:
@@ -212,6 +186,55 @@ class ParquetWriter:
         if self._writer is not None:
             self._writer.is_open = False  # else its destructor writes a footer
         self._held = []
+
+
+class SmallParquetFiles:
+    """See `SmallFiles`. The rows are converted and their encodings chosen once, for all files.
+
+    Columns of which a file holds some hundred bytes are not compressed, whatever the table's codec: they would hardly
+    become smaller, and it costs as much as all the rest.
+    """
+
+    def __init__(
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+    ) -> None:
+        options = _WriterOptions(settings)
+        self._form = _stored_form(tuple(fields))
+        named = rows.rename_columns([f.name for f in fields])
+        with _as_bad_input():
+            self._table = _as_stored(pa.Table.from_batches([named]), fields, self._form)
+        self._arguments = options.writer_arguments(self._form, options.encodings(self._table), settings.bounds_for)
+        codecs = {
+            path: "NONE" if column.nbytes < _COMPRESSED_BYTES_MIN * count else options.codec
+            for f, column in zip(self._table.schema, self._table.columns, strict=True)
+            for path, _ in leaves_of(f.name, f.type)
+        }
+        if "NONE" in codecs.values() and options.codec != "NONE":
+            level = self._arguments["compression_level"]
+            levels = None if level is None else {path: level for path, codec in codecs.items() if codec != "NONE"}
+            self._arguments |= {"compression": codecs, "compression_level": levels or None}
+
+    def file(self, start: int, stop: int) -> bytes:
+        stream = pa.BufferOutputStream()
+        with _as_bad_input(), pq.ParquetWriter(stream, self._form.schema, **self._arguments) as writer:
+            writer.write_table(self._table.slice(start, stop - start), row_group_size=stop - start)
+        found = bytes(stream.getvalue())
+        if not self._form.int96_leaves:
+            return found
+        footer_start = len(found) - len(MAGIC) - 4 - int.from_bytes(found[-8:-4], "little")
+        footer = binary_as_int96(found[footer_start : -4 - len(MAGIC)], self._form.int96_leaves)
+        return found[:footer_start] + framed(footer)
+
+
+def _as_stored(table: pa.Table, fields: Sequence[DataField], form: _StoredForm) -> pa.Table:
+    columns = []
+    for column, f in zip(table.columns, fields, strict=True):
+        if f.name not in form.rebuilt:
+            columns.append(column)
+            continue
+        with _as_bad_input(f.name):
+            columns.append(convert_leaves(to_single_array(column), f.type, _stored_leaf))
+    return pa.Table.from_arrays(columns, schema=form.schema)
 
 
 def _has_required_parts(data_type: DataType) -> bool:
@@ -285,6 +308,8 @@ class _WriterOptions:
         self.row_group_bytes = format_option(
             settings, "parquet.block.size", parse_size_bytes, settings.block_size_bytes
         )
+        block_rows = settings.block_rows if self.row_group_bytes is None else None
+        self.row_group_rows = block_rows or _ROW_GROUP_ROWS
         self._dictionary = format_option(settings, _DICTIONARY, parse_boolean, None)
         self._dictionary_of = {
             key.removeprefix(_DICTIONARY + "#"): format_option(settings, key, parse_boolean, False)
@@ -294,6 +319,25 @@ class _WriterOptions:
         # the first version of the format knows no differences
         version = settings.options.get("parquet.writer.version", "")
         self._delta = version.strip().lower() not in ("v1", "parquet_1_0")
+
+    def writer_arguments(self, form: _StoredForm, encodings: Encodings, bounds_for: Collection[str]) -> dict[str, Any]:
+        """Of `pq.ParquetWriter`.
+
+        bounds_for: what the table keeps bounds of has some in the footer too: readers skip row groups by them.
+        """
+        return {
+            "compression": self.codec,
+            "compression_level": self.zstd_level if self.codec == "ZSTD" else None,
+            "use_dictionary": sorted(encodings.dictionary),
+            "column_encoding": dict.fromkeys(sorted(encodings.delta), "DELTA_BINARY_PACKED") or None,
+            "write_statistics": [f.name for f in form.schema if f.name in bounds_for and f.type != INT96],
+            "data_page_size": self.page_bytes,
+            "max_rows_per_page": _ROW_GROUP_ROWS,
+            "store_schema": False,
+            "store_decimal_as_integer": True,
+            "write_time_adjusted_to_utc": True,
+            "write_page_checksum": True,
+        }
 
     def encodings(self, table: pa.Table) -> Encodings:
         return choose_encodings(table, dictionary=self._dictionary, per_column=self._dictionary_of, delta=self._delta)

@@ -17,24 +17,28 @@ from storage.options.option import (
     refused,
     without_effect,
 )
-from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
+from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of, parse_boolean
 
 _OTHER_CATALOGS: Final = "it belongs to catalogs that are refused"
 
 
-def _is_jdbc(values: OptionValues) -> bool:
-    return values.get("metastore", "").strip().lower() == "jdbc"
+def _metastore(values: OptionValues) -> str:
+    return values.get("metastore", "").strip().lower()
+
+
+def _has_locks(values: OptionValues) -> bool:
+    return _metastore(values) in ("jdbc", "hive")
 
 
 _WITHOUT_ADDRESS: Final = Refusal(
     OPEN,
     Condition(
-        "set without metastore = jdbc or rest",
+        "set without metastore = jdbc, hive or rest",
         "jdbc:sqlite:/data/catalog.db",
-        lambda key, values: values.get("metastore", "").strip().lower() not in ("jdbc", "rest"),
+        lambda key, values: _metastore(values) not in ("jdbc", "hive", "rest"),
     ),
-    "only a catalog in a database, or of a server, has an address",
-    "Say metastore = jdbc or rest, or leave it out",
+    "only a catalog in a database, in a Hive metastore, or of a server, has an address",
+    "Say metastore = jdbc, hive or rest, or leave it out",
 )
 
 CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
@@ -46,9 +50,9 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         OPEN,
         Refusal(
             OPEN,
-            other_than("filesystem", "jdbc", "rest", example="hive"),
-            "only the file system's catalog, that in a database and that of a server exist so far",
-            "Leave metastore out, or choose jdbc or rest",
+            other_than("filesystem", "jdbc", "hive", "rest", example="glue"),
+            "there are the file system's catalog, that in a database, that in a Hive metastore and that of a server",
+            "Leave metastore out, or choose jdbc, hive or rest",
         ),
     ),
     acts(
@@ -59,7 +63,9 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             OPEN,
             Condition(
-                "true without metastore = jdbc", "true", lambda key, values: values.is_on(key) and not _is_jdbc(values)
+                "true without metastore = jdbc or hive",
+                "true",
+                lambda key, values: values.is_on(key) and not _has_locks(values),
             ),
             "commits here take no lock: they create snapshots only if absent",
             "Leave it out; don't write at the same time as anyone who needs the lock",
@@ -72,19 +78,29 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             OPEN,
             Condition(
-                "other than jdbc, or without metastore = jdbc",
-                "hive",
-                lambda key, values: values[key].strip() != "jdbc" or not _is_jdbc(values),
+                "other than jdbc or hive, or than the metastore",
+                "zookeeper",
+                lambda key, values: values[key].strip() != _metastore(values) or not _has_locks(values),
             ),
-            "only a catalog in a database has locks, and they are its own",
+            "only catalogs in a database and in a Hive metastore have locks, and they are their own",
             "Leave it out",
         ),
     ),
-    refused(
+    acts(
         "case-sensitive",
         BOOLEAN,
         None,
-        Refusal(OPEN, other_than("true", example="false"), "names are taken as they are written", "Leave it out"),
+        OPEN,
+        Refusal(
+            OPEN,
+            Condition(
+                "false without metastore = hive",
+                "false",
+                lambda key, values: not parse_boolean(values[key]) and _metastore(values) != "hive",
+            ),
+            "names are taken as they are written",
+            "Leave it out",
+        ),
         fallbacks=("allow-upper-case",),
     ),
     acts("table-default.*", TEXT, None, CREATE),
@@ -93,23 +109,26 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     acts("lock-key-max-length", INT, "255", OPEN),
     acts("uri", TEXT, None, OPEN, _WITHOUT_ADDRESS),
     acts("jdbc.*", TEXT, None, OPEN),
-    without_effect("table.type", one_of("managed", "external"), "managed", _OTHER_CATALOGS),
+    acts("table.type", one_of("managed", "external"), "managed", OPEN),
     acts("client-pool-size", INT, "2", OPEN),
     acts("sync-all-properties", BOOLEAN, "true", OPEN),
     acts("catalog-key", TEXT, "jdbc", OPEN),
     without_effect("user", TEXT, "anonymous", _OTHER_CATALOGS),
     without_effect("password", TEXT, "anonymous", _OTHER_CATALOGS),
     acts("prefix", TEXT, None, OPEN),
-    without_effect("hive-conf-dir", TEXT, None, _OTHER_CATALOGS),
-    without_effect("hadoop-conf-dir", TEXT, None, _OTHER_CATALOGS),
+    acts("hive-conf-dir", TEXT, None, OPEN),
+    without_effect("hadoop-conf-dir", TEXT, None, "the store's options say how files are reached"),
     without_effect(
-        "metastore.client.class", TEXT, "org.apache.hadoop.hive.metastore.HiveMetaStoreClient", _OTHER_CATALOGS
+        "metastore.client.class",
+        TEXT,
+        "org.apache.hadoop.hive.metastore.HiveMetaStoreClient",
+        "the metastore is asked over plain Thrift",
     ),
-    without_effect("location-in-properties", BOOLEAN, "false", _OTHER_CATALOGS),
-    without_effect("client-pool-cache.eviction-interval-ms", LONG, "300000", _OTHER_CATALOGS),
-    without_effect("hive.skip-update-stats", BOOLEAN, "false", _OTHER_CATALOGS),
-    without_effect("client-pool-cache.keys", TEXT, None, _OTHER_CATALOGS),
-    without_effect("alter-table-cascade", BOOLEAN, "true", _OTHER_CATALOGS),
+    acts("location-in-properties", BOOLEAN, "false", OPEN),
+    without_effect("client-pool-cache.eviction-interval-ms", LONG, "300000", SPEED),
+    acts("hive.skip-update-stats", BOOLEAN, "false", OPEN),
+    without_effect("client-pool-cache.keys", TEXT, None, SPEED),
+    acts("alter-table-cascade", BOOLEAN, "true", OPEN),
     acts("token", TEXT, None, OPEN),
     acts(
         "token.provider",

@@ -26,7 +26,6 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
 _ORDER_IS_KEPT: Final = "rows of a bucket keep their order whatever it says"
-_CROSSING: Final = "it belongs to keys that move between partitions of a table with bucket = -1, which writing refuses"
 _POSTPONE: Final = "here rows of bucket = -2 always wait; only the job that compacts the table gives them buckets"
 _EXTERNAL: Final = "it belongs to data-file.external-paths, which writing refuses"
 _CHAIN: Final = "it belongs to chain tables, which every operation refuses"
@@ -51,8 +50,8 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
     acts("dynamic-bucket.initial-buckets", INT, None, WRITE, immutable=True),
     acts("dynamic-bucket.max-buckets", INT, "-1", WRITE),
     acts("dynamic-bucket.assigner-parallelism", INT, None, WRITE),
-    without_effect("cross-partition-upsert.index-ttl", DURATION, None, _CROSSING),
-    without_effect("cross-partition-upsert.bootstrap-parallelism", INT, "10", _CROSSING),
+    acts("cross-partition-upsert.index-ttl", DURATION, None, WRITE),
+    acts("cross-partition-upsert.bootstrap-parallelism", INT, "10", WRITE),
     without_effect("postpone.batch-write-fixed-bucket", BOOLEAN, "true", _POSTPONE),
     refused(
         "postpone.merge-on-read",

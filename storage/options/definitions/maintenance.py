@@ -91,14 +91,7 @@ MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("partition.time-interval", DURATION, None, _MARK_DONE),
     without_effect("partition.mark-done.recover-from-state", BOOLEAN, "true", _MARK_DONE),
     without_effect("partition.idle-time-to-report-statistic", DURATION, "0 ms", _STATISTICS),
-    refused(
-        "metastore.partitioned-table",
-        BOOLEAN,
-        "false",
-        Refusal(
-            WRITE, IS_TRUE, "new partitions would be missing in the metastore", "Unset it, or write with Java Paimon"
-        ),
-    ),
+    acts("metastore.partitioned-table", BOOLEAN, "false", WRITE),
     refused(
         "metastore.tag-to-partition.preview",
         one_of("none", "process-time", "watermark", "batch"),

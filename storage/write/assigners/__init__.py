@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from storage.bucketing import BucketMode, bucket_mode
-from storage.errors import UnsupportedFeature
 from storage.table import TableContext
 from storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
+from storage.write.assigners.cross_partition.assigner import CrossPartitionAssigner
 from storage.write.assigners.dynamic import DynamicBucketAssigner
 from storage.write.assigners.fixed import FixedBucketAssigner
 from storage.write.assigners.postpone import PostponeBucketAssigner
@@ -21,6 +21,7 @@ __all__ = [
     "AssignedRows",
     "BucketAssigner",
     "BucketAssignerFactory",
+    "CrossPartitionAssigner",
     "DynamicBucketAssigner",
     "FixedBucketAssigner",
     "PartitionedRows",
@@ -34,22 +35,22 @@ _ASSIGNERS: Final[Mapping[BucketMode, BucketAssignerFactory]] = {
     BucketMode.FIXED: FixedBucketAssigner,
     BucketMode.UNAWARE: UnawareBucketAssigner,
     BucketMode.DYNAMIC: DynamicBucketAssigner,
+    BucketMode.CROSS_PARTITION: CrossPartitionAssigner,
     BucketMode.POSTPONE: PostponeBucketAssigner,
 }
 
 
-def bucket_assigner_of(context: TableContext, *, replaces: bool = False) -> BucketAssigner:
-    """A new one, by the table's bucket mode. Raises UnsupportedFeature for a mode that has none.
+def bucket_assigner_of(
+    context: TableContext, spill_directory: str | None = None, *, replaces: bool = False
+) -> BucketAssigner:
+    """A new one, by the table's bucket mode.
 
-    replaces: rows will replace those of their partitions.
+    spill_directory: for an index that outgrows its memory; None is the system's place for temporary files.
+    replaces: rows will replace those of their partitions; where keys move between partitions, all rows.
     """
     mode = bucket_mode(context.schema, context.options)
-    if mode not in _ASSIGNERS:
-        raise UnsupportedFeature(
-            f"{context.name}: bucket mode {mode.name.lower()}",
-            "no bucket can be chosen for a row",
-            "Set bucket to the number of buckets",
-        )
+    if mode is BucketMode.CROSS_PARTITION:
+        return CrossPartitionAssigner(context, spill_directory=spill_directory, replaces=replaces)
     if replaces and mode is BucketMode.DYNAMIC:
         return DynamicBucketAssigner(context, replaces=True)
     return _ASSIGNERS[mode](context)

@@ -48,10 +48,17 @@ class BucketAssigner(Protocol):
 
     is_function_of_rows: the same row gets the same bucket from every assigner of the table, so that any task of a
         shuffle may ask its own. Else all rows of a key must reach one assigner: its index knows where the key lives.
+    moves_rows: what it answers depends on all that it answered before. It may be asked only once about rows, when they
+        are sure to be written.
+    is_ready: it answers without reading the table first.
     """
 
     @property
     def is_function_of_rows(self) -> bool: ...
+    @property
+    def moves_rows(self) -> bool: ...
+    @property
+    def is_ready(self) -> bool: ...
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         """Called once for each batch, in order of arrival; rows has at least one."""
@@ -63,8 +70,8 @@ class BucketAssigner(Protocol):
         """
         ...
 
-    def committed(self) -> None:
-        """What was prepared is in the table."""
+    def committed(self, snapshot_id: int) -> None:
+        """What was prepared is in the table, since this snapshot or the one before."""
         ...
 
     def dropped(self) -> None:
@@ -75,10 +82,13 @@ class BucketAssigner(Protocol):
 class StatelessAssigner:
     """The half of a `BucketAssigner` that keeps nothing between commits."""
 
+    moves_rows = False
+    is_ready = True
+
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
         return ()
 
-    def committed(self) -> None:
+    def committed(self, snapshot_id: int) -> None:
         """Nothing to settle."""
 
     def dropped(self) -> None:

@@ -57,6 +57,8 @@ class DynamicBucketAssigner:
     """
 
     is_function_of_rows = False
+    moves_rows = False  # a key that is asked about again has its bucket
+    is_ready = True
 
     def __init__(self, context: TableContext, *, replaces: bool = False) -> None:
         self._context = context
@@ -105,7 +107,7 @@ class DynamicBucketAssigner:
             state.is_used = False
         return messages
 
-    def committed(self) -> None:
+    def committed(self, snapshot_id: int) -> None:
         if self._replaces:
             self._partitions = {}
         for state in self._partitions.values():

@@ -387,7 +387,7 @@ def test_the_program_compacts_once_and_tells_it_as_json(tmp_path: Path) -> None:
     ("option", "code", "message"),
     [
         pytest.param("s3.endpoint:http://x", 2, "write KEY=VALUE, not 's3.endpoint:http://x'", id="no equals sign"),
-        pytest.param("metastore=hive", 1, "metastore = hive: only the file system", id="a catalog that isn't there"),
+        pytest.param("metastore=glue", 1, "metastore = glue", id="a catalog that isn't there"),
     ],
 )
 def test_the_program_ignores_no_option(option: str, code: int, message: str, tmp_path: Path) -> None:

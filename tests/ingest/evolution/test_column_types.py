@@ -10,8 +10,8 @@ import pytest
 from ingest.config.config import parse_config
 from ingest.config.yaml_settings import ConfigError
 from ingest.formats.connect_schema import SourceType
-from ingest.formats.mysql_types import mysql_source_type
-from ingest.formats.type_mapping import TypeMapping
+from ingest.formats.types.mysql_types import mysql_source_type
+from ingest.formats.types.type_mapping import TypeMapping
 from ingest.pipeline.error_policy import RecordRefused
 from ingest.settings import TableSettings
 from ingest.tables.column_types import ColumnTypes

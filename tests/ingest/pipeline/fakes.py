@@ -41,8 +41,8 @@ from ingest.pipeline.progress_file import ProgressFile
 from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Earliest, Start
-from ingest.tables.moved_row_files import MovedRowFiles
-from ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
+from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
+from ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.table_router import Route, TableRouter
 from storage.commit.commit_message import CommitMessage
 from storage.fileio.memory import MemoryFileIO

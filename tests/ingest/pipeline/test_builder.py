@@ -6,19 +6,26 @@ import asyncio
 import json
 import sys
 from asyncio import to_thread
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 import tidelake
 from checkpoint.offsets import TopicPartition
 from ingest.config.config import parse_config
+from ingest.pipeline import checkpointer
 from ingest.pipeline.builder import build_pipeline, run
 from ingest.pipeline.building.sources import build_source, build_start
 from ingest.settings import Config
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.errors import BadInput, UnsupportedFeature
+from storage.threads import map_uncancellable
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 FOLDER = "source: {type: change-log-folder, path: PATH/in, until: end}"
 KAFKA = "source: {type: kafka, bootstrap_servers: b, topics: a}"
@@ -70,7 +77,7 @@ def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
             id="a number for a text",
         ),
         pytest.param(
-            ["warehouse_options={metastore: hive}"], UnsupportedFeature, "metastore = hive", id="a catalog we lack"
+            ["warehouse_options={metastore: glue}"], UnsupportedFeature, "metastore = glue", id="a catalog we lack"
         ),
     ],
 )
@@ -119,3 +126,19 @@ async def test_a_folder_becomes_a_table_and_a_second_run_adds_what_is_new(tmp_pa
         {"shop.orders": 3},
     )  # the second one says that a new process took over
     assert await to_thread(rows) == [{"id": "1", "name": "one"}, {"id": "2", "name": "zwei"}]
+
+
+@pytest.mark.parametrize(("warehouse", "at_once"), [("PATH/lake", {4}), ("memory://tables-at-once/lake", {8})])
+async def test_fewer_tables_at_once_wait_for_a_disk_than_for_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warehouse: str, at_once: set[int]
+) -> None:
+    seen = set[int]()
+
+    async def noted(work: Callable[[A], T], items: Iterable[A], most: int, *args: Any, **kwargs: Any) -> list[T]:
+        seen.add(most)
+        return await map_uncancellable(work, items, most, *args, **kwargs)
+
+    monkeypatch.setattr(checkpointer, "map_uncancellable", noted)
+    await to_thread((tmp_path / "in").mkdir)
+    await run(await to_thread(config, tmp_path, FOLDER, f"warehouse={warehouse.replace('PATH', str(tmp_path))}"))
+    assert seen == at_once

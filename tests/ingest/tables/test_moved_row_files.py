@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ingest.formats.base import KeyChange
-from ingest.tables.moved_row_files import MovedRowFiles
-from ingest.tables.moved_rows import DROPPED_BY_AGE, DROPPED_BY_SIZE, MovedRow, MovedRows, MovedRowsBudget
+from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
+from ingest.tables.moved_rows.moved_rows import DROPPED_BY_AGE, DROPPED_BY_SIZE, MovedRow, MovedRows, MovedRowsBudget
 from storage.fileio.memory import MemoryFileIO
 from storage.schema.table_schema import TableSchema
 from storage.types import BIGINT, INT, STRING, ArrayType, DataField, DataType
@@ -106,7 +106,7 @@ def test_what_is_too_old_goes_and_is_remembered(now_ms: int, is_kept: bool) -> N
 
 
 def test_rows_that_are_never_seen_leaving_don_t_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.tables.moved_rows._EARLY_MAX", 3)
+    monkeypatch.setattr("ingest.tables.moved_rows.moved_rows._EARLY_MAX", 3)
     rows = moved()
     for number in range(5):
         rows.add_arrival(change(number))

@@ -17,7 +17,7 @@ from checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
 from checkpoint.offsets import TopicPartition
 from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.pipeline.error_policy import RecordRefused
-from ingest.tables.moved_row_files import REPLACED_MAX
+from ingest.tables.moved_rows.moved_row_files import REPLACED_MAX
 from storage.verify import verify
 from tests.crash.table_life import COMPACT_AT_TWO
 from tests.ingest.tables.moved_rows_model import DOCS, TOPIC, DocsWorld, SourceTable

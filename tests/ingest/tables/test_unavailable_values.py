@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, UnavailableValues
-from ingest.tables.moved_rows import MovedRows, MovedRowsBudget
+from ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
 from ingest.tables.unavailable_values import fill_unavailable, surely_from_source
 from storage.format import KIND_COLUMN
 from storage.schema.table_schema import TableSchema

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import open_file_io
+from storage.fileio.location import AZURE_SCHEMES, REMOTE_SCHEMES
 from storage.fileio.stores import open_store, store_options
 
 
@@ -31,6 +34,18 @@ from storage.fileio.stores import open_store, store_options
 )
 def test_the_scheme_decides(location: str, kind: str) -> None:
     assert type(open_file_io(location)).__name__ == kind
+
+
+def test_tables_on_a_disk_are_ingested_without_loading_the_client_of_object_stores() -> None:
+    code = "import sys, ingest.pipeline.builder; print(sorted(m for m in sys.modules if m.split('.')[0] == 'obstore'))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("scheme", REMOTE_SCHEMES)
+def test_each_scheme_of_a_store_has_a_client(scheme: str) -> None:
+    authority = "container@account.dfs.core.windows.net" if scheme in AZURE_SCHEMES else "bucket"
+    assert open_store(scheme, authority, ()) is not None
 
 
 @pytest.mark.parametrize("location", ["hdfs://namenode:8020/warehouse", "oss://bucket/warehouse", "https://host/f"])

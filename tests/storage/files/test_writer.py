@@ -229,6 +229,27 @@ def test_files_are_compressed_as_their_level_asks(
     assert chunk.compression in (codec, codec.removesuffix("_RAW"))
 
 
+@pytest.mark.parametrize(
+    ("options", "level", "row_groups"),
+    [
+        ({"changelog-producer": "lookup"}, 1, 2),
+        ({"deletion-vectors.enabled": "true"}, 5, 2),
+        ({"changelog-producer": "lookup"}, 0, 2),
+        ({"changelog-producer": "lookup", "parquet.block.size": "32 mb"}, 1, 1),
+        ({"changelog-producer": "full-compaction"}, 5, 1),
+        ({}, 1, 1),
+    ],
+)
+def test_files_that_lookups_ask_have_small_row_groups(
+    options: dict[str, str], level: int, row_groups: int, tmp_path: Path
+) -> None:
+    context = table(tmp_path, options=options)
+    writer = RollingFileWriter(context, bucket(context), level=level)
+    writer.write(keyed_rows(context, range(150_000)))
+    (file,) = writer.close()
+    assert pq.read_metadata(f"{bucket(context)}/{file.file_name}").num_row_groups == row_groups
+
+
 def test_a_stronger_zstd_makes_smaller_files(tmp_path: Path) -> None:
     sizes = []
     for level in ("1", "15"):

@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.files.column_bounds import ColumnBounds
+from storage.lookup import file_parts
+from storage.lookup.file_parts import FileParts, Part
 from storage.lookup.lookup_cache import LookupCache
 from storage.lookup.lookup_file import Keys
 from storage.options import TableOptions
@@ -28,16 +31,33 @@ SIZES: list[dict[str, str]] = [
     {"lookup.cache.bloom.filter.fpp": "0.9"},
 ]
 ONE_BLOCK = 4
+SMALL_PART = 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_parts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_parts, "PART_ROWS", SMALL_PART)
+        yield
 
 
 class Asked:
-    """Data files of one column `v` beside their key, and a cache. reads: how often a file was read."""
+    """Data files of one column `v` beside their key, and a cache.
+
+    chunk_rows: of a row group; 0: the file has none.
+    reads: how often a file or a part of one was read.
+    """
 
     def __init__(
-        self, options: Mapping[str, str], directory: Path | None = None, now_s: Callable[[], float] = lambda: 0
+        self,
+        options: Mapping[str, str],
+        directory: Path | None = None,
+        now_s: Callable[[], float] = lambda: 0,
+        chunk_rows: int = 0,
     ) -> None:
         self.cache = LookupCache(TableOptions(options), None if directory is None else str(directory), now_s)
-        self.reads = 0
+        self.chunk_rows = chunk_rows
+        self.reads = self.rows_read = 0
 
     def find(
         self, name: str, there: list[Any], keys: list[Any], types: tuple[DataType, pa.DataType] = (BIGINT, pa.int64())
@@ -45,18 +65,28 @@ class Asked:
         """Of sorted keys. v is the place of the key in the file."""
         _, arrow_type = types
 
-        def read() -> Iterator[pa.RecordBatch]:
+        def parts() -> FileParts:
+            if not self.chunk_rows:
+                return FileParts.of(len(there), None)
+            chunks = [there[start : start + self.chunk_rows] for start in range(0, len(there), self.chunk_rows)]
+            minimum, maximum = (pa.array([chunk[end] for chunk in chunks], arrow_type) for end in (0, -1))
+            rows = pa.array(map(len, chunks), pa.int64())
+            return FileParts.of(len(there), ColumnBounds(minimum, maximum, pa.nulls(len(chunks), pa.int64()), rows))
+
+        def read(part: Part) -> Iterator[pa.RecordBatch]:
             self.reads += 1
-            for start in range(0, len(there), ONE_BLOCK):
-                part = pa.array(there[start : start + ONE_BLOCK], arrow_type)
-                numbers = pa.array(range(start, start + len(part)), pa.int64())
-                yield pa.RecordBatch.from_arrays([part, numbers], names=["k", "v"])
+            self.rows_read += part.row_count
+            end = part.first_row + part.row_count
+            for start in range(part.first_row, end, ONE_BLOCK):
+                block = pa.array(there[start : min(end, start + ONE_BLOCK)], arrow_type)
+                numbers = pa.array(range(start, start + len(block)), pa.int64())
+                yield pa.RecordBatch.from_arrays([block, numbers], names=["k", "v"])
 
         file = replace(paper_file(name), row_count=len(there))
         columns = pa.RecordBatch.from_arrays([pa.array(keys, arrow_type)], names=["k"])
         asked = Keys(columns, np.arange(len(keys)))
         found = {}
-        for one in self.cache.find(file, name, read, asked):
+        for one in self.cache.find(file, name, parts, read, asked):
             rows = one.rows.rows.to_pylist()
             assert one.positions.tolist() == [row["v"] for row in rows]
             for place, row in zip(one.rows.keys.tolist(), rows, strict=True):
@@ -72,7 +102,7 @@ TEXTS = st.sets(st.text("ab\x00é", max_size=30), min_size=1).map(lambda texts: 
 @pytest.mark.parametrize("options", SIZES, ids=str)
 @given(drawn=st.data())
 def test_answers_are_the_same_whatever_is_kept(options: dict[str, str], drawn: st.DataObject) -> None:
-    asked = Asked(options)
+    asked = Asked(options, chunk_rows=drawn.draw(st.sampled_from([0, 1, 2, 5])))
     kinds = [(NUMBERS, (BIGINT, pa.int64())), (TEXTS, (STRING, pa.string()))]
     strategy, types = drawn.draw(st.sampled_from(kinds))
     files = drawn.draw(st.lists(strategy, min_size=1, max_size=3))
@@ -144,6 +174,64 @@ def test_keys_of_one_number_have_no_bloom_filter_as_searching_them_is_quicker() 
     for asked in (with_filter, without):
         assert asked.find("a", list(range(0, 20_000, 2)), [1, 2]) == {2: 1}
     assert with_filter.cache.memory_bytes == without.cache.memory_bytes
+
+
+def test_of_a_file_with_row_groups_only_those_are_read_into_which_keys_fall_and_neighbours_together() -> None:
+    asked = Asked({}, chunk_rows=10)
+    there = list(range(0, 2000, 2))  # row groups of 0 to 18, 20 to 38, ...
+    for keys, reads, rows_read, kept in [
+        ([40], 1, 10, 1),
+        ([44, 58], 1, 10, 1),  # is there
+        ([19, 39, 59], 1, 10, 1),  # between two row groups
+        ([60, 82, 101], 2, 40, 2),  # the next three
+        ([61, 400, 1000, 1010, 3000], 4, 60, 4),
+        ([0, 1, 21], 5, 80, 5),
+    ]:
+        expected = {key: key // 2 for key in keys if key in there}
+        assert asked.find("a", there, keys) == expected
+        assert (asked.reads, asked.rows_read, len(asked.cache)) == (reads, rows_read, kept)
+    asked.cache.drop(["a"])
+    assert len(asked.cache) == asked.cache.disk_bytes == 0
+
+
+def test_a_file_that_is_asked_here_and_there_is_kept_whole_at_last() -> None:
+    asked = Asked({}, chunk_rows=10)
+    there = list(range(1000))
+    for at, kept in enumerate([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1], 1):
+        assert asked.find("a", there, [90 * at - 85]) == {90 * at - 85: 90 * at - 85}
+        assert len(asked.cache) == kept
+    assert asked.rows_read == 9 * 10 + 1000
+
+
+def test_a_file_of_large_row_groups_is_kept_as_far_as_the_disk_allows() -> None:
+    asked = Asked({"lookup.cache-max-disk-size": "20 kb"}, chunk_rows=100)
+    there = list(range(10_000))
+    for key in range(50, 10_000, 200):
+        assert asked.find("a", there, [key]) == {key: key}
+        assert 0 < asked.cache.disk_bytes <= 20 << 10
+    assert asked.rows_read == 50 * 100
+
+
+BOUNDS: list[tuple[str, list[Any], list[Any], pa.DataType, int]] = [
+    ("one after the other", [1, 5, 9], [4, 8, 9], pa.int64(), 3),
+    ("one key in two, as of several columns", [1, 4, 4], [4, 4, 9], pa.int64(), 3),
+    ("unknown", [1, None, 9], [4, 8, 9], pa.int64(), 1),
+    ("not in order", [5, 1, 9], [8, 4, 9], pa.int64(), 1),
+    ("floating, where NaN is above all and in no bounds", [1.0, 5.0, 9.0], [4.0, 8.0, 9.0], pa.float64(), 1),
+    ("not told", [None] * 3, [None] * 3, pa.null(), 1),
+    ("texts", ["a", "b", "é"], ["aa", "b", "ü"], pa.string(), 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("minimum", "maximum", "kind", "parts"), [c[1:] for c in BOUNDS], ids=[about for about, *_ in BOUNDS]
+)
+def test_a_file_has_parts_where_its_bounds_tell_them_apart(
+    minimum: list[Any], maximum: list[Any], kind: pa.DataType, parts: int
+) -> None:
+    rows = pa.array([SMALL_PART] * 3, pa.int64())
+    bounds = ColumnBounds(pa.array(minimum, kind), pa.array(maximum, kind), pa.nulls(3, pa.int64()), rows)
+    assert len(FileParts.of(3 * SMALL_PART, bounds).parts) == parts
 
 
 def test_what_is_dropped_goes_from_disk(tmp_path: Path) -> None:

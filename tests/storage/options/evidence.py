@@ -75,6 +75,10 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "dynamic-bucket.assigner-parallelism",
         ),
     },
+    "tests/storage/write/assigners/cross_partition/test_writing.py": {
+        "test_keys_are_forgotten_after_the_time_that_an_option_names": ("cross-partition-upsert.index-ttl",),
+        "test_the_index_is_made_of_several_parts_at_once": ("cross-partition-upsert.bootstrap-parallelism",),
+    },
     "tests/compaction/merge_tree/test_upgrade_strategy.py": {
         "test_upgrade_strategy": ("file.format.per.level",),
     },
@@ -129,6 +133,19 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/catalog/rest/test_rest_catalog.py": {
         "test_a_wrong_token_is_told_apart_from_a_server_that_is_away": ("token", "token.provider"),
         "test_headers_and_the_prefix_of_the_catalog_are_sent": ("header.*", "header.User-Agent", "prefix"),
+    },
+    "tests/storage/catalog/hive/test_address.py": {
+        "test_the_configuration_of_hive_names_the_metastore": ("hive-conf-dir",),
+    },
+    "tests/storage/catalog/hive/test_hive_catalog.py": {
+        "test_what_the_catalogs_options_say_of_entries": ("location-in-properties",),
+        "test_the_files_of_an_external_table_stay_and_it_may_come_back": ("table.type",),
+        "test_a_change_of_the_schema_is_shown_and_options_that_went_are_gone": (
+            "alter-table-cascade",
+            "hive.skip-update-stats",
+        ),
+        "test_names_with_capital_letters_are_refused_unless_that_is_asked_for": ("case-sensitive",),
+        "test_the_metastore_has_the_partitions_that_have_rows": ("metastore.partitioned-table",),
     },
     "tests/storage/catalog/jdbc/test_address.py": {
         "test_a_uri_of_java_leads_to_the_same_database": ("uri", "jdbc.*", "client-pool-size"),

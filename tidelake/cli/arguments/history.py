@@ -1,11 +1,11 @@
-"""`tidelake table tag`, `branch`, `rollback`, `orphans`, and what is done to partitions."""
+"""`tidelake table tag`, `branch`, `rollback`, `orphans`, and what is done to partitions, or when files are lost."""
 
 from __future__ import annotations
 
 import argparse
 
 from tidelake.cli.arguments.common import Verbs, noun, table_command
-from tidelake.cli.arguments.values import pair, positive
+from tidelake.cli.arguments.values import names, pair, positive
 
 
 def add_history(verbs: Verbs) -> None:
@@ -40,6 +40,46 @@ def add_history(verbs: Verbs) -> None:
     )
     _dry_run(orphans)
     _add_partitions(verbs)
+    _add_repairs(verbs)
+
+
+def _add_repairs(verbs: Verbs) -> None:
+    analyze = table_command(
+        verbs,
+        "analyze",
+        "count rows and the values of columns, for planners of queries",
+        "What is found is in `NAME$statistics`, and later snapshots keep it until the schema changes.",
+        module="maintenance.repairs",
+    )
+    which = analyze.add_mutually_exclusive_group()
+    which.add_argument("--columns", type=names, metavar="COLUMNS", help="separated by commas; default: all that can be")
+    which.add_argument("--rows-only", action="store_true", help="count rows only")
+    files = table_command(
+        verbs,
+        "remove-missing-files",
+        "leave data files that are lost for good out of the table",
+        "It can be read then, without their rows. Restore them from a backup if there is one.",
+        module="maintenance.repairs",
+        function="remove_missing_files",
+    )
+    _dry_run(files, "only say which are missing")
+    manifests = table_command(
+        verbs,
+        "remove-missing-manifests",
+        "leave manifests that are lost for good out of the latest snapshot",
+        "Files that they added are gone, files that they deleted are back: call `remove-missing-files` next.",
+        module="maintenance.repairs",
+        function="remove_missing_manifests",
+    )
+    _dry_run(manifests, "only say which are missing")
+    purge = table_command(
+        verbs,
+        "purge",
+        "delete all rows with all history: branches, tags, consumers, older snapshots",
+        "The table, its schemas and options stay. Stop writers and readers first; interrupted, call it again.",
+        module="maintenance.repairs",
+    )
+    purge.add_argument("--yes", action="store_true", help="don't ask")
 
 
 def _add_partitions(verbs: Verbs) -> None:
@@ -48,7 +88,7 @@ def _add_partitions(verbs: Verbs) -> None:
         "expire-partitions",
         "drop partitions whose time is over",
         "By the table's options partition.*; older snapshots keep the rows.",
-        module="partitions",
+        module="maintenance.partitions",
         function="expire_partitions",
     )
     expire.add_argument("--older-than", metavar="DURATION", help="in place of partition.expiration-time")
@@ -60,7 +100,7 @@ def _add_partitions(verbs: Verbs) -> None:
         verbs,
         "mark-done",
         "say to other jobs that partitions are complete: a file _SUCCESS in each",
-        module="partitions",
+        module="maintenance.partitions",
         function="mark_done",
     )
     done.add_argument(
@@ -125,6 +165,15 @@ def _add_branches(verbs: Verbs) -> None:
         function="fast_forward",
     )
     forward.add_argument("branch", metavar="BRANCH")
+    merge = table_command(
+        branches,
+        "merge",
+        "add the rows that were added on a branch since it parted from the table",
+        "Append tables only, and where both were only added to. Files are shared, none is copied.",
+        module="history",
+        function="merge_branch",
+    )
+    merge.add_argument("branch", metavar="BRANCH", help="`main`, to bring a branch up to date")
 
 
 def _dry_run(parser: argparse.ArgumentParser, summary: str = "only say what would go") -> None:

@@ -19,6 +19,7 @@ from tidelake.cli.arguments.pipelines import (
 )
 from tidelake.cli.arguments.sync import add_sync_database, add_sync_table
 from tidelake.cli.arguments.tables import add_table
+from tidelake.cli.arguments.views import add_view
 
 if TYPE_CHECKING:
     from tidelake.catalog import Catalog
@@ -120,4 +121,5 @@ def build_parser() -> argparse.ArgumentParser:
     add_completion(nouns)
     add_database(noun(nouns, "database", "databases: list, create, drop"))
     add_table(noun(nouns, "table", "create tables, read them, follow their changes"))
+    add_view(noun(nouns, "view", "views of a catalog: list, show, create, rename, drop"))
     return parser

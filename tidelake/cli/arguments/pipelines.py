@@ -49,6 +49,13 @@ def add_ingest(verbs: Verbs) -> None:
     plan = command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions; writes nothing")
     _add_config(plan)
     plan.add_argument("--details", action="store_true", help="name every topic and partition of each table")
+    plan.add_argument(
+        "--sample",
+        type=int,
+        metavar="RECORDS",
+        default=0,
+        help="read so many of the newest records, and say what an hour like them comes to: commits, files, bytes",
+    )
     _add_ways_out(plan)
 
     _add_status(verbs)

@@ -58,7 +58,10 @@ def _add_table_management(verbs: Verbs) -> None:
     rename = table_command(verbs, "rename", "another name; nobody may write to the table meanwhile")
     rename.add_argument("new_name", metavar="NEW", help="database.table")
     rescale = table_command(
-        verbs, "rescale", "another number of buckets: partitions are overwritten with their own rows", module="rescale"
+        verbs,
+        "rescale",
+        "another number of buckets: partitions are overwritten with their own rows",
+        module="maintenance.rescale",
     )
     rescale.add_argument("--bucket", type=positive, required=True, metavar="N", help="how many each partition gets")
     rescale.add_argument(
@@ -85,7 +88,7 @@ def _add_table_management(verbs: Verbs) -> None:
     rewrite = command(
         verbs,
         "rewrite-file-index",
-        "maintenance:rewrite_file_index",
+        "maintenance.expiry:rewrite_file_index",
         "give the files that are there the indexes that the options file-index.* name now",
         "No data file is written: one snapshot replaces what is known of the files whose indexes changed.",
     )
@@ -190,7 +193,7 @@ def _add_compact(verbs: Verbs) -> None:
     compact = command(
         verbs,
         "compact",
-        "compact:compact",
+        "maintenance.compact:compact",
         "rewrite files into fewer, for faster reading; no row changes",
         "Does what is due, or with --full everything. Writers may go on meanwhile; where theirs say write-only = true\n"
         "this is the one that compacts: --watch. SIGTERM or Ctrl-C: commits what is being rewritten, then ends; a\n"
@@ -307,7 +310,7 @@ def _add_table_maintenance(verbs: Verbs) -> None:
         "remove snapshots that are no longer needed, and the files that only they reference",
         "Keeps what the table's options say (snapshot.num-retained.*, snapshot.time-retained), or the arguments; what\n"
         "consumers have still to read; tags; the newest snapshot. Writers may go on meanwhile.",
-        module="maintenance",
+        module="maintenance.expiry",
     )
     expire.add_argument("--retain-min", type=positive, metavar="N", help="this many of the newest always stay")
     expire.add_argument("--retain-max", type=positive, metavar="N", help="no more than this many stay")
@@ -320,7 +323,7 @@ def _add_table_maintenance(verbs: Verbs) -> None:
         "see whether everything is there and fits together; changes nothing",
         "All snapshots, tags and branches: their files and the sizes of these, manifests, counts, levels, the chain\n"
         "of each pipeline's positions; and files that nothing names. Exit code 1 when something is wrong.",
-        module="maintenance",
+        module="maintenance.expiry",
     )
     verify.add_argument("--snapshot", type=positive, metavar="ID", help="only this one")
     verify.add_argument("--deep", action="store_true", help="also read every row of every file")

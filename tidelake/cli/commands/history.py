@@ -87,6 +87,12 @@ def fast_forward(out: CommandOutput, *, name: str, catalog: CatalogAddress, bran
     _say(out, {"snapshot": newest.id}, f"{name} is what branch {branch} is: snapshot {newest.id}")
 
 
+def merge_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
+    snapshot_id = catalog.open().table(name).merge_branch(branch)
+    what = f"is snapshot {snapshot_id} of {name}" if snapshot_id is not None else f"has nothing that {name} lacks"
+    _say(out, {"snapshot": snapshot_id}, f"what was added on branch {branch} {what}")
+
+
 def rollback(
     out: CommandOutput,
     *,

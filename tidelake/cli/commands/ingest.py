@@ -31,6 +31,7 @@ from storage.fileio.disk_space import find_disk_full_error
 from tidelake.cli.formatting import offsets_by_topic, size_text
 from tidelake.cli.output import CommandOutput
 from tidelake.cli.rendering.disk_full import DiskFull, pipeline_disk_full_text
+from tidelake.cli.rendering.estimate import print_estimate
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -190,6 +191,7 @@ def plan(
     config: str,
     settings: Sequence[str],
     details: bool = False,
+    sample: int = 0,
     accept_gap: Sequence[str] = (),
     rewind_to: Sequence[str] = (),
     from_snapshot: Sequence[str] = (),
@@ -198,6 +200,7 @@ def plan(
     """Where `run` would begin. Nothing is written; the source is asked which partitions it has.
 
     details: name every topic and partition, however many there are.
+    sample: how many of the newest records are read for an estimate.
     """
     loaded = ingest.pipeline.builder.expanded(load_config(Path(config), settings))
     tables = [table.name for table in loaded.named_tables]
@@ -205,10 +208,16 @@ def plan(
     pipeline = ingest.pipeline.builder.build_pipeline(loaded, flags, _command(config, settings))
     recovered = asyncio.run(pipeline.plan())
     planned = {**_plan(loaded, recovered), "lag": _lag(pipeline.observed)}
+    if sample:
+        from ingest.pipeline.building.estimate import estimate
+
+        planned["estimate"] = [asdict(one) for one in asyncio.run(estimate(loaded, sample))]
     if out.is_json:
         out.document(planned)
     else:
         _print_plan(out, planned, details=details)
+        if sample:
+            print_estimate(out, planned["estimate"])
 
 
 def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:

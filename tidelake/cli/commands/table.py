@@ -53,7 +53,7 @@ def create(
     if bool(columns) == bool(schema_from):
         raise UsageError("give the columns either with --column or with --schema-from")
     opened = catalog.open()
-    schema = [_column(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
+    schema = [column_from_text(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
     with _database_of(opened, name) as is_new_database:
         table = opened.create_table(
             name,
@@ -344,7 +344,8 @@ def _snapshots(table: Table) -> SnapshotStore:
     return table.context.snapshots
 
 
-def _column(text: str) -> DataField:
+def column_from_text(text: str) -> DataField:
+    """`amount:DECIMAL(10,2)`, as `--column` takes it."""
     name, colon, type_text = text.partition(":")
     if not colon or not name.strip():
         raise UsageError(f"--column {shown(text)}: write NAME:TYPE, as in 'amount:DECIMAL(10,2) NOT NULL'")

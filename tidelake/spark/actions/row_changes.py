@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, expr, lit, when
 
 from ingest.spark.batch_commits import BatchOutdated
-from ingest.spark.sink import sink, write_batch
+from ingest.spark.batch_rows import TypedColumns
+from ingest.spark.sink import Overwrite, sink, write_batch
 from storage.catalog.opening import open_catalog
+from storage.commit.overwrite import matching_partitions
 from storage.commit.table_commit import new_commit_user
 from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.format import KIND_COLUMN, CommitKind, RowKind
+from storage.maintenance.batch_tags import tag_batch_write
 from storage.messages.suggestions import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine
 from storage.snapshots.snapshot import Snapshot
@@ -40,16 +43,21 @@ def write(
     warehouse: str,
     *,
     order_by: Sequence[str] = (),
+    overwrite: Literal["static", "dynamic"] | Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> int | None:
     """Rows into a table, whatever its buckets: new ones, or newer ones of their keys.
 
     rows: columns of the table by name, optionally `_VALUE_KIND` (see `Table.writer`).
     order_by: see `sink`. options: of the store.
+    overwrite: the rows replace others, without a changelog. "static": all rows of the table, "dynamic": those of the
+        partitions that rows go to. A partition column's value (or several), {"day": "2026-05-01"}: those of the
+        partitions that agree, where all rows must go then.
     Returns the snapshot; None for no rows. Nothing is written twice by tasks that are tried again; a call that is
     repeated writes again.
     """
-    return _Change.of(rows.sparkSession, table, warehouse, options).publish(rows, order_by, lambda _: None)
+    change = _Change.of(rows.sparkSession, table, warehouse, options)
+    return change.publish(rows, order_by, lambda _: None, change.checked_overwrite(overwrite))
 
 
 def delete(
@@ -188,8 +196,30 @@ class _Change:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
+    def checked_overwrite(self, given: str | Mapping[str, Any] | None) -> Overwrite | None:
+        """Before a task runs. Raises BadInput for what says nothing to the table."""
+        if given is None:
+            return None
+        keys = self.context.schema.partition_keys
+        if isinstance(given, Mapping):
+            matching_partitions((), [given], self.context)  # refuses what is no partition column
+            if given:
+                return Overwrite(given)
+        elif given == "static" or (given == "dynamic" and keys):
+            return Overwrite(is_dynamic=given == "dynamic")
+        elif given == "dynamic":
+            raise BadInput(f'{self.context.name} has no partitions: overwrite="static" replaces all of its rows')
+        raise BadInput(
+            f'overwrite={given!r}: "static" replaces all rows, "dynamic" those of the partitions that rows go to, '
+            f'and {{"{keys[0] if keys else "day"}": …}} those of partitions that agree'
+        )
+
     def publish(
-        self, rows: DataFrame, order_by: Sequence[str], guard: Callable[[Sequence[Snapshot]], None]
+        self,
+        rows: DataFrame,
+        order_by: Sequence[str],
+        guard: Callable[[Sequence[Snapshot]], None],
+        overwrite: Overwrite | None = None,
     ) -> int | None:
         one = sink(
             self.context.name,
@@ -198,7 +228,10 @@ class _Change:
             commit_user=new_commit_user(self.context.options),
             options=self.options,
         )
-        made = write_batch([replace(one, guard=guard)], rows, _BATCH_ID)
+        columns = TypedColumns(tuple(order_by), replaces=overwrite is not None)
+        made = write_batch([replace(one, guard=guard, overwrite=overwrite, input=columns)], rows, _BATCH_ID)
+        if made:
+            tag_batch_write(self.context, made[0])
         return made[0] if made else None
 
     @property

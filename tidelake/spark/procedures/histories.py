@@ -21,6 +21,15 @@ class RolledBack(NamedTuple):
     current_snapshot_id: int | None
 
 
+class TaggedSnapshot(NamedTuple):
+    """commit_time: epoch milliseconds."""
+
+    tag_name: str
+    snapshot: int
+    commit_time: int
+    watermark: int | None
+
+
 def expire_snapshots(
     table: str,
     warehouse: str,
@@ -48,6 +57,30 @@ def create_tag(
     """snapshot: an id; None is the latest. time_retained: `7 d`; None is for ever."""
     opened = _open(table, warehouse, catalog_options)
     opened.create_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
+
+
+def create_tag_from_timestamp(
+    table: str,
+    warehouse: str,
+    tag: str,
+    *,
+    timestamp: int,
+    time_retained: str | None = None,
+    catalog_options: Options = None,
+) -> TaggedSnapshot:
+    """Of the first snapshot committed then or later. timestamp: epoch milliseconds."""
+    opened = _open(table, warehouse, catalog_options)
+    found = min((one for one in opened.snapshots() if one.time_ms >= timestamp), key=lambda one: one.id, default=None)
+    if found is None:
+        raise BadInput(f"{table} has no snapshot committed at {timestamp} or later; create_tag tags the latest one")
+    made = opened.create_tag(tag, snapshot=found.id, retain=_duration(time_retained))
+    return TaggedSnapshot(tag, made.id, made.time_ms, made.watermark)
+
+
+def rename_branch(
+    table: str, warehouse: str, from_branch: str, to_branch: str, *, catalog_options: Options = None
+) -> None:
+    _open(table, warehouse, catalog_options).rename_branch(from_branch, to_branch)
 
 
 def replace_tag(
@@ -127,6 +160,14 @@ def delete_branch(table: str, warehouse: str, branch: str, *, catalog_options: O
 def fast_forward(table: str, warehouse: str, branch: str, *, catalog_options: Options = None) -> None:
     """The table becomes what the branch is."""
     _open(table, warehouse, catalog_options).fast_forward(branch)
+
+
+def merge_branch(
+    table: str, warehouse: str, source_branch: str, *, target_branch: str = "main", catalog_options: Options = None
+) -> int | None:
+    """Rows that were added on the one branch come to the other: append tables only. Returns the snapshot."""
+    name = table if target_branch == "main" else f"{table}$branch_{target_branch}"
+    return _open(name, warehouse, catalog_options).merge_branch(source_branch)
 
 
 def _open(table: str, warehouse: str, options: Options) -> Table:

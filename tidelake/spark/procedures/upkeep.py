@@ -101,6 +101,27 @@ def rewrite_file_index(
     return RewrittenIndexes(found.checked, found.rewritten)
 
 
+def analyze(table: str, warehouse: str, *, columns: str = "", catalog_options: Options = None) -> int | None:
+    """Counts rows and the values of columns (`a,b`; without, of all), as ANALYZE TABLE does, in the driver. Returns the
+    snapshot that names the statistics.
+    """
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    return open_catalog(warehouse, **(catalog_options or {})).table(table).analyze(names or None)
+
+
+def remove_unexisting_files(
+    table: str, warehouse: str, *, dry_run: bool = False, catalog_options: Options = None
+) -> list[str]:
+    """Data files that are lost for good are left out of the table, so that it can be read. Returns their paths."""
+    return open_catalog(warehouse, **(catalog_options or {})).table(table).remove_missing_files(dry_run=dry_run)
+
+
+def purge_files(table: str, warehouse: str, *, catalog_options: Options = None) -> RemovedFiles:
+    """Deletes all rows, branches, tags, consumers and older snapshots. Stop writers and readers first."""
+    gone = open_catalog(warehouse, **(catalog_options or {})).table(table).purge()
+    return RemovedFiles(len(gone.paths), gone.size_bytes)
+
+
 def _age_ms(text: str) -> int:
     try:
         return max(0, int((datetime.now().timestamp() - datetime.fromisoformat(text).timestamp()) * 1000))

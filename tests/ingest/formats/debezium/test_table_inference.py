@@ -8,7 +8,7 @@ from ingest.formats.base import Target
 from ingest.formats.connect_schema import SourceType, parse_connect_schema, source_type
 from ingest.formats.debezium.decoder import DebeziumJsonDecoder
 from ingest.formats.debezium.table_inference import infer_table
-from ingest.formats.inferred_types import inferred_type
+from ingest.formats.types.inferred_types import inferred_type
 from storage.errors import BadInput
 from storage.schema.table_schema import TableSchema
 from tests.ingest.formats.debezium.changes import Record, batch_of, change, raw

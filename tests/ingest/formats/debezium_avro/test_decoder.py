@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from io import BytesIO
 from typing import Any, Final
 
@@ -63,6 +64,7 @@ _SCHEMAS: Final = {
     2: envelope(_COLUMNS),
     3: envelope({**_COLUMNS, "added": ["null", "double"]}),
     4: _TRANSACTION,
+    5: envelope({**_COLUMNS, "amount": ["null", "string"]}),
 }
 
 
@@ -125,6 +127,20 @@ def test_changes_of_every_kind_give_their_rows(registry: SchemaRegistryServer) -
         ("+U", 2, "a", 5),
         ("-D", 2, "a", 5),
     ]
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("odd", ["1e2", "1.555", "12345678901.00", " 1", "", "none", "+1"])
+def test_decimals_that_are_sent_as_texts_keep_their_digits(registry: SchemaRegistryServer, odd: str) -> None:
+    """`decimal.handling.mode=string`. What no DECIMAL(10, 2) holds is the row decoder's to refuse."""
+    target = orders({"id": "BIGINT", "note": "STRING", "qty": "INT", "amount": "DECIMAL(10, 2)"})
+    texts = ["0.10", "-99999999.99", None, "7", ".5"]
+    records = [change("c", None, {**ROW, "id": n, "amount": text}, schema=5) for n, text in enumerate([*texts, odd])]
+    decoded = decode(registry, records, target)
+    amounts = [row[-1] for row in rows_of(decoded)]
+    assert amounts[:5] == [Decimal("0.10"), Decimal("-99999999.99"), None, Decimal("7.00"), Decimal("0.50")]
+    assert amounts[5:] == {"1e2": [Decimal("100.00")], "+1": [Decimal("1.00")]}.get(odd, [])
+    assert len(decoded.failures) == 6 - len(amounts)
 
 
 @pytest.mark.usefixtures("either_way")

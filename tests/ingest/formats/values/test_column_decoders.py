@@ -25,7 +25,7 @@ from ingest.formats.connect_schema import (
     completed,
     spelled_source_type,
 )
-from ingest.formats.mysql_types import mysql_source_type
+from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for, float_hook, value_by_value
 from ingest.formats.values.dispatch import value_decoder_for
 from ingest.formats.values.json_text import BadValue

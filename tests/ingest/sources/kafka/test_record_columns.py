@@ -129,6 +129,36 @@ def test_records_of_the_format_before_come_as_they_are_also_before_batches() -> 
     assert (found.keys.to_pylist(), found.headers()) == ([None, b"k"], [(), (("kept", b"h"),)])
 
 
+def of_the_format_before(magic: int, codec: int, base: int, count: int) -> bytes:
+    """Messages as brokers before 0.11 wrote them; compressed ones lie in one that has the offset of the last."""
+    builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
+    for number in range(count):
+        builder.append(number if codec and magic else base + number, 5, None, b"%d" % (base + number))
+    data = bytearray(builder.build())
+    if codec:
+        data[:8] = (base + count - 1).to_bytes(8, "big")  # the checksum doesn't cover it
+    return bytes(data)
+
+
+@pytest.mark.parametrize("order", ["old new", "old old new", "new old", "old new old", "older old new"])
+@pytest.mark.parametrize("codec", [0, 1], ids=["not compressed", "compressed"])
+@pytest.mark.parametrize("position", [0, 1])  # brokers answer with the batch that has it, and what follows
+def test_one_answer_may_hold_batches_of_several_formats(order: str, codec: int, position: int) -> None:
+    data, base = b"", 0
+    for form in order.split():
+        if form == "new":
+            data += encoded([(n, (5, None, b"%d" % (base + n), [])) for n in range(2)], codec, base)
+            base += 2
+        else:
+            data += of_the_format_before(0 if form == "older" else 1, codec, base, 3)
+            base += 3
+    cut_off = encoded([(0, (5, None, b"in the next answer", []))], base=base)[:40]
+    for octets in (data, data + cut_off):
+        found = taken(octets, position)
+        assert found.offsets.tolist() == [*range(position, base)]
+        assert found.values.to_pylist() == [b"%d" % offset for offset in range(position, base)]
+
+
 def test_the_time_is_the_brokers_where_the_topic_says_so() -> None:
     octets = bytearray(encoded([(n, (1_000 + n, None, b"v", [])) for n in range(3)]))
     octets[22] |= 0x08  # attributes: the time is that of appending

@@ -75,7 +75,12 @@ def test_options_and_keys_are_mirrored_unless_that_is_off(tmp_path: Path) -> Non
     lake = catalog(tmp_path)
     schema = pa.schema([*SCHEMA, pa.field("day", pa.string(), nullable=False)])
     lake.create_table("shop.t", schema, primary_key=["id", "day"], partition_by=["day"], options={"bucket": "2"})
-    assert rows(tmp_path, select.format("t")) == [("bucket", "2"), ("partition", "day"), ("primary-key", "id,day")]
+    assert rows(tmp_path, select.format("t")) == [
+        ("bucket", "2"),
+        ("bucket-key", "id"),
+        ("partition", "day"),
+        ("primary-key", "id,day"),
+    ]
     lake.alter_table("shop.t", [tidelake.SetOption("file.format", "orc")])
     assert ("file.format", "orc") in rows(tmp_path, select.format("t"))
     with pytest.raises(tidelake.BadInput, match=r"comment has 1001 characters.*takes 1000"):

@@ -151,6 +151,20 @@ def test_a_batch_larger_than_a_row_group_is_parted() -> None:
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1048576, 1048576, 402848]
 
 
+@pytest.mark.parametrize(("block_size_bytes", "rows"), [(None, [100, 100, 50]), (64 * MEBIBYTE, [250])])
+def test_row_groups_have_as_many_rows_as_they_should_unless_their_size_is_asked_for(
+    block_size_bytes: int | None, rows: list[int]
+) -> None:
+    fields, batch = batch_of_columns({"a": (INT, range(250))})
+    stream = pa.BufferOutputStream()
+    settings = FormatWriterSettings(block_rows=100, block_size_bytes=block_size_bytes)
+    writer = ParquetFormat().open_writer(stream, fields, settings)
+    writer.write(batch)
+    writer.close()
+    metadata = pq.read_metadata(pa.BufferReader(stream.getvalue()))
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == rows
+
+
 def encodings(data: pa.Buffer, column: int = 0) -> set[str]:
     return set(pq.read_metadata(pa.BufferReader(data)).row_group(0).column(column).encodings)
 

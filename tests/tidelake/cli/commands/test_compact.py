@@ -146,7 +146,7 @@ def test_a_command_says_stopped_only_where_work_is_left(
         finally:
             cancellation.cancel()
 
-    monkeypatch.setattr("tidelake.cli.commands.compact.compact_now", asked_meanwhile)
+    monkeypatch.setattr("tidelake.cli.commands.maintenance.compact.compact_now", asked_meanwhile)
     which = ["db.a"] if len(case.tables) == 1 else ["--database", "db"]
     said = call("table", "compact", *which, "-w", tmp_path, "--full")
     assert (said.code, said.err.splitlines()) == (case.code, case.says)

@@ -96,3 +96,40 @@ def test_a_plan_of_many_tables_takes_a_line_for_each_and_details_are_there_on_re
 )
 def test_a_plan_says_how_much_there_is_to_read(lag: dict[str, dict[int, int]] | None, said: str) -> None:
     assert _lag_text(lag) == said
+
+
+def write_steady_records(tmp_path: Path, tables: int, seconds: int, records_per_second: int) -> None:
+    lines, offsets = [], dict.fromkeys(range(tables), 0)
+    for number in range(tables * seconds * records_per_second):
+        table, time_ms = number % tables, 1_700_000_000_000 + number * 1000 // (tables * records_per_second)
+        source = {"db": "shop", "schema": "public", "table": f"table_{table}", "connector": "postgresql"}
+        after = {"id": number, "note": f"note {number * 7919 % 10_007}"}
+        value = json.dumps({"before": None, "after": after, "op": "c", "source": source})
+        record = {"topic": f"shop.public.table_{table}", "partition": 0, "offset": offsets[table]}
+        lines.append(json.dumps({**record, "timestamp_ms": time_ms, "key": json.dumps({"id": number}), "value": value}))
+        offsets[table] += 1
+    (tmp_path / "in" / "0.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_a_plan_says_what_an_hour_like_a_sample_comes_to_and_writes_nothing(call: Call, tmp_path: Path) -> None:
+    path = write_config(tmp_path, "{name: 'shop.{table}', options: {bucket: 2}}")
+    write_steady_records(tmp_path, tables=2, seconds=60, records_per_second=5)
+    planned = call("ingest", "plan", path, "--sample", "10000", "--json")
+    assert planned.code == 0, planned.err
+    estimates = planned.document["estimate"]
+    assert [one["name"] for one in estimates] == ["shop.table_0", "shop.table_1"]
+    for one in estimates:
+        assert (one["rows"], one["buckets"]) == (300, 2)
+        assert one["rows_an_hour"] == pytest.approx(5 * 3600, rel=0.02)
+        assert one["commits"] == pytest.approx(360, rel=0.02)  # each 10 s
+        assert 2 * 360 <= one["files"] <= 2 * 2 * 360
+        assert 1 < one["write_amplification"] < 20
+    assert "an hour like the sample" in call("ingest", "plan", path, "--sample", "10000").out
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_sample_without_a_rate_says_so(call: Call, tmp_path: Path) -> None:
+    path = write_config(tmp_path, "{name: shop.table_0}")
+    write_steady_records(tmp_path, tables=1, seconds=1, records_per_second=1)
+    assert call("ingest", "plan", path, "--sample", "10", "--json").document["estimate"][0]["commits"] is None
+    assert "unknown" in call("ingest", "plan", path, "--sample", "10").out

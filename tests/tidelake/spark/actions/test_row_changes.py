@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.format import RowKind
+from storage.errors import BadInput
+from storage.format import CommitKind, RowKind
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import delete, merge, update, write
 from tidelake.spark.actions import row_changes
@@ -53,6 +54,54 @@ def test_rows_are_written_changed_and_deleted_in_one_snapshot_each(
     assert rows_of(table) == expected
     assert sorted((row["id"], row["name"], row["amount"]) for row in java_oracle.read(lake, "shop.t")) == expected
     assert not list((Path(lake) / "shop.db" / "t").glob("consumer/*"))  # nobody would ever remove them
+
+
+PARTED = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), ("v", pa.int32())])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("overwrite", "left"),
+    [
+        pytest.param("dynamic", [(1, "a", 9), (2, "b", 0), (4, "c", 9)], id="of the partitions that rows go to"),
+        pytest.param("static", [(1, "a", 9), (4, "c", 9)], id="of the whole table"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["deduplicate", "first-row"])
+def test_rows_that_overwrite_replace_those(
+    spark: SparkSession, lake: str, overwrite: Any, left: list[tuple[Any, ...]], engine: str
+) -> None:
+    catalog = tidelake.open_catalog(lake)
+    table = catalog.create_table(
+        "shop.p",
+        PARTED,
+        primary_key=["id", "day"],
+        partition_by=["day"],
+        options={"bucket": "2", "merge-engine": engine},
+    )
+    columns = "id long, day string, v int"
+    old = spark.createDataFrame([(1, "a", 0), (3, "a", 0), (2, "b", 0)], columns)
+    assert write(old, "shop.p", lake) is not None
+    assert len(rows_of(table)) == 3
+    assert write(spark.createDataFrame([(1, "a", 9), (4, "c", 9)], columns), "shop.p", lake, overwrite=overwrite)
+    assert rows_of(table) == left
+    assert table.snapshots()[-1].commit_kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
+    outside = spark.createDataFrame([(1, "a", 8)], columns)
+    with pytest.raises(BadInput, match="outside of the partition"):
+        write(outside, "shop.p", lake, overwrite={"day": "b"})
+    assert write(outside, "shop.p", lake, overwrite={"day": "a"}) is not None
+    assert rows_of(table)[0] == (1, "a", 8)
+    with pytest.raises(BadInput, match="replaces all rows"):
+        write(outside, "shop.p", lake, overwrite="all")  # type: ignore[arg-type]
+
+
+def test_a_table_without_partitions_is_overwritten_as_a_whole_or_not_at_all(spark: SparkSession, lake: str) -> None:
+    table = create(lake)
+    rows = spark.createDataFrame([(7, "seven", 7)], COLUMNS)
+    with pytest.raises(BadInput, match="has no partitions"):
+        write(rows, "shop.t", lake, overwrite="dynamic")
+    assert write(rows, "shop.t", lake, overwrite="static") is not None
+    assert rows_of(table) == [(7, "seven", 7)]
 
 
 @pytest.mark.exhaustive

@@ -136,6 +136,72 @@ def test_tags_branches_snapshots_and_consumers(lake: str) -> None:
     assert procedures.expire_snapshots("shop.t", lake, retain_max=1, retain_min=1) == 1
 
 
+def test_a_tag_is_made_of_the_first_snapshot_since_a_time_and_a_branch_gets_another_name(lake: str) -> None:
+    table = keyed(lake)
+    second = table.snapshots()[1]
+    assert procedures.create_tag_from_timestamp("shop.t", lake, "then", timestamp=second.time_ms)[:2] == ("then", 2)
+    with pytest.raises(BadInput, match="no snapshot committed at"):
+        procedures.create_tag_from_timestamp("shop.t", lake, "later", timestamp=second.time_ms + 10**9)
+    procedures.create_branch("shop.t", lake, "dev", tag="then")
+    procedures.rename_branch("shop.t", lake, "dev", "test")
+    assert table.branches() == ["test"]
+
+
+def test_partitions_are_rescaled_marked_and_expire(lake: str) -> None:
+    table = keyed(lake, commits=1)
+    before = rows_of(table)
+    assert procedures.rescale("shop.t", lake, bucket_num=3, partitions="day=d0") == ["day=d0"]
+    assert procedures.rescale("shop.t", lake) == ["day=d1"]  # to what the option says now
+    assert rows_of(tidelake.open_catalog(lake).table("shop.t")) == before
+    assert procedures.mark_partition_done("shop.t", lake, "day=d0;day=d1") == ["day=d0", "day=d1"]
+    assert (Path(lake) / "shop.db" / "t" / "day=d0" / "_SUCCESS").is_file()
+    with pytest.raises(BadInput, match="write them as"):
+        procedures.mark_partition_done("shop.t", lake, "d0")
+    options = {"expiration_time": "1 h", "expire_strategy": "update-time"}
+    assert procedures.expire_partitions("shop.t", lake, **options) == []  # type: ignore[arg-type]
+    catalog = tidelake.open_catalog(lake)
+    dated = catalog.create_table("shop.dated", KEYED, primary_key=["id", "day"], partition_by=["day"])
+    with dated.writer() as writer:
+        writer.write(pa.table({"id": [1, 2, 3], "day": ["20200101", "20200102", "99990101"], "v": [0] * 3}, KEYED))
+        writer.commit()
+    gone = procedures.expire_partitions(
+        "shop.dated",
+        lake,
+        expiration_time="7 d",
+        timestamp_formatter="yyyyMMdd",
+        timestamp_pattern="$day",
+        expire_strategy="values-time",
+        max_expires=1,
+    )
+    assert gone == ["day=20200101"]
+    assert [day for _, day, _ in rows_of(dated)] == ["20200102", "99990101"]
+
+
+def test_rows_are_counted_lost_files_left_out_branches_merged_and_tables_purged(lake: str) -> None:
+    table = keyed(lake)
+    procedures.analyze("shop.t", lake, columns="v")
+    assert table.statistics() is not None
+    lost = next(iter((Path(lake) / "shop.db" / "t" / "day=d0" / "bucket-0").glob("data-*")))
+    lost.unlink()
+    assert procedures.remove_unexisting_files("shop.t", lake, dry_run=True) != []
+    assert [Path(path).name for path in procedures.remove_unexisting_files("shop.t", lake)] == [lost.name]
+    assert rows_of(table)
+    log = tidelake.open_catalog(lake).create_table("shop.log", LOG)
+    rows = pa.table({"id": [1], "v": [2]}, LOG)
+    with log.writer() as writer:
+        writer.write(rows)
+        writer.commit()
+    procedures.create_tag("shop.log", lake, "a")
+    procedures.create_branch("shop.log", lake, "dev", tag="a")
+    with tidelake.open_catalog(lake).table("shop.log$branch_dev").writer() as writer:
+        writer.write(rows)
+        writer.commit()
+    assert procedures.merge_branch("shop.log", lake, "dev") == 2
+    assert len(rows_of(log)) == 2
+    assert procedures.purge_files("shop.log", lake).deleted_file_count > 0
+    assert rows_of(log) == []
+
+
 def test_files_of_attempts_that_died_are_swept(lake: str) -> None:
     table = keyed(lake)
     bucket = Path(lake) / "shop.db" / "t" / "day=d0" / "bucket-0"

@@ -90,7 +90,7 @@ public final class Main {
             String a = argv[i];
             if (!a.startsWith("--")) {
                 args.add(a);
-            } else if (Arrays.asList("--wait-compaction", "--full", "--no-wait", "--all", "--line", "--timed").contains(a)) {
+            } else if (Arrays.asList("--wait-compaction", "--full", "--no-wait", "--all", "--line", "--timed", "--count").contains(a)) {
                 flags.put(a.substring(2), "true");
             } else if (i + 1 == argv.length) {
                 throw new IllegalArgumentException(a + " needs a value");
@@ -223,6 +223,12 @@ public final class Main {
                 if (!options.isEmpty()) {
                     t = t.copy(options);
                 }
+                if (flag("count") != null) { // every value is made, and none is handed over
+                    long[] rows = {0};
+                    lake.read(t, (row, type) -> rows[0] += Values.rowToObject(row, type).isEmpty() ? 0 : 1);
+                    print(Values.object().put("rows", rows[0]));
+                    return;
+                }
                 lake.read(t, (row, type) -> printUnchecked(Values.rowToObject(row, type)));
                 return;
             }
@@ -242,6 +248,17 @@ public final class Main {
                 for (String table : lake.catalog.listTables(Lake.id(name).getDatabaseName())) {
                     print(Values.object().put("table", table));
                 }
+                return;
+            case "views":
+                for (String view : lake.catalog.listViews(Lake.id(name).getDatabaseName())) {
+                    print(Values.object().put("view", view));
+                }
+                return;
+            case "view":
+                print(lake.view(name));
+                return;
+            case "createView":
+                lake.createView(name, json("ddl"));
                 return;
             case "write": {
                 String target = flag("branch") == null ? name : Lake.branchName(name, flag("branch"));

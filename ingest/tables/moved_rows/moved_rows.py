@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from checkpoint.offsets import TopicPartition
 from ingest.formats.base import KeyChange
-from ingest.tables.key_change_pairs import KeyChangePairs
+from ingest.tables.moved_rows.key_change_pairs import KeyChangePairs
 from storage.clock import epoch_ms
 from storage.logs import get_logger
 from storage.schema.table_schema import TableSchema

@@ -28,7 +28,7 @@ import pyarrow as pa
 from checkpoint.moved_rows_state import MovedRowsState
 from checkpoint.offsets import TopicPartition
 from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
-from ingest.tables.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
+from ingest.tables.moved_rows.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
 from storage.logs import get_logger

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from storage.threads import run_uncancellable
-from tidelake.aio_history import TableHistory
+from tidelake.aio.history import TableHistory
 from tidelake.table_maintenance import TableMaintenance as BlockingMaintenance
 
 

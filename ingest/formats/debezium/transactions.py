@@ -1,0 +1,64 @@
+"""What Debezium says of transactions with `provide.transaction.metadata`: in each row, and in a topic of their own.
+
+Source: Debezium `pipeline/txmetadata`. Rows of a snapshot have none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ingest.formats.debezium.envelope import split_schema
+from ingest.formats.transactions import TransactionEnd, TransactionRow
+from ingest.formats.values.json_text import BadValue
+
+
+class _Transaction(msgspec.Struct, frozen=True):
+    id: str
+    data_collection_order: int = 0
+
+
+class _Source(msgspec.Struct, frozen=True):
+    connector: str = ""
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+
+
+class _Collection(msgspec.Struct, frozen=True):
+    data_collection: str
+    event_count: int
+
+
+class _Record(msgspec.Struct, frozen=True):
+    op: str | None = None
+    source: _Source = _Source()
+    transaction: _Transaction | None = None
+    status: str | None = None
+    id: str | None = None
+    data_collections: list[_Collection] | None = None
+
+
+_read: Final = msgspec.json.Decoder(_Record).decode
+
+
+def transaction_of(value: bytes) -> TransactionRow | TransactionEnd | None:
+    """None for a record that is in no transaction, or doesn't say in which."""
+    try:
+        record = _read(split_schema(value)[1])
+    except (BadValue, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if record.op is None:
+        if record.status != "END" or record.id is None:
+            return None
+        counts = {one.data_collection: one.event_count for one in record.data_collections or ()}
+        return TransactionEnd(record.id, counts)
+    if record.transaction is None:
+        return None
+    source = record.source
+    parts = (source.db, source.schema, source.table)
+    if source.connector == "postgresql":  # as it names them in its END
+        parts = (None, source.schema, source.table)
+    collection = ".".join(part for part in parts if part is not None)
+    return TransactionRow(record.transaction.id, collection, record.transaction.data_collection_order)

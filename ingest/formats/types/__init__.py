@@ -1,0 +1,1 @@
+"""Column types that sources name, and those that values show."""

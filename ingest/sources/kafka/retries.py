@@ -1,0 +1,83 @@
+"""Requests to brokers that may be away, tried until they work or the time is up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from aiokafka.errors import KafkaError
+
+from ingest.clock import Clock, wait_at_most
+from ingest.sources.base import SourceUnavailable
+from ingest.sources.kafka.backoff import FIRST_MS, BrokerBackoff
+from ingest.sources.kafka.broker_error_log import BrokerErrorLog
+from storage.errors import BadInput, TidelakeError
+
+T = TypeVar("T")
+
+_LIMIT_AT_THE_END_MS: Final = 5_000  # of a reading that was stopped: who does that doesn't wait for a broker
+
+
+class BrokerRetries:
+    """source: its name, for messages.
+
+    limit_ms: how long brokers may be away.
+    """
+
+    def __init__(self, source: str, limit_ms: int, clock: Clock, error_log: BrokerErrorLog) -> None:
+        self._source = source
+        self._longest_ms = self._limit_ms = limit_ms
+        self._limit_lowered = asyncio.Event()  # who waits looks at the limit again
+        self._clock = clock
+        self._error_log = error_log
+
+    def begin(self) -> None:
+        """From now on brokers may be away that long."""
+        self._limit_ms = self._longest_ms
+        self._limit_lowered.clear()
+
+    def end_soon(self) -> None:
+        """Reading is stopped: what waits for a broker gives up soon."""
+        self._limit_ms = min(self._limit_ms, _LIMIT_AT_THE_END_MS)
+        self._limit_lowered.set()
+
+    async def until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works or the time is up; what a broker refuses is not tried again.
+
+        what: the attempt's purpose, for messages: "list topics".
+
+        Raises SourceUnavailable, or BadInput for what is refused.
+        """
+        started_ms = self._clock.now_ms()
+        reason: Exception | None = None
+        backoff = BrokerBackoff()
+        while True:
+            deadline_ms = started_ms + self._limit_ms
+            try:
+                async with asyncio.timeout(max(1, deadline_ms - self._clock.now_ms()) / 1000):
+                    return await attempt()
+            except (KafkaError, TimeoutError, OSError) as error:
+                reason = error if reason is None or not isinstance(error, TimeoutError) else reason
+                refused = isinstance(error, KafkaError) and not error.retriable
+                if refused or self._clock.now_ms() >= deadline_ms:
+                    raise self.error_of(what, reason) from error
+                self._error_log.warning("waiting for the source", source=self._source, doing=what, error=repr(error))
+            await self._wait(min(backoff.next_ms(), max(1, deadline_ms - self._clock.now_ms())))
+
+    async def _wait(self, limit_ms: int) -> None:
+        """Ends early when the limit was lowered."""
+        if self._limit_lowered.is_set():
+            await self._clock.sleep_ms(min(limit_ms, FIRST_MS))
+        else:
+            await wait_at_most(self._limit_lowered, limit_ms, self._clock)
+
+    def error_of(self, what: str, error: Exception) -> TidelakeError:
+        if isinstance(error, KafkaError) and not error.retriable:
+            return BadInput(
+                f"{self._source} refused to {what}: {error!r}. Check topics, security settings and access rights"
+            )
+        return SourceUnavailable(
+            f"{self._source}: could not {what}: {error!r}. Check `source.bootstrap_servers`, or start again when it is "
+            "back"
+        )

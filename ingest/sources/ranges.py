@@ -1,0 +1,50 @@
+"""Records between two offsets, read once more beside what a pipeline reads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+import numpy as np
+
+from checkpoint.offsets import OffsetRange, TopicPartition
+from ingest.raw_batch import RawBatch
+from ingest.sources.base import Source
+
+
+class RangeGone(Exception):
+    """The source doesn't hold them any more."""
+
+
+async def read_ranges(
+    source: Source, bounds: Mapping[TopicPartition, OffsetRange], ranges: Mapping[TopicPartition, OffsetRange]
+) -> AsyncGenerator[RawBatch, None]:
+    """The records of partitions between two offsets, each partition's in their order.
+
+    source: open.
+    bounds: of all its partitions.
+
+    Raises RangeGone where the source holds less, and what it raises itself.
+    """
+    left = {partition: wanted for partition, wanted in ranges.items() if wanted.start < wanted.end}
+    if not left:
+        return
+    for partition, wanted in left.items():
+        held = bounds.get(partition)
+        if held is not None and (wanted.start < held.start or held.end < wanted.end):
+            raise RangeGone(f"it has the offsets {held.start} to {held.end}")
+    idle = {partition: held.end for partition, held in bounds.items()}
+    async with aclosing(source.read({**idle, **{p: wanted.start for p, wanted in left.items()}})) as batches:
+        async for raw in batches:
+            partition = TopicPartition(raw.topic, raw.partition)
+            if partition not in left:
+                continue
+            end = left[partition].end
+            cut = raw.slice(0, int(np.searchsorted(raw.offsets, end)))
+            if len(cut):
+                yield cut
+            if raw.next_offset >= end:
+                del left[partition]
+            if not left:
+                return
+    raise RangeGone("it ended before")

@@ -1,0 +1,61 @@
+"""Rows of a table that its source had emptied before they came: of partitions that were behind the truncate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingest.formats.base import DecodeFailure, FailureKind, TableRows
+from ingest.formats.source_order import SourceOrder, SourceOrderOf
+from ingest.raw_batch import RawBatch
+from ingest.tables.table_origins import Emptied, TableOrigins
+from ingest.tables.table_rows import keep_records
+from storage.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+class RowsBeforeTruncates:
+    """Drops them. order_of: None where records don't say where they stand at their source."""
+
+    def __init__(self, origins: TableOrigins, order_of: SourceOrderOf | None) -> None:
+        self._origins = origins
+        self._order_of = order_of
+
+    def drop(self, raw: RawBatch, rows: TableRows) -> tuple[TableRows, list[DecodeFailure]]:
+        """What the table may have of them, and records that don't say on which side of the truncate they stand."""
+        emptied = self._origins.emptied(rows.target.name)
+        if emptied is None or self._order_of is None or raw.partition not in emptied.behind or not len(rows.offsets):
+            return rows, []
+        orders = orders_of(raw, rows, self._order_of)
+        sides = [None if order is None else order.is_before(emptied.at) for order in orders]
+        unwanted = np.array([side is not False for side in sides])
+        if not unwanted.any():
+            return rows, []
+        offsets = np.unique(rows.offsets[np.array([side is None for side in sides])])
+        reason = (
+            f"{rows.target.name} was emptied by a truncate of another partition, and this record doesn't say whether "
+            "it came before it (member `source.sequence`)"
+        )
+        failures = [
+            DecodeFailure(int(np.searchsorted(raw.offsets, offset)), int(offset), FailureKind.BAD_RECORD, reason)
+            for offset in offsets.tolist()
+        ]
+        dropped = sum(side is True for side in sides)
+        _log.info("rows from before a truncate", table=rows.target.name, rows=dropped, partition=raw.partition)
+        return keep_records(rows, ~unwanted), failures
+
+    def wrote(self, raw: RawBatch, rows: TableRows) -> None:
+        table = rows.target.name
+        emptied = self._origins.emptied(table)
+        if emptied is None or self._order_of is None or raw.partition not in emptied.behind or not len(rows.offsets):
+            return
+        last = orders_of(raw, TableRows(rows.target, rows.rows.slice(0, 0), rows.offsets[-1:]), self._order_of)[0]
+        if last is not None and last.is_before(emptied.at) is False:
+            behind = emptied.behind - {raw.partition}
+            self._origins.was_emptied(table, Emptied(emptied.at, behind) if behind else None)
+
+
+def orders_of(raw: RawBatch, rows: TableRows, order_of: SourceOrderOf) -> list[SourceOrder | None]:
+    """Of each row."""
+    values = (raw.values[row].as_py() for row in np.searchsorted(raw.offsets, rows.offsets).tolist())
+    return [None if value is None else order_of(value) for value in values]

@@ -1,0 +1,121 @@
+"""Counts a table's rows and the values of its columns, and commits what it found: a snapshot of kind ANALYZE names the
+file, and the snapshots after it do so too, until the schema changes.
+
+Source: Java `stats/Statistics.java`, `StatsFileHandler.java`; Spark's `PaimonAnalyzeTableColumnCommand`.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from storage.analysis.column_summary import ColumnSummary, can_be_summed_up
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.errors import BadInput, CorruptFile, UnsupportedFeature
+from storage.manifests.snapshot_files import live_entries
+from storage.pretty_json import pretty_json
+from storage.read.expired_snapshots import raise_if_snapshot_expired
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types import DataField
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatistics:
+    """snapshot_id: whose rows were counted.
+    merged_record_count: rows that a reader sees.
+    merged_record_size: the bytes of the files, by the share of their rows that a reader sees.
+    columns: by name, as in the file: colId, distinctCount, min, max (texts), nullCount, avgLen, maxLen.
+    """
+
+    snapshot_id: int
+    schema_id: int
+    merged_record_count: int | None
+    merged_record_size: int | None
+    columns: dict[str, dict[str, Any]]
+
+
+def analyze(context: TableContext, columns: Sequence[str] | None = None) -> int | None:
+    """columns: which ones are looked at; None is all whose values can be counted, none counts rows only.
+
+    Returns the snapshot that names the statistics; None for a table without snapshots. Raises BadInput for a column
+    that is not there, UnsupportedFeature for one of a type that can't be counted.
+    """
+    snapshot = context.snapshots.latest()
+    if snapshot is None:
+        return None
+    found = _count(context, snapshot, _fields(context, columns))
+    name = f"stat-{uuid.uuid4()}-0"
+    context.io.create_if_absent(context.paths.statistics(name), pretty_json(_to_json(found)).encode())
+    return TableCommit(context, new_commit_user(context.options)).add_statistics(name)
+
+
+def read_statistics(context: TableContext, snapshot: Snapshot) -> TableStatistics | None:
+    """Those that a snapshot names. Raises CorruptFile."""
+    if snapshot.statistics is None:
+        return None
+    path = context.paths.statistics(snapshot.statistics)
+    try:
+        told = json.loads(context.io.read(path))
+        return TableStatistics(
+            int(told["snapshotId"]),
+            int(told["schemaId"]),
+            told.get("mergedRecordCount"),
+            told.get("mergedRecordSize"),
+            dict(told.get("colStats") or {}),
+        )
+    except FileNotFoundError:
+        raise CorruptFile(path, "statistics that a snapshot refers to", "no file") from None
+    except (ValueError, KeyError, TypeError) as e:
+        raise CorruptFile(path, "the JSON of statistics", str(e)) from None
+
+
+def _fields(context: TableContext, columns: Sequence[str] | None) -> list[DataField]:
+    by_name = context.schema.by_name
+    if columns is None:
+        return [field for field in context.schema.fields if can_be_summed_up(field)]
+    for name in columns:
+        if name not in by_name:
+            raise BadInput(f"{context.name} has no column {name!r}; there are: {', '.join(by_name)}")
+        if not can_be_summed_up(by_name[name]):
+            raise UnsupportedFeature(
+                f"statistics of column {name} ({by_name[name].type})",
+                "its values have no order, and are not counted",
+                "Name other columns, or none: then all that can be counted are",
+            )
+    return [by_name[name] for name in dict.fromkeys(columns)]
+
+
+def _count(context: TableContext, snapshot: Snapshot, fields: Sequence[DataField]) -> TableStatistics:
+    summaries = [ColumnSummary(field) for field in fields]
+    names = tuple(field.name for field in fields) or context.schema.names[:1]
+    with raise_if_snapshot_expired(context, snapshot.id):
+        size = sum(entry.file.file_size for entry in live_entries(context, snapshot))
+        rows = 0
+        for batch in SnapshotReader(context, names).read(TableScan(context).plan(snapshot)):
+            rows += len(batch)
+            for summary, column in zip(summaries, batch.columns, strict=False):
+                summary.add(column)
+    stored = snapshot.total_record_count
+    return TableStatistics(
+        snapshot.id,
+        snapshot.schema_id,
+        rows,
+        size * rows // stored if stored else 0,
+        {field.name: summary.to_json() for field, summary in zip(fields, summaries, strict=True)},
+    )
+
+
+def _to_json(found: TableStatistics) -> dict[str, Any]:
+    return {
+        "snapshotId": found.snapshot_id,
+        "schemaId": found.schema_id,
+        "mergedRecordCount": found.merged_record_count,
+        "mergedRecordSize": found.merged_record_size,
+        "colStats": found.columns,
+    }

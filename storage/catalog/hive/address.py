@@ -1,0 +1,81 @@
+"""From catalog options to a metastore: `thrift://host:9083`, or a `hive-site.xml`.
+
+Source: Java `hive/HiveCatalog.java` (createHiveConf), Hive `conf/HiveConf.java`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.options.values import parse_boolean
+
+_URI: Final = re.compile(r"thrift://([^/:@]+|\[[0-9a-fA-F:]+\])(?::(\d+))?/?")
+_DEFAULT_PORT: Final = 9083
+_EXAMPLE: Final = "write thrift://host:9083, several with commas between them"
+_SITE_FILE: Final = "hive-site.xml"
+# What a metastore may ask of its clients, and we don't speak: name in hive-site.xml -> what it is.
+_UNSPOKEN: Final = {
+    "hive.metastore.sasl.enabled": "Kerberos",
+    "hive.metastore.use.SSL": "TLS",
+    "hive.metastore.thrift.framed.transport.enabled": "framed messages",
+    "hive.metastore.thrift.compact.protocol.enabled": "compact messages",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreAddress:
+    """Which metastore. The servers are equal; the first that answers is asked.
+
+    servers: (host, port).
+    pool_size: connections that are kept open.
+    """
+
+    servers: tuple[tuple[str, int], ...]
+    pool_size: int = 2
+
+    def __str__(self) -> str:
+        return ",".join(f"thrift://{host}:{port}" for host, port in self.servers)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> MetastoreAddress:
+        """options: of the catalog: `uri`, `hive-conf-dir`, `client-pool-size`.
+
+        Raises BadInput for an address that is none, UnsupportedFeature for a way to speak that isn't spoken here.
+        """
+        site = _site_properties(options["hive-conf-dir"]) if "hive-conf-dir" in options else {}
+        for key, what in _UNSPOKEN.items():
+            if parse_boolean(site.get(key, "false")):
+                raise UnsupportedFeature(
+                    f"catalog option hive-conf-dir: {key} = true",
+                    f"the metastore is asked over plain Thrift, without {what}",
+                    "Name a metastore that takes that, or use Java Paimon",
+                )
+        uri = options.get("uri", site.get("hive.metastore.uris", "")).strip()
+        if not uri:
+            raise BadInput(f"catalog option uri is missing: metastore = hive needs it; {_EXAMPLE}")
+        servers = tuple(_server(part.strip()) for part in uri.split(",") if part.strip())
+        return cls(servers, max(1, int(options.get("client-pool-size", "2"))))
+
+
+def _server(uri: str) -> tuple[str, int]:
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise BadInput(f"catalog option uri = {uri!r} is no address of a Hive metastore; {_EXAMPLE}")
+    return match[1].strip("[]"), int(match[2] or _DEFAULT_PORT)
+
+
+def _site_properties(directory: str) -> dict[str, str]:
+    """Of Hive's configuration: name -> value."""
+    path = Path(directory) / _SITE_FILE
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError) as e:
+        raise BadInput(f"catalog option hive-conf-dir: {path} can't be read: {e}") from e
+    found = {p.findtext("name", "").strip(): p.findtext("value", "").strip() for p in root.iter("property")}
+    return {name: value for name, value in found.items() if name}

@@ -1,0 +1,354 @@
+"""A catalog whose names are in a Hive metastore.
+
+The metastore says which tables there are and where each lies; schemas and data lie there as a file system catalog has
+them. What else the metastore shows of a table (columns, properties) is a copy for others, made anew by each change.
+
+Source: Java `hive/HiveCatalog.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pymetastore.hive_metastore import ttypes
+
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.hive.address import MetastoreAddress
+from storage.catalog.hive.client import MetastoreClient
+from storage.catalog.hive.lock import MetastoreLocks
+from storage.catalog.hive.partition_sync import HiveCommits
+from storage.catalog.hive.table_entries import EntryStyle, is_external, is_paimon, is_view
+from storage.catalog.hive.views import HiveViews
+from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from storage.catalog.view import ViewStore
+from storage.errors import BadInput, UnsupportedFeature
+from storage.fileio.base import FileIO
+from storage.fileio.location import LOCAL_SCHEME, scheme_of
+from storage.format import DEFAULT_BRANCH
+from storage.logs import get_logger
+from storage.options.values import parse_boolean, parse_duration_ms
+from storage.schema.table_schema import TableSchema
+from storage.table import TableContext
+from storage.types import DataField
+
+_BATCH: Final = 300  # entries of tables that are asked for at once
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HiveSettings:
+    """What the options of a Hive catalog say.
+
+    locks: None when nobody takes any.
+    is_case_sensitive: whether capital letters are let through; the metastore makes small ones of them.
+    cascades, skips_statistics: what the metastore is asked for with each change of a table: to change the partitions,
+        too (`alter-table-cascade`); not to count (`hive.skip-update-stats`).
+    """
+
+    client: MetastoreClient
+    style: EntryStyle
+    locks: MetastoreLocks | None
+    is_case_sensitive: bool
+    cascades: bool
+    skips_statistics: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> HiveSettings:
+        """Raises what MetastoreAddress does. Opens no connection."""
+        client = MetastoreClient(MetastoreAddress.of(options))
+        has_locks = parse_boolean(options["lock.enabled"]) if "lock.enabled" in options else is_object_store
+        locks = MetastoreLocks(
+            client,
+            parse_duration_ms(options.get("lock-check-max-sleep", "8 s")),
+            parse_duration_ms(options.get("lock-acquire-timeout", "8 min")),
+        )
+        style = EntryStyle(
+            is_external=options.get("table.type", "managed").strip().lower() == "external",
+            mirrors_properties=parse_boolean(options.get("sync-all-properties", "true")),
+            keeps_locations_apart=parse_boolean(options.get("location-in-properties", "false")),
+        )
+        return cls(
+            client,
+            style,
+            locks if has_locks else None,
+            parse_boolean(options.get("case-sensitive", "false")),
+            parse_boolean(options.get("alter-table-cascade", "true")),
+            parse_boolean(options.get("hive.skip-update-stats", "false")),
+        )
+
+
+class HiveCatalog(FileSystemCatalog):
+    """See `storage.catalog.base.Catalog`. It pickles; connections are made again there."""
+
+    def __init__(
+        self,
+        io: FileIO,
+        warehouse: str,
+        settings: HiveSettings,
+        *,
+        table_defaults: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(io, warehouse, table_defaults=table_defaults, options=options)
+        self._settings = settings
+        self._client = settings.client
+        self._style = settings.style
+        self._snapshot_commit = HiveCommits(settings.client, settings.style, settings.locks)
+
+    def __repr__(self) -> str:
+        return f"HiveCatalog({self.warehouse!r}, {str(self._client.address)!r})"
+
+    @property
+    def view_store(self) -> ViewStore:
+        return HiveViews(self._client)
+
+    # ------------------------------------------------------------ databases
+
+    def list_databases(self) -> list[str]:
+        return sorted(self._client.read(lambda c: c.get_all_databases()))
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        check_database_name(name)
+        self._check_case("database", name)
+        if name == SYSTEM_DATABASE:
+            raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+        location = super()._database_path(name)
+        if self._style.keeps_locations_apart:
+            self._io.make_directory(location)
+        try:
+            self._client.change(lambda c: c.create_database(self._style.new_database(name, location)))
+        except ttypes.AlreadyExistsException:
+            if not if_not_exists:
+                raise BadInput(f"database {name!r} exists already in {self!r}; choose another name") from None
+
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Tables of other kinds are never dropped: they are not ours to know."""
+        check_database_name(name)
+        if self._database(name) is None:
+            if if_exists:
+                return
+            raise self._no_database(name)
+        there = sorted(self._client.read(lambda c: c.get_all_tables(name)))
+        if there and not cascade:
+            raise BadInput(f"database {name!r} is not empty: it holds {', '.join(there[:5])}; drop with cascade=True")
+        foreign = [entry.tableName for entry in self._entries(name, there) if not is_paimon(entry)]
+        if foreign:
+            raise BadInput(
+                f"database {name!r} holds what is no table of Paimon: {', '.join(sorted(foreign)[:5])}; nothing was "
+                "dropped. Drop them with Hive first"
+            )
+        for table in there:
+            self.drop_table(f"{name}.{table}", if_exists=True)
+        location = self._database_path(name)
+        self._client.change(lambda c: c.drop_database(name, False, False))
+        if not self._io.list_directory(location):
+            self._io.delete_directory(location)
+
+    # ------------------------------------------------------------ tables
+
+    def list_tables(self, database: str) -> list[str]:
+        """Those of Paimon."""
+        check_database_name(database)
+        if self._database(database) is None:
+            raise self._no_database(database)
+        names = self._client.read(lambda c: c.get_all_tables(database))
+        return sorted(entry.tableName for entry in self._entries(database, names) if is_paimon(entry))
+
+    def preview_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> TableContext:
+        """See Catalog."""
+        identifier = Identifier.parse(name)
+        self._check_case("database", identifier.database)
+        self._check_case("table", identifier.table)
+        context = super().preview_table(
+            name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
+        )
+        for column in context.schema.names:
+            self._check_case("column", column)
+        return context
+
+    def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
+        """The schema first, then the entry: a crash between them leaves a directory that the next creation of the same
+        table takes over.
+        """
+        entry = self._entry(identifier)
+        if entry is not None:
+            if is_paimon(entry):
+                return False
+            what = "a view" if is_view(entry) else "a table of another kind"
+            raise BadInput(f"{identifier} is {what} in {self!r}; choose another name")
+        location = self._paths(identifier).location
+        if not super()._create(identifier, schema):
+            self._check_same_table(identifier, schema)
+        new = self._style.new_table(identifier, schema, location)
+        try:
+            self._client.change(lambda c: c.create_table(new))
+        except ttypes.AlreadyExistsException:
+            return False
+        except (ttypes.InvalidObjectException, ttypes.MetaException) as e:
+            self._io.delete_directory(self._paths(identifier).schema_directory)
+            raise BadInput(f"table {identifier} can't be created: {self!r} refuses it: {e.message}") from e
+        return True
+
+    def _check_same_table(self, identifier: Identifier, schema: TableSchema) -> None:
+        found = self._schemas(identifier).latest()
+        if found is None or replace(found, id=0, time_ms=schema.time_ms) != schema:
+            raise BadInput(
+                f"table {identifier} can't be created: {self._paths(identifier).location} holds a table that the "
+                "metastore doesn't know, with another schema; move that away, or choose another name"
+            )
+
+    def _refuse_leftovers(self, identifier: Identifier) -> None:
+        """Of an external table that was dropped all files are there still: it may come back."""
+        if not self._style.is_external or self._schemas(identifier).latest_id() is None:
+            super()._refuse_leftovers(identifier)
+
+    def _delete(self, identifier: Identifier) -> None:
+        """The entry first: a crash leaves a directory in the way of the next table of this name, but no table.
+
+        The files of an external table stay.
+        """
+        entry = self._entry(identifier)
+        location = self._paths(identifier)
+        if entry is not None:
+            self._client.change(lambda c: c.drop_table(identifier.database, identifier.table, False))
+        if entry is not None and is_external(entry):
+            _log.warning("files of the dropped external table stay", table=str(identifier), there=location.location)
+            return
+        for place in (location.schema_directory, location.location):
+            self._io.delete_directory(place)
+
+    def _move(self, old: Identifier, new: Identifier) -> None:
+        """The files first. An external table, and one that lies elsewhere, keeps its place."""
+        if self._entry(new) is not None:
+            raise FileExistsError
+        entry = self._required_entry(old)
+        source = self._paths(old).location
+        target = f"{self._database_path(new.database)}/{new.table}"
+        moves = not is_external(entry) and source == f"{self._database_path(old.database)}/{old.table}"
+        if moves:
+            self._io.rename_directory(source, target)
+            self._style.set_location(entry, target)
+        entry.dbName, entry.tableName = new.database, new.table
+        try:
+            self._client.change(lambda c: c.alter_table(old.database, old.table, entry))
+        except Exception as e:
+            if moves:
+                self._io.rename_directory(target, source)
+            if isinstance(e, ttypes.InvalidOperationException):
+                raise BadInput(f"{old} can't be renamed: {self!r} refuses it: {e.message}") from e
+            raise
+
+    # ------------------------------------------------------------ changes
+
+    def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
+        """The metastore is changed before the schema file is there: it may refuse what it takes for a column's type."""
+        for column in schema.names:
+            self._check_case("column", column)
+        if schema.id:
+            self._show(identifier, schema)
+
+    def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
+        """Again: another change may have come between, and an earlier one may have failed half way."""
+        self._show(identifier, schema)
+
+    def _show(self, identifier: Identifier, schema: TableSchema) -> None:
+        if identifier.branch != DEFAULT_BRANCH:
+            return
+        entry, before = self._required_entry(identifier), self._required_entry(identifier)
+        earlier = self._schemas(identifier).get(schema.id - 1).options if schema.id else {}
+        self._style.update(entry, schema, removed=tuple(sorted(earlier.keys() - schema.options.keys())))
+        if entry == before:
+            return
+        properties = {"DO_NOT_UPDATE_STATS": str(self._settings.skips_statistics).lower()}
+        if self._settings.cascades:
+            properties["CASCADE"] = "true"
+        context = ttypes.EnvironmentContext(properties=properties)
+        try:
+            self._client.change(
+                lambda c: c.alter_table_with_environment_context(identifier.database, identifier.table, entry, context)
+            )
+        except (ttypes.InvalidOperationException, ttypes.MetaException) as e:
+            raise BadInput(f"table {identifier} can't be altered: {self!r} refuses it: {e.message}") from e
+
+    # ------------------------------------------------------------ what the metastore says
+
+    def _is_registered(self, identifier: Identifier) -> bool:
+        entry = self._entry(identifier)
+        return entry is not None and is_paimon(entry)
+
+    def _entry(self, identifier: Identifier) -> Any:
+        """None when there is none."""
+        try:
+            return self._client.read(lambda c: c.get_table(identifier.database, identifier.table))
+        except ttypes.NoSuchObjectException:
+            return None
+
+    def _required_entry(self, identifier: Identifier) -> Any:
+        entry = self._entry(identifier)
+        if entry is None:
+            raise self._no_table(identifier)
+        return entry
+
+    def _entries(self, database: str, names: Sequence[str]) -> Iterator[Any]:
+        for start in range(0, len(names), _BATCH):
+            yield from self._client.read(_table_objects(database, list(names[start : start + _BATCH])))
+
+    def _database(self, name: str) -> Any:
+        """None when there is none."""
+        try:
+            return self._client.read(lambda c: c.get_database(name))
+        except ttypes.NoSuchObjectException:
+            return None
+
+    def _database_path(self, name: str) -> str:
+        database = self._database(name)
+        location = None if database is None else self._style.database_location(database)
+        return location or super()._database_path(name)
+
+    def _table_path(self, identifier: Identifier) -> str:
+        entry = self._entry(identifier)
+        location = self._style.location(entry) if entry is not None and is_paimon(entry) else None
+        if location is None:
+            return super()._table_path(identifier)
+        if (scheme_of(location) == LOCAL_SCHEME) != (scheme_of(self.warehouse) == LOCAL_SCHEME):
+            raise UnsupportedFeature(
+                f"table {identifier} at {location}",
+                f"it lies in another kind of store than the warehouse {self.warehouse}",
+                "Open the catalog with a warehouse in that store",
+            )
+        return location
+
+    def _check_case(self, what: str, name: str) -> None:
+        if not self._settings.is_case_sensitive and name != name.lower():
+            raise BadInput(
+                f"{what} name {name!r} has capital letters, of which a Hive metastore makes small ones; write "
+                f"{name.lower()!r}"
+            )
+
+    # ------------------------------------------------------------ locks
+
+    @contextmanager
+    def _excluding_others(self, *identifiers: Identifier) -> Iterator[None]:
+        with ExitStack() as stack:
+            if self._settings.locks is not None:
+                for identifier in identifiers:
+                    stack.enter_context(self._settings.locks.held(identifier))
+            yield
+
+
+def _table_objects(database: str, names: list[str]) -> Callable[[Any], list[Any]]:
+    return lambda c: c.get_table_objects_by_name(database, names)

@@ -1,0 +1,122 @@
+"""Calls of a metastore, over connections that are kept.
+
+The messages are those that Thrift generates from Hive's own definition, as the package pymetastore has them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, Final, TypeVar
+
+from storage.catalog.hive.address import MetastoreAddress
+from storage.errors import UnsupportedFeature
+
+T = TypeVar("T")
+
+_CONNECT_MS: Final = 30_000
+_ANSWER_MS: Final = 600_000  # as Hive's own clients wait
+_IDLE_S_MAX: Final = 5.0  # a metastore closes idle connections; what is sent into a closed one may or may not arrive
+
+
+def check_pymetastore() -> None:
+    if find_spec("pymetastore") is None:
+        raise UnsupportedFeature(
+            "catalog option metastore = hive",
+            "it needs the package pymetastore",
+            "Install it: pip install 'tidelake[hive]'",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreClient:
+    """Pickles; connections are made again there. Any thread may call."""
+
+    address: MetastoreAddress
+
+    def read(self, call: Callable[[Any], T]) -> T:
+        """call: gets Thrift's client; it may be called again, on another connection.
+
+        Raises what the metastore raises (`pymetastore.hive_metastore.ttypes`), and ConnectionError when it is away.
+        """
+        pool = _pool(self.address, os.getpid())
+        try:
+            return pool.call(call)
+        except ConnectionError:
+            return pool.call(call)
+
+    def change(self, call: Callable[[Any], T]) -> T:
+        """The same, sent once: what ends in a ConnectionError may have been done."""
+        return _pool(self.address, os.getpid()).call(call)
+
+
+class _Pool:
+    def __init__(self, address: MetastoreAddress) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, Any, Any]] = []  # since when, transport, client
+
+    def call(self, call: Callable[[Any], T]) -> T:
+        from thrift.protocol.TProtocol import TProtocolException  # noqa: PLC0415  # an extra
+        from thrift.transport.TTransport import TTransportException  # noqa: PLC0415
+
+        transport, client = self._take()
+        is_sound = False
+        try:
+            answer = call(client)
+            is_sound = True
+            return answer
+        except (TTransportException, TProtocolException, OSError) as e:
+            raise ConnectionError(f"Hive metastore {self._address}: {e}") from e
+        except Exception:
+            is_sound = True  # the metastore answered
+            raise
+        finally:
+            self._give_back(transport, client, is_sound=is_sound)
+
+    def _take(self) -> tuple[Any, Any]:
+        now = time.monotonic()
+        with self._lock:
+            stale = [transport for since, transport, _ in self._idle if now - since > _IDLE_S_MAX]
+            self._idle = [entry for entry in self._idle if now - entry[0] <= _IDLE_S_MAX]
+            found = self._idle.pop() if self._idle else None
+        for transport in stale:
+            transport.close()
+        return self._connect() if found is None else (found[1], found[2])
+
+    def _give_back(self, transport: Any, client: Any, *, is_sound: bool) -> None:
+        with self._lock:
+            if is_sound and len(self._idle) < self._address.pool_size:
+                self._idle.append((time.monotonic(), transport, client))
+                return
+        transport.close()
+
+    def _connect(self) -> tuple[Any, Any]:
+        from pymetastore.hive_metastore import ThriftHiveMetastore  # noqa: PLC0415  # an extra, and heavy
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol  # noqa: PLC0415
+        from thrift.transport import TSocket, TTransport  # noqa: PLC0415
+
+        failures = []
+        for host, port in self._address.servers:
+            socket = TSocket.TSocket(host, port)
+            socket.setTimeout(_CONNECT_MS)
+            transport = TTransport.TBufferedTransport(socket)
+            try:
+                transport.open()
+            except (TTransport.TTransportException, OSError) as e:
+                failures.append(f"{host}:{port}: {e}")
+                continue
+            socket.setTimeout(_ANSWER_MS)
+            return transport, ThriftHiveMetastore.Client(TBinaryProtocol(transport))
+        raise ConnectionError(f"no Hive metastore answers: {'; '.join(failures)}")
+
+
+@lru_cache(maxsize=64)
+def _pool(address: MetastoreAddress, process_id: int) -> _Pool:
+    """One a process: connections don't survive a fork."""
+    return _Pool(address)

@@ -1,0 +1,153 @@
+"""Commits that tell the metastore which partitions a table has (table option `metastore.partitioned-table`).
+
+The snapshot is the commit. What the metastore is told afterwards is kept until it is told: by this writer's next commit
+when the metastore was away.
+
+Source: Java `metastore/AddPartitionCommitCallback.java`, `hive/HiveCatalog.java` (createPartitions).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pymetastore.hive_metastore import ttypes
+from thrift.Thrift import TException
+
+from storage.catalog.hive.client import MetastoreClient
+from storage.catalog.hive.table_entries import EntryStyle, has_partition_entries
+from storage.catalog.locked_commits import LockedSnapshotCommit, TableLocks
+from storage.commit.file_system_commit import FileSystemSnapshotCommit
+from storage.files.bucket_directory import partition_directory
+from storage.logs import get_logger
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import live_entries_of
+from storage.paths import parse_partition_path
+from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.snapshot_commit import SnapshotCommit, Statistics
+from storage.table import TableContext
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HiveCommits:
+    """locks: None when nobody takes any."""
+
+    client: MetastoreClient
+    style: EntryStyle
+    locks: TableLocks | None
+    keeps_partitions = True
+
+    def __call__(self, context: TableContext) -> SnapshotCommit:
+        inner: SnapshotCommit = (
+            FileSystemSnapshotCommit(context) if self.locks is None else LockedSnapshotCommit(context, self.locks)
+        )
+        if not has_partition_entries(context.schema):
+            return inner
+        return PartitionSync(context, inner, PartitionEntries(self.client, self.style))
+
+
+class PartitionSync:
+    """See `SnapshotCommit`."""
+
+    def __init__(self, context: TableContext, inner: SnapshotCommit, entries: PartitionEntries) -> None:
+        self._context = context
+        self._inner = inner
+        self._entries = entries
+        self._told: set[bytes] = set()  # partitions that the metastore has
+        self._grown: set[bytes] = set()  # to be told
+        self._shrunk: set[bytes] = set()  # to be told, if nothing is left of them
+
+    def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
+        found = statistics()
+        self._grown |= {s.partition for s in found if s.file_count > 0 or s.record_count > 0} - self._told
+        self._shrunk |= {s.partition for s in found if s.file_count < 0 and s.record_count < 0}
+        is_committed = self._inner.commit(base, snapshot, lambda: found)
+        if is_committed:
+            self._tell(snapshot)
+        return is_committed
+
+    def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        is_committed = self._inner.is_committed(base, snapshot)
+        if is_committed:
+            self._tell(snapshot)
+        return is_committed
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        """What came of attempts that lost is looked at, too: the snapshot says which partitions there are."""
+        if not self._grown and not self._shrunk:
+            return
+        try:
+            there = self._grown
+            if self._shrunk:
+                suspects = self._shrunk | self._grown
+                manifests = self._context.shared(ManifestStore)
+                live = live_entries_of(manifests, snapshot, suspects, self._context.name)
+                alive = {entry.partition for entry in live}
+                there = self._grown & alive
+                self._entries.remove(self._context, self._shrunk - alive)
+            self._entries.add(self._context, there)
+        except (OSError, TException) as e:
+            _log.warning(
+                "the metastore was not told of partitions; the next commit of this writer tries again",
+                table=self._context.name,
+                snapshot=snapshot.id,
+                error=str(e),
+            )
+            return
+        self._told = (self._told | there) - self._shrunk
+        self._grown.clear()
+        self._shrunk.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEntries:
+    """What the metastore holds of partitions. Partitions here are serialized BinaryRows."""
+
+    client: MetastoreClient
+    style: EntryStyle
+
+    def add(self, context: TableContext, partitions: Iterable[bytes]) -> None:
+        """Those that it has already stay as they are."""
+        directories = sorted(partition_directory(context, partition) for partition in partitions)
+        if not directories:
+            return
+        database, _, table = context.name.partition(".")
+        entry = self.client.read(lambda c: c.get_table(database, table))
+        new = [self._entry(entry, directory, context) for directory in directories]
+        request = ttypes.AddPartitionsRequest(
+            dbName=database, tblName=table, parts=new, ifNotExists=True, needResult=False
+        )
+        self.client.read(lambda c: c.add_partitions_req(request))  # may be repeated
+
+    def remove(self, context: TableContext, partitions: Iterable[bytes]) -> None:
+        database, _, table = context.name.partition(".")
+        for directory in sorted(partition_directory(context, partition) for partition in partitions):
+            values = list(parse_partition_path(directory).values())
+            try:
+                self.client.read(_drop(database, table, values))
+            except ttypes.NoSuchObjectException:
+                continue
+
+    def _entry(self, table: Any, directory: str, context: TableContext) -> Any:
+        now = int(time.time())
+        partition = ttypes.Partition(
+            values=list(parse_partition_path(directory).values()),
+            dbName=table.dbName,
+            tableName=table.tableName,
+            createTime=now,
+            lastAccessTime=now,
+            sd=copy.deepcopy(table.sd),
+            parameters={},
+        )
+        self.style.set_location(partition, context.paths.bucket_directory(directory, 0).rpartition("/")[0])
+        return partition
+
+
+def _drop(database: str, table: str, values: list[str]) -> Callable[[Any], object]:
+    """Without its files: nothing names them any more, or snapshots that expire do."""
+    return lambda c: c.drop_partition(database, table, values, False)

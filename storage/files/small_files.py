@@ -1,0 +1,139 @@
+"""Many data files of a few rows each, out of one batch.
+
+What `RollingFileWriter` does for each file alone (find bounds, serialize keys and statistics, plan the format's writer)
+takes milliseconds, whatever the file holds. Here it is done for all of them at once; then a file costs what its bytes
+cost. Of primary-key tables only: other rows gather in files that stay open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.binary_row import serialize_rows
+from storage.clock import local_time_as_utc_ms
+from storage.files.data_file import DataFileMeta
+from storage.files.formats.base import SmallFiles
+from storage.files.stats_collection import ColumnGroups
+from storage.files.writer import FilePlan
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
+from storage.paths import DataFileNames
+from storage.table import TableContext
+from storage.threads import map_parallel
+from storage.types.row_kinds import is_retract
+
+Edges = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class SmallFile:
+    """One to be written. directory: of its bucket. start, stop: its rows; there are some."""
+
+    directory: str
+    names: DataFileNames
+    start: int
+    stop: int
+
+
+def write_small_files(
+    context: TableContext,
+    plan: FilePlan,
+    rows: pa.RecordBatch,
+    files: Sequence[SmallFile],
+    groups: ColumnGroups,
+    clock_ms: Callable[[], int] = local_time_as_utc_ms,
+) -> list[DataFileMeta] | None:
+    """Durable files, in the given order. None: such files must be written one by one. After an error none is there.
+
+    rows: columns of `plan.fields`, sorted by key within each file, no key twice. groups: a group a file.
+    """
+    if plan.indexer() is not None:
+        return None
+    contents = plan.format.small_files(rows, plan.fields, plan.settings, len(files))
+    if contents is None:
+        return None
+    metas = _Metas(context, plan, rows, files, groups).of_files(clock_ms())
+    named = [(f"{file.directory}/{file.names.next(plan.extension)}", file) for file in files]
+    try:
+        sizes = list(map_parallel(lambda one: _write(context, *one), _with_contents(named, contents)))
+    except BaseException:
+        context.io.delete_all(path for path, _ in named)
+        raise
+    return [meta(path.rpartition("/")[2], size) for meta, (path, _), size in zip(metas, named, sizes, strict=True)]
+
+
+def _with_contents(named: Sequence[tuple[str, SmallFile]], contents: SmallFiles) -> list[tuple[str, bytes]]:
+    """All before the first is written: threads that wait would fight for the interpreter with the one that computes."""
+    return [(path, contents.file(file.start, file.stop)) for path, file in named]
+
+
+def _write(context: TableContext, path: str, content: bytes) -> int:
+    with context.io.open_output(path) as output:
+        output.write(content)
+    return len(content)
+
+
+@dataclass(frozen=True)
+class _Metas:
+    """What manifests say of the files."""
+
+    context: TableContext
+    plan: FilePlan
+    rows: pa.RecordBatch
+    files: Sequence[SmallFile]
+    groups: ColumnGroups
+
+    def of_files(self, created_ms: int) -> list[Callable[[str, int], DataFileMeta]]:
+        """Each a function of the file's name and size."""
+        schema, plan, collector = self.context.schema, self.plan, self.plan.collector()
+        key_stats = collector.of_groups(plan.key_stats_names, self.groups)
+        dense = self.context.options.stats_dense_store
+        value_stats = collector.of_groups(schema.names, self.groups, dense=dense)
+        known = collector.known(schema.names)
+        columns = known if dense and len(known) < len(schema.names) else None
+        sequence = self.rows.column(SEQUENCE_COLUMN).to_numpy()
+        lowest = np.minimum.reduceat(sequence, self._starts).tolist()
+        highest = np.maximum.reduceat(sequence, self._starts).tolist()
+        deletes = is_retract(self.rows.column(KIND_COLUMN).to_numpy()).astype(np.int64)
+        delete_counts = np.add.reduceat(deletes, self._starts).tolist()
+        smallest, largest = self._keys(self._starts), self._keys(self._stops - 1)
+
+        def meta(number: int) -> Callable[[str, int], DataFileMeta]:
+            file = self.files[number]
+            return lambda name, size: DataFileMeta(
+                file_name=name,
+                file_size=size,
+                row_count=file.stop - file.start,
+                min_key=smallest[number],
+                max_key=largest[number],
+                key_stats=key_stats[number],
+                value_stats=value_stats[number],
+                min_sequence_number=lowest[number],
+                max_sequence_number=highest[number],
+                schema_id=schema.id,
+                level=plan.level,
+                creation_time_ms=created_ms,
+                delete_row_count=delete_counts[number],
+                file_source=plan.file_source,
+                value_stats_columns=columns,
+            )
+
+        return [meta(number) for number in range(len(self.files))]
+
+    @cached_property
+    def _starts(self) -> Edges:
+        return np.array([file.start for file in self.files], np.intp)
+
+    @cached_property
+    def _stops(self) -> Edges:
+        return np.array([file.stop for file in self.files], np.intp)
+
+    def _keys(self, rows: Edges) -> list[bytes]:
+        fields = self.context.schema.select(self.context.schema.trimmed_primary_keys)
+        ends = self.rows.select([f.name for f in fields]).take(pa.array(rows))
+        return serialize_rows(ends.columns, [f.type for f in fields])

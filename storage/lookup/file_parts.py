@@ -1,0 +1,102 @@
+"""The parts of a data file that a lookup reads apart from one another: of those that hold none of the keys nothing is
+read.
+
+Rows lie in key order, so the bounds of the first key column say which part may hold a key. A part is a row group, or
+several small ones; a file whose format knows no bounds, or whose bounds don't tell, is one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.files.column_bounds import ColumnBounds
+from storage.lookup.key_search import first_not_less
+from storage.lookup.lookup_file import Keys
+from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
+
+PART_ROWS: Final = 100_000  # or more: opening a part costs a lookup some 0.3 ms
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive rows of a data file.
+
+    first_row: where it begins there.
+    chunks: its row groups; None: the file as a whole.
+    """
+
+    first_row: int
+    row_count: int
+    chunks: range | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileParts:
+    """first, last (p,): bounds of the first key column in each part, as order words; None for a file of one part."""
+
+    parts: Sequence[Part]
+    first: NormalizedKey | None = None
+    last: NormalizedKey | None = None
+
+    @classmethod
+    def of(cls, row_count: int, chunks: ColumnBounds | None) -> FileParts:
+        """row_count: of the file. chunks: the first key column in its row groups."""
+        starts = _starts(chunks) if chunks is not None else []
+        if chunks is None or len(starts) < 2:
+            return cls([Part(0, row_count)])
+        rows = np.concatenate([[0], np.cumsum(chunks.row_count.to_numpy())]).tolist()
+        stops = [*starts[1:], len(rows) - 1]
+        parts = [
+            Part(rows[start], rows[stop] - rows[start], range(start, stop))
+            for start, stop in zip(starts, stops, strict=True)
+        ]
+        first, last = chunks.minimum.take(pa.array(starts)), chunks.maximum.take(pa.array([stop - 1 for stop in stops]))
+        return cls(parts, normalize_column(first, nullable=False), normalize_column(last, nullable=False))
+
+    def of_keys(self, keys: Keys) -> Iterator[tuple[int, int, int]]:
+        """(number, start, stop) of each part that may hold some of the keys: those from start to stop.
+
+        Several parts may hold a key of several columns.
+        """
+        if self.first is None or self.last is None:
+            yield 0, 0, len(keys)
+            return
+        of_keys = [normalize_column(keys.columns.column(0), nullable=False)]
+        first, last, asked = align_keys([[self.first], [self.last], of_keys])
+        starts = first_not_less(asked, first)
+        stops = np.searchsorted(first_not_less(last, asked), np.arange(len(self.parts)), side="right")
+        for number in np.flatnonzero(starts < stops).tolist():
+            yield number, int(starts[number]), int(stops[number])
+
+    def together(self, numbers: range) -> Part:
+        """Several parts, one after the other, as one."""
+        first, last = self.parts[numbers[0]], self.parts[numbers[-1]]
+        row_count = last.first_row + last.row_count - first.first_row
+        if first.chunks is None or last.chunks is None:
+            return Part(first.first_row, row_count)
+        return Part(first.first_row, row_count, range(first.chunks.start, last.chunks.stop))
+
+
+def _starts(chunks: ColumnBounds) -> list[int]:
+    """The row groups with which a part begins; none where bounds are unknown, or don't follow one another. NaN is in
+    no bounds.
+    """
+    if len(chunks.row_count) < 2 or pa.types.is_floating(chunks.minimum.type) or pa.types.is_null(chunks.minimum.type):
+        return []
+    if chunks.minimum.null_count or chunks.maximum.null_count:
+        return []
+    if not pc.all(pc.less_equal(chunks.maximum[:-1], chunks.minimum[1:])).as_py():
+        return []
+    starts, rows = [0], 0
+    for number, count in enumerate(chunks.row_count.to_pylist()):
+        if rows >= PART_ROWS:
+            starts.append(number)
+            rows = 0
+        rows += count
+    return starts

@@ -1,0 +1,100 @@
+"""The rows that were added on one branch, added to another: files are shared, none is copied.
+
+Of append tables only, and only where nothing but adding happened on both sides since they parted: a file that one side
+compacted would be there twice. Java asks for that from snapshot 1 on; here a snapshot that both sides have is enough.
+
+Source: Java `utils/FileSystemBranchManager.mergeBranch`, `utils/BranchMergeHandler.java`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.errors import BadInput
+from storage.files.data_file import DataFileMeta
+from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from storage.manifests.snapshot_files import live_entries
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from storage.table import TableContext
+
+_ADDING = frozenset({CommitKind.APPEND, CommitKind.ANALYZE})
+
+
+def merge_branch(target: TableContext, source: TableContext) -> int | None:
+    """Returns the snapshot of the target, None where the source has nothing new. Raises BadInput where they can't be
+    merged.
+    """
+    what = f"branch {source.branch!r} of {target.name} can't be merged into {target.branch!r}"
+    if target.branch == source.branch:
+        raise BadInput(f"{what}: it is the same one")
+    _check_alike(target, source, what)
+    theirs, ours = source.snapshots.latest(), target.snapshots.latest()
+    for context, latest in ((source, theirs), (target, ours)):
+        if latest is None:
+            raise BadInput(f"{what}: {context.branch!r} has no snapshot")
+    assert theirs is not None
+    assert ours is not None
+    _check_only_added(target, source, what)
+    there = {entry.identity for entry in live_entries(target, ours)}
+    added: dict[tuple[bytes, int, int], list[DataFileMeta]] = defaultdict(list)
+    for entry in live_entries(source, theirs):
+        if entry.identity not in there:
+            added[entry.partition, entry.bucket, entry.total_buckets].append(entry.file)
+    if not added:
+        return None
+    _check_schemas(target, source, {file.schema_id for files in added.values() for file in files}, what)
+    messages = [CommitMessage(*bucket, new_files=tuple(files)) for bucket, files in added.items()]
+    commit = TableCommit(target, new_commit_user(target.options))
+    return commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages))
+
+
+def _check_alike(target: TableContext, source: TableContext, what: str) -> None:
+    for context in (source, target):
+        if context.schema.has_primary_key:
+            raise BadInput(f"{what}: it has a primary key, whose rows replace each other; write them, or fast-forward")
+    for option in ("data-evolution.enabled", "row-tracking.enabled"):
+        values = [context.options.get(option) or "false" for context in (source, target)]
+        if values[0] != values[1] or (option.startswith("data") and values[0] == "true"):
+            raise BadInput(f"{what}: option {option} is {values[0]} there and {values[1]} here")
+    if source.schema.fields != target.schema.fields:
+        raise BadInput(f"{what}: their columns differ; alter one of them first")
+
+
+def _check_schemas(target: TableContext, source: TableContext, schema_ids: set[int], what: str) -> None:
+    """Files name their schema by its id."""
+    known = set(target.schemas.ids())
+    for schema_id in sorted(schema_ids):
+        if schema_id not in known or source.schemas.get(schema_id).fields != target.schemas.get(schema_id).fields:
+            raise BadInput(f"{what}: files there have schema {schema_id}, which is another one here")
+
+
+def _check_only_added(target: TableContext, source: TableContext, what: str) -> None:
+    """Since the newest snapshot that both have, or since the first."""
+    histories = [_by_id(source), _by_id(target)]
+    common = [i for i, snapshot in histories[0].items() if _is_same(snapshot, histories[1].get(i))]
+    since = max(common, default=0)
+    for context, history in zip((source, target), histories, strict=True):
+        ids = [i for i in history if i > since]
+        if not common and min(history) != FIRST_SNAPSHOT_ID:
+            raise BadInput(
+                f"{what}: they have no snapshot in common, and {context.branch!r} begins with {min(history)}: what was "
+                "compacted or deleted before is not known"
+            )
+        for snapshot_id in ids:
+            kind = history[snapshot_id].commit_kind
+            if kind not in _ADDING:
+                raise BadInput(
+                    f"{what}: snapshot {snapshot_id} of {context.branch!r} is {kind.value}; only what was added since "
+                    "they parted can be merged"
+                )
+
+
+def _by_id(context: TableContext) -> dict[int, Snapshot]:
+    return {snapshot.id: snapshot for snapshot in context.snapshots.all()}
+
+
+def _is_same(one: Snapshot, other: Snapshot | None) -> bool:
+    """Copied from one branch to the other. Their ids and lists are equal then."""
+    return other is not None and one.base_manifest_list == other.base_manifest_list and one.uuid == other.uuid

@@ -1,0 +1,1 @@
+"""What is lost, and what a table can do without it."""

@@ -1,0 +1,61 @@
+"""Data files that a table names and that aren't there, left out of it: what can't be read can be read again, and lacks
+their rows.
+
+For files that are lost for good: deleted by hand, or by an expiry of another system that looked at its own branch only.
+Restore them from a backup if there is one.
+
+Source: Java `operation/ListUnexistingFiles.java`, `flink/action/RemoveUnexistingFilesAction.java`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.data_file import DataFileMeta
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import live_entries
+from storage.read.expired_snapshots import raise_if_snapshot_expired
+from storage.table import TableContext
+
+_Bucket = tuple[bytes, int, int]
+
+
+def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> list[str]:
+    """Paths of the latest snapshot's data files that are not there, after a commit (OVERWRITE) that deletes them from
+    the table. Raises CommitConflict when somebody else deletes one meanwhile: call it again.
+    """
+    latest = context.snapshots.latest()
+    if latest is None:
+        return []
+    of_buckets: dict[_Bucket, list[ManifestEntry]] = defaultdict(list)
+    with raise_if_snapshot_expired(context, latest.id):
+        for entry in live_entries(context, latest):
+            of_buckets[entry.partition, entry.bucket, entry.total_buckets].append(entry)
+    lost = {bucket: files for bucket, entries in of_buckets.items() if (files := _lost(context, bucket, entries))}
+    newest = context.snapshots.latest()
+    if lost and newest is not None and newest.id != latest.id:  # those that a commit let go meanwhile may have expired
+        there = {entry.identity for entry in live_entries(context, newest)}
+        lost = {bucket: [(p, e) for p, e in files if e.identity in there] for bucket, files in lost.items()}
+    messages = [_message(bucket, [entry.file for _, entry in files]) for bucket, files in lost.items() if files]
+    if messages and not dry_run:
+        commit = TableCommit(context, new_commit_user(context.options))
+        commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages))
+    return sorted(path for files in lost.values() for path, _ in files)
+
+
+def _lost(context: TableContext, bucket: _Bucket, entries: Sequence[ManifestEntry]) -> list[tuple[str, ManifestEntry]]:
+    """With their paths. A bucket is listed once; what the list lacks is asked for by name."""
+    directory = bucket_directory(context, bucket[0], bucket[1])
+    listed = {f"{directory}/{status.name}" for status in context.io.list_directory(directory)}
+    paths = ((data_file_path(directory, entry.file), entry) for entry in entries)
+    return [(path, entry) for path, entry in paths if path not in listed and not context.io.exists(path)]
+
+
+def _message(bucket: _Bucket, files: Sequence[DataFileMeta]) -> CommitMessage:
+    partition, number, total_buckets = bucket
+    return CommitMessage(partition, number, total_buckets, deleted_files=tuple(files))

@@ -1,0 +1,46 @@
+"""Empties a table with all its history: only its schemas, options and one empty snapshot stay.
+
+Source: Java `FileStoreTable.purgeFiles`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.expire.expire_now import expire_now
+from storage.expire.retention import retention_of
+from storage.maintenance.branch_changes import delete_branch
+from storage.maintenance.orphans import OrphanCleaning, clean_orphans
+from storage.maintenance.tag_changes import delete_tag
+from storage.snapshots.branches import branch_names
+from storage.snapshots.changelogs import ChangelogStore
+from storage.snapshots.consumers import Consumer, consumer_names
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+_ALL: Final = 2**31
+
+
+def purge(context: TableContext) -> OrphanCleaning:
+    """Stop writers and readers first. Interrupted, call it again.
+
+    Steps: branches, tags and consumers go; the rows, with an OVERWRITE; changelogs; all snapshots but that one; then
+    whatever nothing names, however young. Returns what the last step took.
+    """
+    context.identity.check_before_change()
+    for branch in branch_names(context.io, context.paths):
+        if branch != context.branch:
+            delete_branch(context, branch)
+    for tag in TagStore(context.io, context.paths).names():
+        delete_tag(context, tag)
+    for consumer in consumer_names(context.io, context.paths):
+        Consumer(context.io, context.paths, consumer).forget()
+    if context.snapshots.latest_id() is None:
+        return clean_orphans(context, older_than_ms=0)
+    TableCommit(context, new_commit_user(context.options)).truncate()
+    expire_now(context, retention=retention_of(context.options, 1, 1, 0, limit=_ALL))
+    changelogs = ChangelogStore(context.io, context.paths)
+    context.io.delete_all([context.paths.changelog(changelog_id) for changelog_id in changelogs.ids()])
+    context.io.delete_all([context.paths.changelog_latest_hint, context.paths.changelog_earliest_hint])
+    return clean_orphans(context, older_than_ms=0)

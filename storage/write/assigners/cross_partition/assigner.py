@@ -1,0 +1,270 @@
+"""Dynamic buckets of a table whose keys move between partitions: an index of all its keys says where each lives.
+
+The index is made from the table's files with the first row, and kept as rows come; no file of the table holds it. One
+writer at a time may bring rows: a commit beside which another one brought some is a conflict
+(`storage.commit.publisher`). Between two commits of ours others may write: then the index is made again.
+
+Source: Java `crosspartition/GlobalIndexAssigner.java`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.binary_row import decode_rows
+from storage.clock import epoch_ms
+from storage.commit.commit_message import CommitMessage
+from storage.errors import BadInput, CommitConflict
+from storage.files.bucket_directory import partition_directory
+from storage.format import KIND_COLUMN, CommitKind, RowKind
+from storage.logs import get_logger
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types.row_kinds import with_kind
+from storage.write.assigners.base import AssignedRows, PartitionedRows
+from storage.write.assigners.cross_partition.bucket_rooms import BucketRooms, RoomRule
+from storage.write.assigners.cross_partition.index_bootstrap import KeysOfBucket, read_keys
+from storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
+from storage.write.assigners.cross_partition.key_words import KeyGroups, index_words
+from storage.write.assigners.cross_partition.placement import RULES, Placement
+
+_log = get_logger(__name__)
+
+_LOADED_KEYS: Final = 1 << 18  # put into the index at a time
+_BRINGS_ROWS: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
+
+
+class CrossPartitionAssigner:
+    """See `BucketAssigner`. `assign` makes the index when the first row comes.
+
+    spill_directory: for an index that outgrows its memory; None is the system's place for temporary files.
+    replaces: each commit replaces all rows of the table, so that its index begins empty.
+    """
+
+    is_function_of_rows = False
+    moves_rows = True
+
+    def __init__(
+        self,
+        context: TableContext,
+        *,
+        spill_directory: str | None = None,
+        replaces: bool = False,
+        rule: RoomRule | None = None,
+    ) -> None:
+        options = context.options
+        self._context = context
+        self._spill_directory = spill_directory
+        self._replaces = replaces
+        self._keys = context.schema.primary_keys
+        self._partition_columns = context.schema.partition_keys
+        self._partition_types = [f.type for f in context.schema.partition_fields]
+        self._place_rows = RULES[options.merge_engine]
+        self._rule = rule or RoomRule(options.dynamic_bucket_target_rows)
+        ttl_ms = options.cross_partition_index_ttl_ms
+        self._ttl_ms = ttl_ms
+        self._started_s = int(time.monotonic())
+        self._index: KeyIndex | None = None
+        self._base_id: int | None = None  # the snapshot up to which the index knows the table; None: nobody asks
+        self._committed_id: int | None = None
+        self._is_looked_after = True
+        self._written_to: tuple[bytes, int] | None = None  # some bucket, of rows since the last commit was prepared
+        self._is_lost = False
+
+    # ------------------------------------------------------------ rows
+
+    def assign(self, rows: PartitionedRows) -> AssignedRows:
+        index = self._opened()
+        numbers = np.array([self._partition_number(partition) for partition in rows.partitions], np.int32)
+        partitions = numbers[rows.partition_ids]
+        groups = KeyGroups.of(index_words([rows.rows.column(name) for name in self._keys]))
+        now_s = self._now_s()
+        found = index.find(groups.keys, now_s)
+        placed = self._place_rows(groups, partitions, found.places, self._rooms)
+        changed = np.flatnonzero(placed.key_places != found.places)
+        if len(changed):
+            index.put(groups.keys, found, changed, placed.key_places[changed], now_s)
+        assigned = self._assigned(rows.rows, partitions, placed)
+        if assigned.rows.rows.num_rows:
+            place = int(placed.places[0])
+            partition = self._partitions[int(self._rooms.partition_of[place])]
+            self._written_to = partition, int(self._rooms.bucket_of[place])
+        return assigned
+
+    def _assigned(self, rows: pa.RecordBatch, partitions: NDArray[np.int32], placed: Placement) -> AssignedRows:
+        places = placed.places
+        if placed.is_dropped is not None:
+            kept = ~placed.is_dropped
+            rows, places, partitions = rows.filter(pa.array(kept)), places[kept], partitions[kept]
+        if placed.deletes is not None and placed.deleted_from is not None and len(placed.deletes):
+            rows, places = self._with_deletes(rows, places, placed.deletes, placed.deleted_from)
+        elif (self._rooms.partition_of[places] != partitions).any():
+            rows = self._in_partitions(rows, places)
+        numbers = self._rooms.partition_of[places].astype(np.int64)
+        return AssignedRows(PartitionedRows(rows, self._partitions, numbers), self._rooms.bucket_of[places])
+
+    def _with_deletes(
+        self, rows: pa.RecordBatch, places: NDArray[np.int32], at: NDArray[np.intp], deleted_from: NDArray[np.int32]
+    ) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
+        """Before each of the rows `at` a -D with its values, in the partition that its key leaves."""
+        if KIND_COLUMN not in rows.schema.names:
+            rows = with_kind(rows, RowKind.INSERT)
+        deletes = self._in_partitions(rows.take(pa.array(at)), deleted_from)
+        kinds = pa.array(np.full(len(at), RowKind.DELETE, np.int8))
+        deletes = deletes.set_column(rows.schema.get_field_index(KIND_COLUMN), rows.schema.field(KIND_COLUMN), kinds)
+        order = np.argsort(np.concatenate([2 * np.arange(rows.num_rows) + 1, 2 * at]), kind="stable")
+        both = pa.concat_batches([rows, deletes]).take(pa.array(order))
+        return both, np.concatenate([places, deleted_from])[order]
+
+    def _in_partitions(self, rows: pa.RecordBatch, places: NDArray[np.int32]) -> pa.RecordBatch:
+        """With the partition columns of where they go."""
+        found, inverse = np.unique(self._rooms.partition_of[places], return_inverse=True)
+        values = decode_rows([self._partitions[number] for number in found.tolist()], self._partition_types)
+        for name, column in zip(self._partition_columns, values, strict=True):
+            number = rows.schema.get_field_index(name)
+            rows = rows.set_column(number, rows.schema.field(number), column.take(pa.array(inverse)))
+        return rows
+
+    def _partition_number(self, partition: bytes) -> int:
+        number = self._partition_numbers.setdefault(partition, len(self._partitions))
+        if number == len(self._partitions):
+            self._partitions.append(partition)
+        return number
+
+    def _now_s(self) -> int:
+        return int(time.monotonic()) - self._started_s
+
+    # ------------------------------------------------------------ commits
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether rows are assigned without reading the table."""
+        return self._index is not None and self._is_looked_after
+
+    def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
+        """A message without files that says what the table was taken for."""
+        written_to, self._written_to = self._written_to, None
+        if written_to is None or self._base_id is None:
+            return ()
+        return (CommitMessage(*written_to, base_key_index=self._base_id),)
+
+    def committed(self, snapshot_id: int) -> None:
+        if self._replaces:
+            self._index = None
+            return
+        self._committed_id, self._is_looked_after = snapshot_id, False
+
+    def dropped(self) -> None:
+        """What was prepared was in the table already, maybe in other buckets."""
+        self._index = None
+        self._is_lost = self._written_to is not None
+
+    # ------------------------------------------------------------ the index
+
+    def _opened(self) -> KeyIndex:
+        if self._is_lost:
+            raise CommitConflict(
+                f"{self._context.name}: a commit turned out to be in the table already, and rows were written behind "
+                "it. Where their keys live now is unknown: open the table again, and write them again"
+            )
+        if self._index is not None and not self._is_looked_after:
+            self._look_after_others()
+        if self._index is None:
+            self._index = self._made()
+            self._is_looked_after = True
+        return self._index
+
+    def _look_after_others(self) -> None:
+        """Once after each commit."""
+        self._is_looked_after = True
+        latest = self._context.snapshots.latest()
+        if self._base_id is None or latest is None:
+            return
+        if not self._others_wrote(self._base_id, latest):
+            self._base_id = latest.id
+        elif self._written_to is None:
+            self._index = None
+        # else the commit of the rows that wait for theirs finds it, too, and is a conflict
+
+    def _others_wrote(self, base_id: int, latest: Snapshot) -> bool:
+        """Or may have: snapshots expire."""
+        snapshots = [self._context.snapshots.find(number) for number in range(base_id + 1, latest.id + 1)]
+        own = {one.commit_user for one in snapshots if one is not None and one.id == self._committed_id}
+        return any(one is None or (one.commit_kind in _BRINGS_ROWS and one.commit_user not in own) for one in snapshots)
+
+    def _made(self) -> KeyIndex:
+        self._partitions: list[bytes] = []
+        self._partition_numbers: dict[bytes, int] = {}
+        self._rooms = BucketRooms(self._rule)
+        options = self._context.options
+        no_keys = [pa.array([], self._context.schema.arrow.field(name).type) for name in self._keys]
+        index = KeyIndex(
+            len(index_words(no_keys)),
+            options.lookup_cache_max_memory_bytes,
+            spill_directory=self._spill_directory,
+            ttl_s=None if self._ttl_ms is None else self._ttl_ms // 1000,
+        )
+        if self._replaces:
+            return index
+        started = time.monotonic()
+        latest = self._context.snapshots.latest()
+        since_ms = None if self._ttl_ms is None else epoch_ms() - self._ttl_ms
+        self._load(
+            index, read_keys(self._context, latest, made_since_ms=since_ms, at_once=options.cross_partition_bootstrap)
+        )
+        self._base_id = 0 if latest is None else latest.id
+        _log.info(
+            "index of keys made",
+            table=self._context.name,
+            snapshot=self._base_id,
+            keys=len(index),
+            memory_bytes=index.memory_bytes,
+            took_ms=int((time.monotonic() - started) * 1000),
+        )
+        return index
+
+    def _load(self, index: KeyIndex, read: Iterator[KeysOfBucket]) -> None:
+        waiting: list[KeysOfBucket] = []
+        count = 0
+        for keys in read:
+            waiting.append(keys)
+            count += len(keys.keys[0])
+            if count >= _LOADED_KEYS:
+                self._put(index, waiting)
+                waiting, count = [], 0
+        if waiting:
+            self._put(index, waiting)
+
+    def _put(self, index: KeyIndex, parts: Sequence[KeysOfBucket]) -> None:
+        places = []
+        for part in parts:
+            partition, bucket = self._partition_number(part.bucket[0]), part.bucket[1]
+            count = len(part.keys[0])
+            places.append(np.full(count, self._rooms.place(partition, bucket), np.int32))
+            self._rooms.add(partition, bucket, count)
+        groups = KeyGroups.of(tuple(np.concatenate(words) for words in zip(*(p.keys for p in parts), strict=True)))
+        place_of_row = np.concatenate(places)[groups.order]
+        found = index.find(groups.keys)
+        if len(again := np.flatnonzero(~groups.is_first)):
+            raise self._twice(place_of_row[again[0] - 1], place_of_row[again[0]])
+        if len(known := np.flatnonzero(found.places != UNKNOWN)):
+            raise self._twice(found.places[known[0]], place_of_row[known[0]])
+        index.put(groups.keys, found, np.arange(len(groups.keys[0])), place_of_row)
+
+    def _twice(self, place: np.int32, other: np.int32) -> BadInput:
+        one, two = sorted((self._where(place), self._where(other)))
+        return BadInput(
+            f"{self._context.name}: a key has a row in {one}, and one in {two}. Two jobs "
+            "wrote the table at once, or one forgot keys (cross-partition-upsert.index-ttl). Overwrite the table with "
+            "its own rows (dynamic-partition-overwrite = false)"
+        )
+
+    def _where(self, place: np.int32) -> str:
+        partition = self._partitions[int(self._rooms.partition_of[place])]
+        return f"{partition_directory(self._context, partition)}, bucket {int(self._rooms.bucket_of[place])}"

@@ -1,0 +1,173 @@
+"""The keys of a table, and where each lives, as one snapshot has them: what a writer's index begins with.
+
+All levels are read and merged, also where readers pass over level 0, for a key is somewhere from its first row on.
+
+Source: Java `crosspartition/IndexBootstrap.java`.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from storage.deletion_vectors.index_file import DeletionFile, read_vector
+from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.data_file import DataFileMeta
+from storage.files.reader import read_data_file
+from storage.manifests.index_manifest import deletion_files
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import live_entries_of
+from storage.merge.merge_functions import merge_function_of
+from storage.merge.merge_reader import drop_retracts
+from storage.merge.section_merge import SectionMerge
+from storage.merge.sorted_run import Section, SortedRun, interval_partition, key_ranges
+from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types import DataField
+from storage.write.assigners.cross_partition.key_words import IndexWords, index_words
+
+Bucket: TypeAlias = tuple[bytes, int]  # partition as serialized BinaryRow, bucket
+
+_HELD_BATCHES: Final = 4  # that were read, and wait for the index
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeysOfBucket:
+    """keys: words of n keys, each once, in no order that counts."""
+
+    bucket: Bucket
+    keys: IndexWords
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A section of a bucket: its runs hold keys that no other section has."""
+
+    bucket: Bucket
+    section: Section
+
+
+def read_keys(
+    context: TableContext, snapshot: Snapshot | None, *, made_since_ms: int | None, at_once: int
+) -> Iterator[KeysOfBucket]:
+    """All keys that have a row in the snapshot.
+
+    made_since_ms: sections whose files are all older are left out; None: none.
+    at_once: sections that are read beside each other, as far as there are cores.
+    """
+    live = live_entries_of(context.shared(ManifestStore), snapshot, None, context.name)
+    files: dict[Bucket, list[DataFileMeta]] = defaultdict(list)
+    for entry in live:
+        files[entry.partition, entry.bucket].append(entry.file)
+    key_types = [field.type for field in context.schema.key_fields]
+    tasks = [
+        _Task(bucket, section)
+        for bucket, of_bucket in files.items()
+        for section in interval_partition(key_ranges(of_bucket, key_types))
+        if made_since_ms is None or _is_newer(section, made_since_ms)
+    ]
+    has_vectors = context.options.deletion_vectors_enabled and snapshot is not None
+    vectors = deletion_files(context, snapshot.index_manifest) if has_vectors and snapshot is not None else {}
+    reader = _KeyReader(context, vectors)
+    yield from _in_threads(reader, tasks, max(1, min(at_once, len(tasks), os.cpu_count() or 1)))
+
+
+def _is_newer(section: Section, since_ms: int) -> bool:
+    made = [file.created_epoch_ms for run in section for file in run]
+    return any(one is None or one >= since_ms for one in made)
+
+
+class _KeyReader:
+    """vectors: by partition and bucket, of each data file."""
+
+    def __init__(self, context: TableContext, vectors: dict[Bucket, dict[str, DeletionFile]]) -> None:
+        self._context = context
+        self._vectors = vectors
+        self._merge_function = merge_function_of(context)
+        self._names = context.schema.primary_keys
+
+    def read(self, task: _Task) -> Iterator[KeysOfBucket]:
+        for batch in self._rows(task):
+            if batch.num_rows:
+                yield KeysOfBucket(task.bucket, index_words([batch.column(name) for name in self._names]))
+
+    def _rows(self, task: _Task) -> Iterator[pa.RecordBatch]:
+        directory = bucket_directory(self._context, *task.bucket)
+        vectors = self._vectors.get(task.bucket, {})
+        merging = SectionMerge.of(self._context, task.section)
+
+        def read(run: SortedRun, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
+            for file in run:
+                deletion = vectors.get(file.file_name)
+                yield from read_data_file(
+                    self._context,
+                    file,
+                    data_file_path(directory, file),
+                    fields,
+                    partition=task.bucket[0],
+                    batch_rows=merging.batch_size.rows,
+                    batch_bytes=merging.batch_size.bytes,
+                    deleted=None if deletion is None else read_vector(self._context.io, deletion),
+                )
+
+        fields = self._fields(merging)
+        if len(task.section) == 1:
+            yield from drop_retracts(read(task.section[0], fields))
+            return
+        merge = self._merge_function
+        merged = merging.merge(lambda run: read(run, fields), fields, merge.merge, newest_wins=merge.newest_wins)
+        yield from drop_retracts(merged)
+
+    def _fields(self, merging: SectionMerge) -> list[DataField]:
+        """Keys, and what it takes to find out which of them are deleted."""
+        schema, order = self._context.schema, merging.order
+        wanted = dict.fromkeys([*self._names, *order.key_columns, *order.sequence_fields])
+        names = dict.fromkeys([*wanted, *self._merge_function.columns_needed(wanted)])
+        fields = [LEVEL_FIELD if name == LEVEL_FIELD.name else schema.by_name[name] for name in names]
+        return [*fields, *([] if order.runs_in_order else [SEQUENCE_FIELD]), KIND_FIELD]
+
+
+def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Iterator[KeysOfBucket]:
+    """What they read, as it comes; so much ahead of who takes it that memory stays bounded."""
+    if threads <= 1:
+        for task in tasks:
+            yield from reader.read(task)
+        return
+    read: queue.Queue[KeysOfBucket | None] = queue.Queue(_HELD_BATCHES)
+    is_stopped = threading.Event()
+
+    def run(task: _Task) -> None:
+        try:
+            for keys in reader.read(task):
+                if is_stopped.is_set():
+                    return
+                read.put(keys)
+        finally:
+            read.put(None)
+
+    with ThreadPoolExecutor(threads, "key-index") as pool:
+        running = [pool.submit(run, task) for task in tasks]
+        left = len(tasks)
+        try:
+            while left:
+                keys = read.get()
+                if keys is None:
+                    left -= 1
+                else:
+                    yield keys
+        finally:
+            is_stopped.set()
+            left -= sum(future.cancel() for future in running)
+            while left > 0:  # threads that wait for room
+                left -= read.get() is None
+        for future in running:
+            future.result()

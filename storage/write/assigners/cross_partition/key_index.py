@@ -1,0 +1,256 @@
+"""Where each key of a table lives: an index in memory of a bounded size, and beyond that in files.
+
+Keys lie in sorted runs, each larger than the next. A known key changes its place where it stands; new keys become a
+run, and runs of like sizes are merged. When all of them take more memory than they may, the largest go to files, which
+are mapped: a lookup touches the pages that it needs. Nothing of it outlives the process.
+
+What a lookup of sorted keys costs is a binary search each in a few runs. LMDB and RocksDB would take and give one
+Python object a key, and DuckDB would join with the whole index for each batch.
+
+Source: Java `lookup/sort/db/LocalKvDb.java`, for what it must do.
+"""
+
+from __future__ import annotations
+
+import mmap
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.merge.spill_folder import FOLDERS
+from storage.write.assigners.cross_partition.key_words import IndexWords
+
+UNKNOWN: Final = -1
+
+_GROWTH: Final = 4  # a run is that many times as large as the next one, or they are merged
+_PIECE_KEYS: Final = 1 << 20  # of two runs, merged at a time
+_RELEASED_BYTES: Final = 16 * 1024 * 1024  # of a mapped file, after lookups have touched so much
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """Where keys were found (n,).
+
+    places: as they were put; UNKNOWN for a key that is not there, or too old.
+    runs, positions: where the key stands; run -1 for one that stands nowhere.
+    """
+
+    places: NDArray[np.int32]
+    runs: NDArray[np.int8]
+    positions: NDArray[np.intp]
+
+
+class _Run:
+    """Columns of k keys sorted by the first word: words, places, and since when, where keys are forgotten.
+
+    columns: in memory, or mapped.
+    """
+
+    def __init__(self, columns: Sequence[NDArray[Any]], num_words: int, mapped: mmap.mmap | None = None) -> None:
+        self.columns = tuple(columns)
+        self.words = self.columns[:num_words]
+        self.places = self.columns[num_words]
+        self.times = self.columns[num_words + 1] if len(self.columns) > num_words + 1 else None
+        self._mapped = mapped
+        self._touched = 0
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def memory_bytes(self) -> int:
+        return 0 if self._mapped is not None else sum(column.nbytes for column in self.columns)
+
+    def find(self, keys: IndexWords) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """keys (n,): sorted by the first word. Which of them are here (h,), and where (h,)."""
+        at = np.searchsorted(self.words[0], keys[0])
+        rows = np.flatnonzero(at < len(self))
+        rows = rows[self.words[0][at[rows]] == keys[0][rows]]
+        found = [(rows[:0], at[:0])]
+        while len(rows):
+            positions = at[rows]
+            is_hit = np.ones(len(rows), np.bool_)
+            for word, asked in zip(self.words[1:], keys[1:], strict=True):
+                is_hit &= word[positions] == asked[rows]
+            found.append((rows[is_hit], positions[is_hit]))
+            rows = rows[~is_hit]  # keys that share the first word with another one
+            at[rows] += 1
+            rows = rows[at[rows] < len(self)]
+            rows = rows[self.words[0][at[rows]] == keys[0][rows]]
+        self.touched(len(keys[0]) * len(self.columns) * mmap.PAGESIZE)
+        return np.concatenate([one for one, _ in found]), np.concatenate([two for _, two in found])
+
+    def touched(self, nbytes: int) -> None:
+        """What was touched counts as memory of this process until the operating system needs it."""
+        self._touched += nbytes
+        if self._mapped is not None and self._touched > _RELEASED_BYTES and hasattr(self._mapped, "madvise"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was changed is in the page cache
+            self._touched = 0
+
+
+class KeyIndex:
+    """Not thread-safe.
+
+    num_words: of a key.
+    memory_bytes_max: of the runs in memory, those that are being merged and what they become included.
+    spill_directory: None is the system's place for temporary files.
+    ttl_s: after which a key is forgotten; None: never.
+    """
+
+    def __init__(
+        self, num_words: int, memory_bytes_max: int, *, spill_directory: str | None = None, ttl_s: int | None = None
+    ) -> None:
+        self._num_words = num_words
+        types = [*[np.uint64] * num_words, np.int32, *([] if ttl_s is None else [np.uint32])]
+        self._types: tuple[np.dtype[Any], ...] = tuple(np.dtype(kind) for kind in types)
+        self._memory_bytes_max = memory_bytes_max
+        self._spill_directory = spill_directory
+        self._ttl_s = ttl_s
+        self._runs: list[_Run] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(run.memory_bytes for run in self._runs)
+
+    def find(self, keys: IndexWords, now_s: int = 0) -> Found:
+        """keys (n,): each once, sorted by the first word.
+
+        now_s: of a clock that has not passed 2^32 seconds.
+        """
+        n = len(keys[0])
+        found = Found(np.full(n, UNKNOWN, np.int32), np.full(n, -1, np.int8), np.zeros(n, np.intp))
+        for number, run in enumerate(self._runs):
+            rows, positions = run.find(keys)
+            found.runs[rows], found.positions[rows] = number, positions
+            places = run.places[positions]
+            if self._ttl_s is not None and run.times is not None:
+                places = np.where(run.times[positions].astype(np.int64) + self._ttl_s >= now_s, places, UNKNOWN)
+            found.places[rows] = places
+        return found
+
+    def put(
+        self, keys: IndexWords, found: Found, rows: NDArray[np.intp], places: NDArray[np.int32], now_s: int = 0
+    ) -> None:
+        """Some of the keys that were just asked for have other places now.
+
+        rows (m,): which, rising. places (m,): where they are.
+        """
+        runs = found.runs[rows]
+        for number, run in enumerate(self._runs):
+            mine = runs == number
+            if mine.any():
+                positions = found.positions[rows[mine]]
+                run.places[positions] = places[mine]
+                if run.times is not None:
+                    run.times[positions] = now_s
+        is_new = runs < 0
+        if is_new.any():
+            columns: list[NDArray[Any]] = [*(word[rows[is_new]] for word in keys), places[is_new].astype(np.int32)]
+            if self._ttl_s is not None:
+                columns.append(np.full(len(columns[0]), now_s, np.uint32))
+            self._add(_Run(columns, self._num_words))
+
+    def _add(self, run: _Run) -> None:
+        self._runs.append(run)
+        while len(self._runs) > 1 and len(self._runs[-1]) * _GROWTH >= len(self._runs[-2]):
+            newer, older = self._runs.pop(), self._runs.pop()
+            self._runs.append(self._merged(older, newer))
+        while self.memory_bytes > self._memory_bytes_max:
+            largest = max(range(len(self._runs)), key=lambda number: self._runs[number].memory_bytes)
+            self._runs[largest] = self._written([self._runs[largest].columns], len(self._runs[largest]))
+
+    def _merged(self, older: _Run, newer: _Run) -> _Run:
+        total = len(older) + len(newer)
+        size = total * sum(kind.itemsize for kind in self._types)
+        held = self.memory_bytes + older.memory_bytes + newer.memory_bytes
+        if held + size > self._memory_bytes_max:
+            return self._written(_merged_pieces(older, newer), total)
+        columns = [np.empty(total, kind) for kind in self._types]
+        start = 0
+        for piece in _merged_pieces(older, newer):
+            for column, part in zip(columns, piece, strict=True):
+                column[start : start + len(part)] = part
+            start += len(piece[0])
+        return _Run(columns, self._num_words)
+
+    def _written(self, pieces: Iterator[Sequence[NDArray[Any]]] | Sequence[Sequence[NDArray[Any]]], total: int) -> _Run:
+        """In a file, which goes with the run. Raises OSError for a full disk."""
+        path = FOLDERS.new_file(self._spill_directory)
+        try:
+            mapped = _filled(path, self._types, pieces, total)
+        except BaseException:
+            FOLDERS.remove_file(path)
+            raise
+        columns, offset = [], 0
+        for kind in self._types:
+            columns.append(np.frombuffer(mapped, kind, total, offset))
+            offset += total * kind.itemsize
+        run = _Run(columns, self._num_words, mapped)
+        weakref.finalize(run, FOLDERS.remove_file, path)
+        return run
+
+
+def _filled(
+    path: Path, types: Sequence[np.dtype[Any]], pieces: Iterator[Sequence[NDArray[Any]]] | Sequence[Any], total: int
+) -> mmap.mmap:
+    """Column after column. Written, and not through the mapping: a full disk is an error then, and no signal."""
+    with path.open("xb+") as file:
+        starts = np.cumsum([0, *(total * kind.itemsize for kind in types)]).tolist()
+        done = 0
+        for piece in pieces:
+            for start, kind, part in zip(starts, types, piece, strict=False):
+                file.seek(start + done * kind.itemsize)
+                file.write(np.ascontiguousarray(part).data)
+            done += len(piece[0])
+        assert done == total, "keys were lost"
+        file.flush()
+        return mmap.mmap(file.fileno(), starts[-1])
+
+
+def _merged_pieces(older: _Run, newer: _Run) -> Iterator[list[NDArray[Any]]]:
+    """Both in one order, in pieces that are sorted one after the other. No key is in both."""
+    starts = [0, 0]
+    while starts[0] < len(older) or starts[1] < len(newer):
+        stops = _piece_stops(older, newer, starts)
+        yield _merged_piece(
+            [column[starts[0] : stops[0]] for column in older.columns],
+            [column[starts[1] : stops[1]] for column in newer.columns],
+        )
+        for run in (older, newer):
+            run.touched(_PIECE_KEYS * sum(column.itemsize for column in run.columns))
+        starts = stops
+
+
+def _piece_stops(older: _Run, newer: _Run, starts: Sequence[int]) -> list[int]:
+    if starts[0] + _PIECE_KEYS >= len(older):
+        if starts[1] + _PIECE_KEYS >= len(newer):
+            return [len(older), len(newer)]
+        bound = newer.words[0][starts[1] + _PIECE_KEYS]
+    else:
+        bound = older.words[0][starts[0] + _PIECE_KEYS]
+        if starts[1] + _PIECE_KEYS < len(newer):
+            bound = min(bound, newer.words[0][starts[1] + _PIECE_KEYS])
+    stops = [int(np.searchsorted(run.words[0], bound)) for run in (older, newer)]
+    if stops == list(starts):  # a piece of one first word alone, which hashes don't have
+        stops = [int(np.searchsorted(run.words[0], bound, side="right")) for run in (older, newer)]
+    return stops
+
+
+def _merged_piece(older: Sequence[NDArray[Any]], newer: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    at = np.searchsorted(older[0], newer[0]) + np.arange(len(newer[0]))
+    is_older = np.ones(len(older[0]) + len(newer[0]), np.bool_)
+    is_older[at] = False
+    merged = []
+    for one, other in zip(older, newer, strict=True):
+        both = np.empty(len(is_older), one.dtype)
+        both[is_older], both[at] = one, other
+        merged.append(both)
+    return merged

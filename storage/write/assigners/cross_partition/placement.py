@@ -1,0 +1,111 @@
+"""Where the rows of a batch go whose keys may live in another partition: one rule for each merge engine. Pure.
+
+    the key lives           deduplicate                          partial-update, aggregation    first-row
+    nowhere                 it gets a bucket of its partition    the same                       the same
+    in the row's partition  the row goes to its bucket           the same                       the same
+    in another one          -D there, and as if it lived nowhere the row goes there             the row is dropped
+
+Rows of one key see what those before them did. A bucket that keys leave has their room from the next batch on.
+
+Source: Java `crosspartition/GlobalIndexAssigner.java`, `DeleteExistingProcessor.java`, `UseOldExistingProcessor.java`,
+`SkipNewExistingProcessor.java`; vectors `cross_partition.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.options import MergeEngine
+from storage.write.assigners.cross_partition.bucket_rooms import BucketRooms
+from storage.write.assigners.cross_partition.key_index import UNKNOWN
+from storage.write.assigners.cross_partition.key_words import KeyGroups
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """What becomes of the n rows of a batch with m keys.
+
+    places (n,): where each goes.
+    is_dropped (n,): which go nowhere; None: all go.
+    deletes (d,), deleted_from (d,): rows before which their key is deleted elsewhere, and where.
+    key_places (m,): where each key lives afterwards.
+    """
+
+    places: NDArray[np.int32]
+    key_places: NDArray[np.int32]
+    is_dropped: NDArray[np.bool_] | None = None
+    deletes: NDArray[np.intp] | None = None
+    deleted_from: NDArray[np.int32] | None = None
+
+
+Rule: TypeAlias = Callable[[KeyGroups, NDArray[np.int32], NDArray[np.int32], BucketRooms], Placement]
+"""Called with the keys of a batch, the partition of each row (n,), where each key lives (m,), and the buckets' rooms,
+which it changes.
+"""
+
+
+def _move_the_key(
+    groups: KeyGroups, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+) -> Placement:
+    """All arrays are in the order of `groups.order`, but for what is returned."""
+    order, is_first = groups.order, groups.is_first
+    wanted = partitions[order]
+    known_of_row = known[groups.group]
+    before = np.empty_like(wanted)  # the partition in which a row finds its key
+    before[1:] = wanted[:-1]
+    before[is_first] = _partitions_of(known_of_row[is_first], rooms)
+    is_new = before != wanted
+    places = np.where(is_new, np.int32(UNKNOWN), known_of_row)
+    at = np.flatnonzero(is_new)
+    at = at[np.argsort(order[at])]
+    places[at] = rooms.take(wanted[at])
+    places = places[np.maximum.accumulate(np.where(is_new | is_first, np.arange(len(order)), 0))]
+    moved = np.flatnonzero(is_new & (before != UNKNOWN))
+    deleted_from = np.where(is_first[moved], known_of_row[moved], places[moved - 1])
+    rooms.release(deleted_from)
+    is_last = np.append(is_first[1:], np.ones(min(1, len(order)), np.bool_))
+    in_order = np.empty_like(places)
+    in_order[order] = places
+    return Placement(in_order, places[is_last], deletes=order[moved], deleted_from=deleted_from)
+
+
+def _stay_with_the_key(
+    groups: KeyGroups, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+) -> Placement:
+    key_places = known.copy()
+    first_rows = groups.order[groups.is_first]
+    new = np.flatnonzero(known == UNKNOWN)
+    new = new[np.argsort(first_rows[new])]
+    key_places[new] = rooms.take(partitions[first_rows[new]])
+    places = np.empty(len(groups.order), np.int32)
+    places[groups.order] = key_places[groups.group]
+    return Placement(places, key_places)
+
+
+def _drop_where_the_key_is_elsewhere(
+    groups: KeyGroups, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+) -> Placement:
+    placed = _stay_with_the_key(groups, partitions, known, rooms)
+    is_dropped = rooms.partition_of[placed.places] != partitions
+    return Placement(placed.places, placed.key_places, is_dropped=is_dropped)
+
+
+def _partitions_of(places: NDArray[np.int32], rooms: BucketRooms) -> NDArray[np.int32]:
+    """UNKNOWN of what is."""
+    partitions = np.full(len(places), UNKNOWN, np.int32)
+    is_known = places != UNKNOWN
+    partitions[is_known] = rooms.partition_of[places[is_known]]
+    return partitions
+
+
+RULES: Final[Mapping[MergeEngine, Rule]] = {
+    MergeEngine.DEDUPLICATE: _move_the_key,
+    MergeEngine.PARTIAL_UPDATE: _stay_with_the_key,
+    MergeEngine.AGGREGATION: _stay_with_the_key,
+    MergeEngine.FIRST_ROW: _drop_where_the_key_is_elsewhere,
+}

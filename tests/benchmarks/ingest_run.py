@@ -1,0 +1,34 @@
+"""One run of a pipeline in a process of its own: its peak memory is the pipeline's, without what knows the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import run
+from tests.benchmarks.clock import Clock, tell
+
+_MODULE: Final = "tests.benchmarks.ingest_run"
+
+
+def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What such a process tells (`clock.tell`), and `checkpoints`. settings: a configuration of the pipeline."""
+    command = [sys.executable, "-m", _MODULE, json.dumps(settings)]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    told: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return told
+
+
+if __name__ == "__main__":
+    pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
+    clock = Clock()
+    with clock:
+        progress = asyncio.run(run(parse_config(sys.argv[1], "benchmark")))  # JSON is YAML
+    tell(progress.rows, clock, checkpoints=progress.checkpoints)

@@ -1,0 +1,269 @@
+"""Spark as engine, on two cores of this machine: batches over many buckets and tables, beside what Spark does alone.
+
+Run as a program it is one of these jobs. Contenders of a job take turns in one session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import tidelake
+from ingest.spark.sink import write_batch
+from tests.benchmarks.change_log import CHANGES, orders_schema, write_change_log
+from tests.benchmarks.clock import Clock, tell
+from tests.benchmarks.contest import TIDELAKE, Sample, ours
+from tests.benchmarks.process_tree import TreeClock
+from tests.benchmarks.sections import Goal, PageSection, Plan
+from tidelake.spark import procedures, register, sink
+
+Turns = Mapping[str, list[tuple[float, float]]]
+"""By contender, of each turn: wall and CPU seconds."""
+
+_BATCH_ROWS: Final = 10_000
+_TURNS: Final = 4  # below the number of runs from which a table compacts
+
+
+def sections(plan: Plan) -> Iterator[PageSection]:
+    scratch = plan.scratch / "spark"
+    samples: dict[str, Sample] = {}
+    for job in _JOBS:
+        arguments = {"job": job, "scratch": str(scratch / job), "data": str(plan.data), "scale": plan.scale}
+        samples[job] = ours("spark_engine", arguments).run()
+        shutil.rmtree(scratch / job, ignore_errors=True)
+    lines = [
+        [
+            f"{job}, {name}",
+            f"{statistics.median(w for w, _ in turns):.2f}",
+            f"{statistics.median(c for _, c in turns):.2f}",
+        ]
+        for job, sample in samples.items()
+        for name, turns in sample.details["turns"].items()
+    ]
+    yield PageSection(
+        "Spark",
+        "PySpark on local[2], medians of the turns after the first. CPU is that of the driver, the JVM and its Python "
+        f"workers. Buckets: a batch of {_BATCH_ROWS:,} typed rows of eight columns. Pipeline: recorded Debezium lines "
+        "to a committed table, beside Spark's from_json of before and after, written as Parquet.",
+        ["", "seconds", "CPU-seconds"],
+        lines,
+        list(_goals(samples)),
+        {TIDELAKE: list(samples.values())},
+    )
+
+
+def _goals(samples: Mapping[str, Sample]) -> Iterator[Goal]:
+    for job, (name, at_most) in _AT_MOST_S.items():
+        wall = statistics.median(w for w, _ in samples[job].details["turns"][name])
+        yield Goal(f"{job}: at most {at_most} s", f"{wall:.1f} s", wall <= at_most)
+    for job, (one, other, at_least, place) in _RATIOS.items():
+        turns = samples[job].details["turns"]
+        pairs = zip(turns[one], turns[other], strict=True)
+        ratio = statistics.median(b[place] / a[place] for a, b in pairs)
+        what = ("time", "CPU time")[place]
+        yield Goal(f"{job}: {what} of {other} / {one} ≥ {at_least:.2f}", f"{ratio:.2f}", ratio >= at_least)
+
+
+def _session(scratch: Path) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    register(session)
+    return session
+
+
+def _in_turns(contenders: Mapping[str, Callable[[int], object]], turns: int = _TURNS) -> Turns:
+    """The first turn warms up."""
+    clock = TreeClock()
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    for turn in range(turns):
+        for name, work in contenders.items():
+            with clock:
+                work(turn)
+            if turn:
+                found[name].append((clock.wall_s, clock.cpu_s))
+    return found
+
+
+def _rows(count: int) -> pa.Table:
+    rng = np.random.default_rng(15)
+    texts = pa.array([f"text {i}" for i in range(count)])
+    numbers = {name: rng.random(count) for name in ("a", "b")} | {
+        n: rng.integers(0, 99, count) for n in ("c", "d", "e")
+    }
+    return pa.table(
+        {"id": np.arange(count), "text": texts, "kind": pa.array([f"k{i % 7}" for i in range(count)]), **numbers}
+    )
+
+
+def _table(scratch: Path, name: str, schema: pa.Schema, key: str, **options: str) -> tidelake.Table:
+    catalog = tidelake.open_catalog(str(scratch / "lake"))
+    catalog.create_database("bench", if_not_exists=True)
+    return catalog.create_table(f"bench.{name}", schema, primary_key=[key], options=options)
+
+
+def _many_buckets(buckets: int) -> Callable[[SparkSession, Path, Mapping[str, Any]], Turns]:
+    def job(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
+        _table(scratch, "t", _rows(1).schema, "id", bucket=str(max(2, int(buckets * min(1, arguments["scale"])))))
+        into = sink("bench.t", str(scratch / "lake"), commit_user="bench")
+        batch = spark.createDataFrame(_rows(_BATCH_ROWS)).repartition(2).cache()
+        batch.count()
+        return _in_turns({TIDELAKE: lambda turn: into(batch, turn)})
+
+    return job
+
+
+def _many_tables(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
+    count = max(2, int(40 * min(1, arguments["scale"])))
+    columns = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.int64())])
+    sinks = []
+    for number in range(count):
+        _table(scratch, f"t{number}", columns, "id", bucket="2")
+        sinks.append(
+            sink(
+                f"bench.t{number}",
+                str(scratch / "lake"),
+                format="debezium-json",
+                match=f"t{number}",
+                commit_user="bench",
+            )
+        )
+    per_turn = _BATCH_ROWS // count
+
+    def batch(turn: int) -> DataFrame:
+        lines = []
+        for offset in range(turn * per_turn * count, (turn + 1) * per_turn * count):
+            value = {
+                "before": None,
+                "after": {"id": offset, "n": offset},
+                "op": "c",
+                "source": {"table": f"t{offset % count}"},
+            }
+            record = {"topic": "t", "partition": 0, "offset": offset, "timestamp_ms": 0, "key": None}
+            lines.append([json.dumps({**record, "value": json.dumps(value)})])
+        return spark.createDataFrame(lines, "value string").repartition(2).cache()
+
+    batches = [batch(turn) for turn in range(_TURNS)]
+    for one in batches:
+        one.count()
+    return _in_turns({TIDELAKE: lambda turn: write_batch(sinks, batches[turn], turn)})
+
+
+def _pipeline(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
+    log = Path(arguments["data"]) / "change-log-for-spark"
+    passes = max(1, round(4 * arguments["scale"]))
+    write_change_log(log, passes, files_per_pass=2)
+    schema = orders_schema()
+    columns = ", ".join(f"`{name}` string" for name in schema.names)
+    key = schema.names[0]
+
+    def into_table(turn: int) -> None:
+        _table(scratch, f"t{turn}", schema, key, bucket="4", **{"write-only": "true"})
+        into = sink(f"bench.t{turn}", str(scratch / "lake"), format="debezium-json", commit_user="bench")
+        into(_files(log, passes), 0)
+
+    def alone(turn: int) -> None:
+        line = "from_json(value, 'value string').value"
+        change = f"from_json({line}, 'before struct<{columns}>, after struct<{columns}>, op string')"
+        rows = _files(log, passes).selectExpr(f"{change} AS c").selectExpr("c.op", "c.before", "c.after")
+        rows.write.parquet(str(scratch / f"alone-{turn}"))
+
+    def _files(folder: Path, count: int) -> DataFrame:
+        return spark.read.text([str(path) for path in sorted(folder.glob("*.jsonl"))[: 2 * count]])
+
+    return _in_turns({TIDELAKE: into_table, "Spark alone": alone})
+
+
+def _reading(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
+    rows = _rows(max(10_000, int(2_000_000 * arguments["scale"])))
+    table = _table(scratch, "t", rows.schema, "id", bucket="4")
+    with table.writer() as writer:
+        writer.write(rows)
+        writer.commit()
+    table.compact(full=True)
+    folder = scratch / "parquet"
+    spark.read.format("tidelake").options(warehouse=str(scratch / "lake"), table="bench.t").load().write.parquet(
+        str(folder)
+    )
+
+    def read(frame: DataFrame) -> None:
+        frame.write.format("noop").mode("overwrite").save()
+
+    ours_ = {"warehouse": str(scratch / "lake"), "table": "bench.t"}
+    return _in_turns(
+        {
+            TIDELAKE: lambda _: read(spark.read.format("tidelake").options(**ours_).load()),
+            "Spark's Parquet": lambda _: read(spark.read.parquet(str(folder))),
+        }
+    )
+
+
+def _compaction(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
+    rows = _rows(max(10_000, int(1_000_000 * arguments["scale"])))
+
+    def written(name: str) -> tidelake.Table:
+        table = _table(scratch, name, rows.schema, "id", bucket="8", **{"write-only": "true"})
+        for _ in range(3):
+            with table.writer() as writer:
+                writer.write(rows)
+                writer.commit()
+        return table
+
+    names = {turn: (f"spark{turn}", f"one{turn}") for turn in range(_TURNS)}
+    for pair in names.values():
+        for name in pair:
+            written(name)
+    lake = str(scratch / "lake")
+    return _in_turns(
+        {
+            "on Spark": lambda turn: procedures.compact(spark, f"bench.{names[turn][0]}", lake),
+            "one process": lambda turn: tidelake.open_catalog(lake).table(f"bench.{names[turn][1]}").compact(full=True),
+        }
+    )
+
+
+_JOBS: Final[Mapping[str, Callable[[SparkSession, Path, Mapping[str, Any]], Turns]]] = {
+    "1,000 buckets": _many_buckets(1_000),
+    "10,000 buckets": _many_buckets(10_000),
+    "40 tables": _many_tables,
+    "pipeline": _pipeline,
+    "reading": _reading,
+    "compaction": _compaction,
+}
+_AT_MOST_S: Final = {"1,000 buckets": (TIDELAKE, 1), "10,000 buckets": (TIDELAKE, 4), "40 tables": (TIDELAKE, 3)}
+_RATIOS: Final = {  # job: contenders, how often the other's cost of wall (0) or CPU (1) seconds
+    "pipeline": (TIDELAKE, "Spark alone", 1.5, 1),
+    "reading": (TIDELAKE, "Spark's Parquet", 1 / 1.6, 0),
+    "compaction": ("on Spark", "one process", 1.6, 0),
+}
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    where = Path(given["scratch"])
+    where.mkdir(parents=True, exist_ok=True)
+    spark_session = _session(where)
+    try:
+        turns_of = _JOBS[given["job"]](spark_session, where, given)
+    finally:
+        spark_session.stop()
+    tell(CHANGES, Clock(1.0, 1.0), turns=turns_of)

@@ -1,0 +1,52 @@
+"""Checkpoints and commits are spans of OpenTelemetry where its package is there, and cost nothing where it isn't."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ingest.monitoring import tracing
+from tests.ingest.pipeline.test_truncates import TruncatingWorld
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Those that were begun: a stand-in for the package, of the one function that is called."""
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    class Tracer:
+        @contextmanager
+        def start_as_current_span(self, name: str, attributes: dict[str, Any]) -> Iterator[None]:
+            found.append((name, attributes))
+            yield
+
+    package, module = ModuleType("opentelemetry"), ModuleType("opentelemetry.trace")
+    module.get_tracer = lambda scope: Tracer()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "opentelemetry", package)
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
+    tracing._tracer.cache_clear()
+    yield found
+    tracing._tracer.cache_clear()
+
+
+async def test_each_checkpoint_and_each_tables_commit_is_a_span(spans: list[tuple[str, dict[str, Any]]]) -> None:
+    world = TruncatingWorld(bytes_max=1_000_000)
+    world.add("a", 1)
+    world.add("b", 2)
+    await world.run()
+    names = [name for name, _ in spans]
+    assert names.count("tidelake.checkpoint") == 1
+    assert {told["tidelake.table"] for name, told in spans if name == "tidelake.commit"} == {"shop.a", "shop.b"}
+    assert all(isinstance(told["tidelake.identifier"], int) for name, told in spans if name == "tidelake.commit")
+
+
+def test_without_the_package_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+    tracing._tracer.cache_clear()
+    assert isinstance(tracing.span("checkpoint"), nullcontext)
+    tracing._tracer.cache_clear()

@@ -1,0 +1,150 @@
+"""Java and Tidelake write a table in turns whose keys move between partitions: no key has two rows, whoever moved it.
+
+Java's side is its own GlobalIndexAssigner, as one task of Flink's sink has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from storage.binary_row import serialize_row
+from tests.interop.columns import Column
+from tests.interop.conftest import NewTable
+from tests.interop.layouts import NAMED
+from tests.interop.naive_table import NaiveTable
+from tests.interop.shared_table import KIND, Reader, SharedTable, changes
+from tests.support.expected import Json
+from tests.support.levels import sample
+
+OPTIONS: Final = {"bucket": "-1", "dynamic-bucket.target-row-num": "5", "num-sorted-run.compaction-trigger": "3"}
+# No slash: Java names its local lookup files after the partition's value and fails below a folder that isn't there.
+DAY: Final = Column("day", "STRING", pa.string(), ("mon", "tue", "wed", "a=b c%"))
+COLUMNS: Final = (DAY, NAMED["string"], NAMED["k"], Column("v", "INT", pa.int32(), (1, 2, 3)), NAMED["double"])
+KEYS: Final = {"one number": ("k",), "text and number": ("string", "k")}
+
+
+class MergedTable(NaiveTable):
+    """A key keeps its partition; v is added (aggregation), set where given (partial-update), or stays (first-row)."""
+
+    def __init__(self, columns: list[str], keys: tuple[str, ...], engine: str) -> None:
+        super().__init__(columns, keys)
+        self._engine = engine
+
+    def write(self, rows: Any, *, kind: str = "_kind") -> None:
+        for given in rows:
+            row: dict[str, Json] = {name: given.get(name) for name in self.columns}
+            key = self._key(row)
+            old = self._rows.get(key)
+            if old is None:
+                self._rows[key] = row
+            elif self._engine == "partial-update":
+                self._rows[key] = {
+                    name: old[name] if value is None or name == "day" else value for name, value in row.items()
+                }
+            elif self._engine == "aggregation":
+                one, other = old["v"], row["v"]
+                assert isinstance(one, int | None)
+                assert isinstance(other, int | None)
+                total = None if one is None and other is None else (one or 0) + (other or 0)
+                doubles = old["double"] if row["double"] is None else row["double"]
+                self._rows[key] = {**old, "v": total, "double": doubles}
+
+
+def made(new_table: NewTable, key: tuple[str, ...], options: Mapping[str, str]) -> SharedTable:
+    table = new_table(COLUMNS, primary_key=key, partition_by=["day"], options={**OPTIONS, **options})
+    engine = options.get("merge-engine", "deduplicate")
+    if engine != "deduplicate":
+        table.model = MergedTable([column.name for column in COLUMNS], key, engine)
+    return table
+
+
+def rows(random: Random, turn: int, kinds: list[int]) -> pa.Table:
+    numbers = random.choices(range(turn * 2 + 15), k=random.choice([1, 5, 30]))
+    texts = [NAMED["string"].values[number % 3] for number in numbers]
+    return pa.table(
+        {
+            "day": pa.array(random.choices(DAY.values, k=len(numbers)), pa.string()),
+            "string": pa.array(texts, pa.string()),
+            "k": pa.array([number // 3 for number in numbers] if kinds == [] else numbers, pa.int32()),
+            "v": pa.array(random.choices([1, 2, 3, None], k=len(numbers)), pa.int32()),
+            "double": pa.array(random.choices([0.5, 2.5, None], k=len(numbers)), pa.float64()),
+            KIND: pa.array(random.choices(kinds or [0], k=len(numbers)), pa.int8()),
+        }
+    )
+
+
+ENGINES: Final = {
+    "deduplicate": {},
+    "changelog of the input": {"changelog-producer": "input"},
+    "changelog by lookup": {"changelog-producer": "lookup"},
+    "deletion vectors": {"deletion-vectors.enabled": "true"},
+    "partial-update": {"merge-engine": "partial-update"},
+    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    "first-row": {"merge-engine": "first-row"},
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
+@pytest.mark.parametrize("options", ENGINES.values(), ids=list(ENGINES))
+def test_java_and_tidelake_take_turns(options: Mapping[str, str], key: tuple[str, ...], new_table: NewTable) -> None:
+    take_turns(made(new_table, key, options), options, turns=len(list(sample(range(20)))))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", ENGINES.values(), ids=list(ENGINES))
+def test_java_and_tidelake_take_fifty_turns(options: Mapping[str, str], new_table: NewTable) -> None:
+    take_turns(made(new_table, ("string", "k"), options), options, turns=50)
+
+
+def take_turns(table: SharedTable, options: Mapping[str, str], turns: int) -> None:
+    """Java compacts as it writes; our writer stays open all the time, another one of ours comes between."""
+    random = Random(str(options))
+    kinds = [0, 0, 2, 3] if options.get("merge-engine") is None else [0]
+    with table.ours.writer(commit_user="open") as writer:
+        for turn in range(turns):
+            batch = rows(random, turn, kinds)
+            match turn % 4:
+                case 0:
+                    for part in batch.to_batches(max_chunksize=7):
+                        writer.write(part)
+                    writer.commit(turn)
+                    table.model.write(changes(batch))
+                case 2:
+                    table.write(batch, identifier=turn)
+                case _:
+                    table.java_writes(batch, full=turn % 8 == 5)
+            table.check([Reader.JAVA])
+    table.check()
+
+
+def test_both_put_each_row_into_the_same_bucket(new_table: NewTable) -> None:
+    """Row by row, for a batch of ours has the room of keys that leave a bucket for the next one only."""
+    random, java = Random(7), made(new_table, ("k",), {})
+    ours = new_table(COLUMNS, primary_key=("k",), partition_by=["day"], options=OPTIONS, folder="ours")
+    batch = rows(random, 30, [0, 0, 2, 3])
+    java.java_writes(batch)
+    with ours.ours.writer(commit_user="one") as writer:
+        for number in range(len(batch)):
+            writer.write(batch.slice(number, 1))
+        writer.commit(1)
+    ours.model.write(changes(batch))
+
+    def places(table: SharedTable) -> dict[tuple[bytes, int], list[Any]]:
+        found: dict[tuple[bytes, int], list[Any]] = {}
+        scan = table.ours.scan()
+        for split in scan.splits():
+            for part in scan.to_batches(splits=[split]):
+                found.setdefault((split.partition, split.bucket), []).extend(part.column("k").to_pylist())
+        return {place: sorted(keys) for place, keys in found.items()}
+
+    assert places(java) == places(ours)
+    assert {partition for partition, _ in places(ours)} <= {
+        serialize_row([day], [java.ours.context.schema.by_name["day"].type]) for day in DAY.values
+    }
+    ours.check([Reader.JAVA])

@@ -1,0 +1,259 @@
+"""Tables whose keys move between partitions: a key has one row, whoever else writes, and whatever is left undone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
+from storage.errors import BadInput, CommitConflict, UnsupportedFeature
+from storage.lookup.row_lookup import lookup_newest_rows
+from storage.write.assigners import CrossPartitionAssigner, UnawareBucketAssigner
+from storage.write.assigners.cross_partition import index_bootstrap
+from storage.write.table_writer import TableWriter
+
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("p", pa.string()), ("v", pa.int64())])
+Rows = Mapping[int, tuple[str | None, int | None]]
+
+
+def new_table(options: Mapping[str, str] | None = None) -> tidelake.Table:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("db")
+    given = {"bucket": "-1", "dynamic-bucket.target-row-num": "4", **(options or {})}
+    return catalog.create_table("db.t", SCHEMA, primary_key=["k"], partition_by=["p"], options=given)
+
+
+def rows(*given: tuple[int, str | None, int | None], kind: int = 0) -> pa.Table:
+    keys, partitions, values = zip(*given, strict=True)
+    kinds = pa.array([kind] * len(given), pa.int8())
+    return pa.table(
+        {"k": keys, "p": pa.array(partitions, pa.string()), "v": pa.array(values, pa.int64()), "_VALUE_KIND": kinds}
+    )
+
+
+def held(table: tidelake.Table) -> dict[int, tuple[Any, Any]]:
+    found = table.scan().to_arrow().to_pylist()
+    assert len({row["k"] for row in found}) == len(found), "a key with two rows"
+    return {row["k"]: (row["p"], row["v"]) for row in found}
+
+
+def write(table: tidelake.Table, *batches: pa.Table, user: str = "one", overwrite: Any = None) -> None:
+    with table.writer(commit_user=user, overwrite=overwrite) as writer:
+        for batch in batches:
+            writer.write(batch)
+        writer.commit()
+
+
+def test_a_key_that_moves_is_deleted_where_it_was() -> None:
+    table = new_table()
+    write(table, rows((1, "a", 1), (2, "a", 2)))
+    write(table, rows((1, "b", 3)))
+    write(table, rows((1, None, 4), (1, "c", 5), (1, "a", 6), (2, "b", 7), (3, "a", 8)))
+    assert held(table) == {1: ("a", 6), 2: ("b", 7), 3: ("a", 8)}
+    write(table, rows((2, "b", None), (3, "c", None), kind=3))
+    assert held(table) == {1: ("a", 6)}
+
+
+ENGINES: Mapping[str, tuple[Mapping[str, str], Rows]] = {
+    "partial-update": ({"merge-engine": "partial-update"}, {1: ("a", 3), 2: ("b", 2)}),
+    "aggregation": ({"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}, {1: ("a", 4), 2: ("b", 2)}),
+    "first-row": ({"merge-engine": "first-row"}, {1: ("a", 1), 2: ("b", 2)}),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), ENGINES.values(), ids=list(ENGINES))
+@pytest.mark.parametrize("commits", [1, 3], ids=["in one batch", "in three commits"])
+def test_of_other_engines_a_key_stays_where_it_came_first(
+    options: Mapping[str, str], expected: Rows, commits: int
+) -> None:
+    table = new_table(options)
+    given = [(1, "a", 1), (1, "b", 3), (2, "b", 2), (2, "a", None)]
+    parts = [given] if commits == 1 else [given[:1], given[1:3], given[3:]]
+    for part in parts:
+        write(table, rows(*part))
+    assert held(table) == expected
+
+
+MERGED: Mapping[str, Mapping[str, str]] = {
+    "merged": {},
+    "deletion vectors": {"deletion-vectors.enabled": "true"},
+    "changelog of the input": {"changelog-producer": "input"},
+}
+
+
+@pytest.mark.parametrize("options", MERGED.values(), ids=list(MERGED))
+def test_random_moves_of_several_writers_leave_one_row_a_key(options: Mapping[str, str]) -> None:
+    random, table, naive = Random(str(options)), new_table(options), dict[int, tuple[str, int]]()
+    writer = table.writer(commit_user="open")
+    for turn in range(25):
+        given = [(random.randrange(40), random.choice("abcd"), turn) for _ in range(random.choice([1, 6, 25]))]
+        kind = random.choice([0, 0, 0, 3])
+        if random.random() < 0.3:
+            write(table, rows(*given, kind=kind), user="another")
+        else:
+            for start in range(0, len(given), 7):
+                writer.write(rows(*given[start : start + 7], kind=kind))
+            writer.commit(turn)
+        for key, partition, value in given:
+            naive.pop(key, None)
+            if kind == 0:
+                naive[key] = partition, value
+        if random.random() < 0.2:
+            writer.close()
+            writer = table.writer(commit_user="open")
+        assert held(table) == naive
+    writer.close()
+
+
+def test_rows_beside_which_another_writer_committed_are_a_conflict() -> None:
+    table = new_table()
+    write(table, rows((1, "a", 1)))
+    with table.writer(commit_user="slow") as writer:
+        writer.write(rows((1, "b", 2)))
+        write(table, rows((1, "c", 3)), user="quick")
+        with pytest.raises(CommitConflict, match=r"a key could get a row in two partitions.*open the table again"):
+            writer.commit(1)
+    assert held(table) == {1: ("c", 3)}
+
+
+def test_compaction_beside_a_writer_is_no_conflict() -> None:
+    table = new_table()
+    write(table, rows((1, "a", 1)), rows((2, "a", 1)))
+    with table.writer(commit_user="slow") as writer:
+        writer.write(rows((1, "b", 2)))
+        table.compact(full=True)
+        writer.commit(1)
+    assert held(table) == {1: ("b", 2), 2: ("a", 1)}
+
+
+def test_a_commit_that_is_repeated_leaves_the_next_one_right() -> None:
+    table = new_table()
+    moves = rows((1, "a", 1), (1, "b", 2), (1, "a", 3), (2, "b", 1))
+    for is_again in (False, True):
+        with table.writer(commit_user="one") as writer:
+            writer.write(moves)
+            assert (writer.commit(1) is None) == is_again
+            if is_again:
+                writer.write(rows((2, "a", 4)))
+                writer.commit(2)
+    assert held(table) == {1: ("a", 3), 2: ("a", 4)}
+
+
+def test_rows_that_are_routed_and_never_written_change_nothing() -> None:
+    """A pipeline routes a batch again when another table of it failed."""
+    table = new_table()
+    write(table, rows((1, "a", 1)))
+    writer = TableWriter(table.context)
+    writer.route(rows((1, "b", 2)).to_batches()[0])
+    routed = writer.route(rows((1, "b", 2)).to_batches()[0])
+    assert writer.opens_buckets(routed)
+    writer.add(routed)
+    assert {message.partition for message in writer.prepare_commit(1) if message.new_files} == {
+        key.partition for key in writer._buckets
+    }
+    assert len(writer._buckets) == 2, "the row, and the delete in the old partition"
+    writer.abort()
+
+
+def test_an_index_that_outgrows_its_memory_goes_to_disk() -> None:
+    table = new_table({"lookup.cache-max-memory-size": "0 b", "dynamic-bucket.target-row-num": "50"})
+    write(table, rows(*((key, "a", key) for key in range(200))))
+    write(table, rows(*((key, "b", key) for key in range(0, 200, 2))))
+    assert held(table) == {key: ("b" if key % 2 == 0 else "a", key) for key in range(200)}
+
+
+def test_the_newest_row_of_a_key_is_found_in_whatever_partition_it_lives() -> None:
+    table = new_table()
+    write(table, *(rows((1, "a", number)) for number in range(5)))
+    write(table, rows((1, "b", 7)))
+    keys = pa.RecordBatch.from_arrays([pa.array([1])], ["k"])
+    found, newest = lookup_newest_rows(table.context, table.context.snapshots.latest(), keys)
+    assert (found.tolist(), newest.to_pylist()) == ([True], [{"k": 1, "p": "b", "v": 7}])
+
+
+def test_rows_are_deleted_and_updated_by_a_condition() -> None:
+    table = new_table()
+    write(table, rows((1, "a", 1), (2, "b", 2), (3, "b", 3)))
+    table.delete(tidelake.col("v") == 2)
+    table.update(tidelake.col("k") == 3, {"p": "c"})
+    assert held(table) == {1: ("a", 1), 3: ("c", 3)}
+
+
+def test_everything_is_overwritten_and_single_partitions_are_not() -> None:
+    table = new_table({"dynamic-partition-overwrite": "false"})
+    write(table, rows((1, "a", 1), (2, "b", 2)))
+    with table.writer(overwrite=True) as writer:
+        for key in (1, 3):
+            writer.write(rows((key, "c", key)))
+            writer.commit()
+    assert held(table) == {3: ("c", 3)}
+    with pytest.raises(UnsupportedFeature, match="the same key may have a row in another partition"):
+        table.writer(overwrite={"p": "a"})
+    with pytest.raises(UnsupportedFeature, match="overwrite everything with dynamic-partition-overwrite = false"):
+        new_table().writer(overwrite=True)
+
+
+def test_rows_that_replace_all_others_find_the_index_empty() -> None:
+    table = new_table({"merge-engine": "first-row"})
+    write(table, rows((1, "a", 1)))
+    assigner = CrossPartitionAssigner(table.context, replaces=True)
+    writer = TableWriter(table.context, bucket_assigner=assigner)
+    writer.write(rows((1, "b", 2)))
+    assert len(writer._buckets) == 1, "nothing is known of the row that goes"
+    writer.abort()
+
+
+def test_keys_are_forgotten_after_the_time_that_an_option_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Java: the row in the old partition stays."""
+    table = new_table({"cross-partition-upsert.index-ttl": "10 s"})
+    now_s = [100.0]
+    monkeypatch.setattr(f"{CrossPartitionAssigner.__module__}.time.monotonic", lambda: now_s[0])
+    with table.writer(commit_user="one") as writer:
+        writer.write(rows((1, "a", 1), (2, "a", 1)))
+        now_s[0] += 9
+        writer.write(rows((1, "b", 2)))
+        now_s[0] += 9
+        writer.write(rows((1, "c", 3), (2, "b", 3)))
+        writer.commit(1)
+    found = table.scan().to_arrow().to_pylist()
+    assert sorted((row["k"], row["p"]) for row in found) == [(1, "c"), (2, "a"), (2, "b")]
+
+
+def test_a_key_with_two_rows_is_found_when_the_index_is_made() -> None:
+    table = new_table()
+    writer = TableWriter(table.context, bucket_assigner=UnawareBucketAssigner(table.context))
+    writer.write(rows((1, "a", 1), (1, "b", 2)))
+    TableCommit(table.context, "no index").commit(Committable(1, tuple(writer.prepare_commit(1))))
+    writer.abort()
+    with pytest.raises(BadInput, match=r"a key has a row in p=a, bucket 0, and one in p=b, bucket 0\. Two jobs wrote"):
+        write(table, rows((1, "a", 3)))
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_index_is_made_of_several_parts_at_once(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{index_bootstrap.__name__}.os.cpu_count", lambda: 8)
+    table = new_table({"cross-partition-upsert.bootstrap-parallelism": str(at_once)})
+    write(table, rows(*((key, "abcd"[key % 4], key) for key in range(60))))
+    used: list[int] = []
+
+    def threads(count: int, name: str) -> ThreadPoolExecutor:
+        used.append(count)
+        return ThreadPoolExecutor(count, name)
+
+    monkeypatch.setattr(index_bootstrap, "ThreadPoolExecutor", threads)
+    write(table, rows(*((key, "a", -key) for key in range(60))))
+    assert held(table) == {key: ("a", -key) for key in range(60)}
+    assert used == ([] if at_once == 1 else [at_once])
+
+
+def test_deletes_that_are_ignored_are_refused() -> None:
+    with pytest.raises(UnsupportedFeature, match="a key that moves to another partition is deleted in the old one"):
+        new_table({"ignore-delete": "true"})

@@ -1,0 +1,49 @@
+"""Blocking iterators and followers, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import TypeVar
+
+from storage.read.follow import Follower
+from storage.threads import run_uncancellable
+
+T = TypeVar("T")
+
+
+async def iterate(start: Callable[[], Iterator[T]]) -> AsyncGenerator[T]:
+    """A blocking iterator's items; each is fetched in a thread when it is asked for.
+
+    Closed, also by the event loop after a `break`, it closes the iterator in a thread: that may delete spill files.
+    Cancelled, it waits for the item that is being fetched: an iterator can't be closed while it runs.
+    """
+    iterator = await run_uncancellable(start)
+    end = object()
+    try:
+        while (item := await run_uncancellable(next, iterator, end)) is not end:
+            yield item  # type: ignore[misc]
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            await run_uncancellable(close)
+
+
+async def wait_for_snapshot(follower: Follower) -> None:
+    """Until there is a snapshot, or until it is time to look for other news."""
+    loop, there = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(there.set)
+
+    cancel = follower.when_there(wake)
+    if cancel is None:
+        await asyncio.sleep(follower.wait_ms / 1000)
+        return
+    try:
+        async with asyncio.timeout(follower.longest_wait_ms / 1000):
+            await there.wait()
+    except TimeoutError:
+        pass
+    finally:
+        cancel()

@@ -1,0 +1,201 @@
+"""`tidelake.table` with async."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from compaction.cancellation import CancellationToken
+from compaction.jobs.file_index_rewrite import FileIndexRewrite
+from compaction.report import CompactionReport
+from storage.expire.expire_now import ExpiryResult
+from storage.read.changes import ChangeBatch
+from storage.read.predicate import Predicate
+from storage.read.stream.start import StartAt
+from storage.threads import run_uncancellable, run_with_cancel
+from storage.write.memory_budget import MemoryBudget
+from tidelake.aio.blocking_iterators import iterate, wait_for_snapshot
+from tidelake.aio.maintenance import TableMaintenance
+from tidelake.aio.scan import Scan
+from tidelake.aio.writer import Writer
+from tidelake.table import Table as BlockingTable
+
+
+class Table(TableMaintenance):
+    """See `tidelake.Table`."""
+
+    _inner: BlockingTable
+
+    def __init__(self, inner: BlockingTable) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return f"aio.{self._inner!r}"
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def location(self) -> str:
+        return self._inner.location
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._inner.schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return self._inner.primary_key
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return self._inner.partition_by
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self._inner.options
+
+    def writer(
+        self,
+        *,
+        commit_user: str | None = None,
+        memory: MemoryBudget | None = None,
+        overwrite: bool | Mapping[str, Any] | None = None,
+    ) -> Writer:
+        return Writer(self._inner.writer(commit_user=commit_user, memory=memory, overwrite=overwrite))
+
+    async def scan(
+        self,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        as_of: datetime | int | None = None,
+        between: tuple[int | str | datetime, ...] | None = None,
+        between_mode: str | None = None,
+        auto_tag: str | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | Any = None,
+    ) -> Scan:
+        return Scan(
+            await asyncio.to_thread(
+                self._inner.scan,
+                snapshot=snapshot,
+                tag=tag,
+                as_of=as_of,
+                between=between,
+                between_mode=between_mode,
+                auto_tag=auto_tag,
+                columns=columns,
+                filter=filter,
+            )
+        )
+
+    def changes(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        between: tuple[int | str | datetime, ...] | None = None,
+        between_mode: str | None = None,
+        auto_tag: str | None = None,
+    ) -> AsyncIterator[ChangeBatch]:
+        return iterate(
+            lambda: self._inner.changes(
+                start=start, end=end, between=between, between_mode=between_mode, auto_tag=auto_tag
+            )
+        )
+
+    async def follow(
+        self,
+        *,
+        start: StartAt | None = None,
+        consumer: str | None = None,
+        end: int | None = None,
+        share: tuple[int, int] | None = None,
+    ) -> AsyncGenerator[ChangeBatch]:
+        """See `tidelake.Table.follow`. Ends at its bound, or when it is cancelled or closed; what it opened is closed
+        then, too, when it is left early. Waiting for a snapshot holds no thread.
+        """
+        follower = await asyncio.to_thread(self._inner.follower, start=start, consumer=consumer, end=end, share=share)
+        step = asyncio.to_thread if consumer is None else run_uncancellable  # which writes how far the consumer is
+        try:
+            while not follower.is_done:
+                changes = await step(follower.step)
+                if changes is None:
+                    if not follower.is_done:
+                        await wait_for_snapshot(follower)
+                    continue
+                async with aclosing(iterate(partial(iter, changes))) as found:
+                    async for change in found:
+                        yield change
+        finally:
+            await run_uncancellable(follower.close)
+
+    async def compact(
+        self,
+        *,
+        full: bool = False,
+        where: Predicate | Any = None,
+        order_by: Sequence[str] = (),
+        strategy: str | None = None,
+    ) -> CompactionReport:
+        """Cancelled, it gives up what is not in the table yet, and ends when nothing runs any more."""
+        cancellation = CancellationToken()
+        return await run_with_cancel(
+            cancellation.cancel_now,
+            self._inner.compact,
+            full=full,
+            where=where,
+            order_by=order_by,
+            strategy=strategy,
+            cancellation=cancellation,
+        )
+
+    async def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:
+        return await asyncio.to_thread(self._inner.rewrite_file_index, where=where, dry_run=dry_run)
+
+    async def truncate(
+        self,
+        *,
+        partition: Mapping[str, Any] | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(
+            self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier
+        )
+
+    async def delete(
+        self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(self._inner.delete, where, commit_user=commit_user, identifier=identifier)
+
+    async def update(
+        self,
+        where: Predicate | Any,
+        values: Mapping[str, Any],
+        *,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(
+            self._inner.update, where, values, commit_user=commit_user, identifier=identifier
+        )
+
+    async def expire(
+        self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
+    ) -> ExpiryResult:
+        """Cancelled, it ends when the files are removed; then the cancellation goes on."""
+        return await run_uncancellable(
+            self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms
+        )

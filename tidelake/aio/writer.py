@@ -1,0 +1,48 @@
+"""`tidelake.writer` with async."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from storage.threads import run_uncancellable
+from tidelake.writer import Writer as BlockingWriter
+
+
+class Writer:
+    """See `tidelake.Writer`. One task at a time."""
+
+    def __init__(self, inner: BlockingWriter) -> None:
+        self._inner = inner
+
+    @property
+    def commit_user(self) -> str:
+        return self._inner.commit_user
+
+    async def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Cancelled, it ends when the rows are taken; then the cancellation goes on."""
+        await run_uncancellable(self._inner.write, rows)
+
+    async def commit(
+        self,
+        identifier: int | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        watermark: int | None = None,
+    ) -> int | None:
+        """Cancelled while publishing, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(self._inner.commit, identifier, properties=properties, watermark=watermark)
+
+    async def close(self) -> None:
+        await run_uncancellable(self._inner.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

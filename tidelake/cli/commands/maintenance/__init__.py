@@ -1,0 +1,1 @@
+"""Commands that look after tables: compaction, expiry, partitions, repairs."""
