@@ -6,7 +6,7 @@ looks into the files that were made. So each step of a tree's life is checked, n
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -21,6 +21,7 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
+from tests.stateful.compaction_steps import CompactionSteps, Merge
 from tests.support.merge_engines import COLUMNS, KIND, Engine
 from tests.support.row_aggregation import aggregate_row_by_row, aggregate_without_shortcut
 from tests.support.row_merge import Record, merge_row_by_row, merge_without_shortcut
@@ -128,21 +129,60 @@ class NaiveTree:
         above = {name: level for name, level in others.items() if after and level > after[0].level}
         kept_deletes = [file for file in new if _holds_dropped_deletes(file)]
         written = [file for file in new if file not in kept_deletes]
-        deletes, rows = self._contents(key, kept_deletes), self._contents(key, written)
-        assert all(record.retracts for record in deletes.values())
-        found = deletes | rows | self._on_top(deletes, rows)
+        runs = [*self._runs(written), kept_deletes]  # the newest first
+        contents = [self._contents(key, run) for run in runs]
+        assert all(record.retracts for record in contents[-1].values())
+        found = self._seen(contents)
         expected = self._compacted(rewritten, above, found)
         missing = [record for key, record in expected.items() if key not in found]
         for record in missing:
             assert self._may_go(record, others), f"lost in compaction: {record}"
         kept = {of: record for of, record in expected.items() if of in found}
-        _check_same(found, kept, f"a compaction of {read}")
-        self._keep(key, written, {of: replace(rows[of], sequence=kept[of].sequence) for of in rows})
-        self._keep(key, kept_deletes, {of: replace(deletes[of], sequence=kept[of].sequence - 1) for of in deletes})
+        in_steps = self._in_steps(kept, found, contents, {**rewritten, **above})
+        _check_same(_without(in_steps, found), _without(in_steps, kept), f"a compaction of {read}")
+        newer: Counter[Key] = Counter()
+        for run, content in zip(runs, contents, strict=True):
+            told = {of: replace(r, sequence=kept[of].sequence - newer[of]) for of, r in content.items()}
+            self._keep(key, run, told)
+            newer.update(content.keys())
 
-    def _on_top(self, deletes: Content, rows: Content) -> Content:
-        """Rows that a later compaction of the same commit brought back: readers merge them with the delete below."""
-        both = [(deletes[of], replace(rows[of], sequence=1)) for of in deletes.keys() & rows.keys()]
+    @staticmethod
+    def _runs(files: Iterable[DataFileMeta]) -> list[list[DataFileMeta]]:
+        """Compactions that follow each other within one commit may write to different levels."""
+        by_level = sorted(files, key=lambda file: file.level)
+        return [list(run) for _, run in groupby(by_level, lambda file: file.level)]
+
+    def _seen(self, runs: Sequence[Content]) -> Content:
+        """What readers make of runs. The last of them are deletes that a compaction left out."""
+        *rows, seen = runs
+        for number, run in enumerate(reversed(rows)):
+            knows_what_is_below = self.looks_up and number > 0
+            seen = seen | run | ({} if knows_what_is_below else self._on_top(seen, run))
+        return seen
+
+    def _in_steps(
+        self, expected: Content, found: Content, runs: Sequence[Content], files: Mapping[str, int]
+    ) -> set[Key]:
+        """Keys that hold another row than merging all at once gives, as compactions one after the other may."""
+        if self.engine.is_associative:
+            return set()
+        steps = CompactionSteps([self._merged_in_one(self.merge), self._merged_in_one(self.merge_all)])
+        keys = set()
+        for of in expected.keys() & found.keys():
+            if _plain(expected[of]) != _plain(found[of]):
+                levels = [(level, self.files[name][of]) for name, level in files.items() if of in self.files[name]]
+                versions = _newest_levels(levels) if self.looks_up else [record for _, record in levels]
+                versions.sort(key=lambda record: record.sequence)
+                if steps.explain([run[of] for run in reversed(runs) if of in run], versions):
+                    keys.add(of)
+        return keys
+
+    @staticmethod
+    def _merged_in_one(merge: NaiveMerge) -> Merge:
+        return lambda records: next(iter(merge(records).values()), None)
+
+    def _on_top(self, below: Content, above: Content) -> Content:
+        both = [(below[of], replace(above[of], sequence=1)) for of in below.keys() & above.keys()]
         merged = self.merge(record for pair in both for record in pair)
         return {of: replace(record, sequence=0) for of, record in merged.items()}
 
@@ -279,6 +319,10 @@ def _holds_dropped_deletes(file: DataFileMeta) -> bool:
 def _plain(record: Record | None) -> Record | None:
     """Files that are looked into give no sequence numbers."""
     return record and replace(record, sequence=0)
+
+
+def _without(keys: Collection[Key], content: Content) -> Content:
+    return {key: record for key, record in content.items() if key not in keys}
 
 
 def _names(files: Iterable[DataFileMeta]) -> set[str]:

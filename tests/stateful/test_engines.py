@@ -358,6 +358,24 @@ def test_a_row_that_comes_back_lies_over_the_delete_that_an_earlier_compaction_o
     machine.teardown()
 
 
+def test_compactions_of_one_commit_that_went_to_two_levels_give_what_one_would() -> None:
+    machine = MACHINES["groups with functions, one removes"]()
+    machine.create(
+        seed=122,
+        is_troubled=True,
+        parted=True,
+        layout={"bucket": "1", "data-file.thin-mode": "true", "num-sorted-run.stop-trigger": "2"},
+        keys=100,
+        budget_bytes=1,
+        spills=False,
+        looks_up=True,
+    )
+    machine.write(count=1)
+    machine.write_and_commit(count=150, ran=False)
+    machine.readers_see_what_was_committed()
+    machine.teardown()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("about", MACHINES)
