@@ -7,6 +7,7 @@ hint.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,7 @@ from checkpoint.fence import RecoveryOutdated
 from checkpoint.offsets import TopicPartition
 from checkpoint.recovery import resume_offsets
 from checkpoint.routing import ROUTING_PROPERTY, Routing
+from ingest.clock import wait_at_most
 from ingest.dead_letters import DeadLetters
 from ingest.monitoring.observations import RunObservations
 from ingest.monitoring.tracing import span
@@ -36,6 +38,7 @@ from storage.logs import get_logger
 from storage.threads import map_uncancellable, run_uncancellable
 
 TABLES_AT_ONCE: Final = 8  # that flush, or publish, at the same time: either mostly waits for the disk or store
+_GIVE_WAY_MS_MAX: Final = 100  # a flush that waits for a store longer than that has no use for more
 
 _log = get_logger(__name__)
 
@@ -93,6 +96,9 @@ class Checkpointer:
             policy.interval_ms, observed.clock, lambda step: observed.activity(f"checkpoint: {step}")
         )
         self._dead_letters_logged = 0  # dead letters up to the last checkpoint
+        self._flushed = asyncio.Event()  # no rows are being turned into files
+        self._flushed.set()
+        self._flush_began_ms = 0
 
     async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
         """Publish an empty snapshot with a new epoch, and with the position found, in every table.
@@ -185,6 +191,19 @@ class Checkpointer:
         self._log_checkpoint(identifier, tables, times)
         await self._source.commit_offsets(self._confirmed(coordinator))
 
+    async def give_way(self) -> None:
+        """Before a batch is decoded: let rows that are being turned into files have the processor, for a moment.
+
+        They are what somebody waits for; the batch is of the next checkpoint at the earliest. A thread that decodes
+        keeps the interpreter's lock for milliseconds, and the flush, which lets go of it at every step, would wait as
+        long each time to get it back.
+        """
+        if not self._flushed.is_set():
+            at_most_ms = min(_GIVE_WAY_MS_MAX, self._policy.interval_ms // 5)
+            left_ms = self._flush_began_ms + at_most_ms - self._clock.now_ms()
+            if left_ms > 0:
+                await wait_at_most(self._flushed, left_ms, self._clock)
+
     def _confirmed(self, coordinator: CheckpointCoordinator) -> dict[TopicPartition, int]:
         """What need not be read again: all tables have it, or it is kept for those in quarantine."""
         ends = resume_offsets(coordinator.positions.values())
@@ -245,7 +264,12 @@ class Checkpointer:
                     raise error.error from error.error.__cause__
                 failed[item[0]] = error.error
 
-        await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
+        self._flushed.clear()
+        self._flush_began_ms = self._clock.now_ms()
+        try:
+            await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
+        finally:
+            self._flushed.set()
         if failed:
             await self._fail(failed)
         return prepared

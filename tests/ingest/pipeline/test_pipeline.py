@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import pytest
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chain_breaks
 from ingest import dead_letters
+from ingest.formats.base import DecodedBatch
 from ingest.pipeline.error_policy import RecordRefused
 from ingest.pipeline.progress_tracker import INTERVAL_MS
 from ingest.pipeline.run_metrics import RunMetrics
@@ -19,7 +20,7 @@ from ingest.sources.base import Latest, SourceUnavailable
 from storage.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
 from storage.logs import FIELDS
 from storage.threads import run_cpu_bound
-from tests.ingest.pipeline.fakes import GONE, FakeSource, FakeTable, Gate, Rig, raw_batch, until
+from tests.ingest.pipeline.fakes import GONE, FakeDecoder, FakeSource, FakeTable, Gate, Rig, raw_batch, until
 
 T0, T1 = TopicPartition("log", 0), TopicPartition("log", 1)
 
@@ -258,6 +259,40 @@ async def test_a_slow_table_pauses_the_source(step: str) -> None:
     gate.open()
     await run
     assert table.rows == values(*range(200))
+
+
+@pytest.mark.parametrize(("interval_ms", "at_most_ms"), [(250, 50), (500, 100), (60_000, 100)])
+async def test_what_is_read_while_rows_become_files_is_decoded_a_little_later(
+    monkeypatch: pytest.MonkeyPatch, interval_ms: int, at_most_ms: int
+) -> None:
+    gate, may_come, decoded = Gate(), asyncio.Event(), list[int]()
+
+    class SourceThatWaits(FakeSource):
+        async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
+            async for batch in super().read(positions):
+                yield batch
+                await may_come.wait()
+
+    def decode(self: FakeDecoder, batch: RawBatch) -> DecodedBatch:
+        decoded.extend(batch.offsets.tolist())
+        return real(self, batch)
+
+    real = FakeDecoder.decode
+    monkeypatch.setattr(FakeDecoder, "decode", decode)
+    table = FakeTable("t")
+    first, second = raw_batch([0]), raw_batch([1])
+    rig = Rig(SourceThatWaits([first, second]), [table], interval_ms=interval_ms, bytes_max=first.nbytes)
+    rig.sinks["t"].at_prepare = gate
+    run = asyncio.create_task(rig.pipeline.run())
+    await gate.reached()
+    may_come.set()
+    await until_due_in(rig, at_most_ms)
+    assert decoded == [0]
+    rig.clock.advance(at_most_ms)
+    await until(lambda: decoded == [0, 1])  # with the rows still on their way into files
+    gate.open()
+    await asyncio.wait_for(run, 30)
+    assert table.rows == values(0, 1)
 
 
 async def test_when_memory_is_short_room_is_made_before_the_next_write() -> None:
