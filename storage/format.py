@@ -80,6 +80,7 @@ SYSTEM_FIELD_ID_START: Final = 2**30 - 1  # field ids from here on are Paimon's 
 SEQUENCE_FIELD_ID: Final = 2**31 - 1 - 1
 KIND_FIELD_ID: Final = 2**31 - 1 - 2
 LEVEL_FIELD_ID: Final = 2**31 - 1 - 3
+ROW_ID_FIELD_ID: Final = 2**31 - 1 - 5  # 4 is a column of a system table
 POSITION_FIELD_ID: Final = 2**31 - 1 - 1000  # in no file
 
 # Ids of list elements, map keys and map values inside data files (Java: SpecialFields.getArrayElementFieldId, ...).

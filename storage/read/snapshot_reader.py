@@ -28,12 +28,12 @@ from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
 from storage.read.skipping.index_answers import IndexQuestion
 from storage.read.split import Split
-from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
 from storage.types.row_kinds import with_kind
 
-_SPECIAL: Final = (KIND_FIELD.name, SEQUENCE_FIELD.name)
+_SPECIAL: Final = (KIND_FIELD.name, SEQUENCE_FIELD.name, ROW_ID_FIELD.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class SnapshotReader:
 
     columns: names in the order wanted; predicate: applied to every row.
 
-    `_VALUE_KIND` and `_SEQUENCE_NUMBER` may be among the columns. With the kind, rows come as they are kept: also those
-    of keys that were deleted, as -D, where no compaction took them away.
+    `_VALUE_KIND` and `_SEQUENCE_NUMBER` may be among the columns, and `_ROW_ID` with row tracking. With the kind, rows
+    come as they are kept: also those of keys that were deleted, as -D, where no compaction took them away.
     context: under the schema to read with; files written under others are mapped to it.
     """
 
@@ -66,7 +66,7 @@ class SnapshotReader:
     @cached_property
     def schema(self) -> pa.Schema:
         """Of the batches that come out."""
-        special = {field.name: field for field in arrow_schema([KIND_FIELD, SEQUENCE_FIELD])}
+        special = {field.name: field for field in arrow_schema([KIND_FIELD, SEQUENCE_FIELD, ROW_ID_FIELD])}
         own = self.context.schema.arrow
         return pa.schema([special[name] if name in special else own.field(name) for name in self.columns])
 
@@ -92,7 +92,7 @@ class SnapshotReader:
         """No key twice: every condition may be applied while reading."""
         has_kinds = self.context.schema.has_primary_key
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and has_kinds else [])]
-        fields += [SEQUENCE_FIELD] if SEQUENCE_FIELD.name in self.columns else []
+        fields += [special for special in (SEQUENCE_FIELD, ROW_ID_FIELD) if special.name in self.columns]
         batches = self._read_run(run, bucket, fields, batch_size([run]), self.predicate)
         if not self._keeps_kinds:
             return drop_retracts(batches)
