@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -229,7 +230,7 @@ class EnvelopeDecoder:
             record = record.keyed(state.batch.keys[row].as_py())
             if event is Skipped.SCHEMA_CHANGE:
                 offset = int(state.batch.offsets[row])
-                state.found.skip_schema_change(row, offset, source, self._target(state, source), record.ddl_text())
+                state.found.skip_schema_change(row, offset, source, partial(self._target, state), record.ddl_text())
             elif not isinstance(event, Op):
                 state.found.skip(event)
             elif (known := self._known_of(state, record.shape(), source, record)) is None:
