@@ -144,7 +144,7 @@ class EnvelopeDecoder:
         """The next records may be alike."""
         if group.known is None or group.known.columnar is None or group.source is None:
             return
-        reader = group.records[0].direct_reader(group.known.columnar.image)
+        reader = group.records[0].direct_reader(group.known.columnar.types)
         if reader is not None:
             self._last_of_topic[topic] = _Last(group.known, group.source, group.records[0], reader)
 
