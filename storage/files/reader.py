@@ -79,7 +79,7 @@ def read_data_file(
     """
     plan = _ReadPlan.of(context, file, read_fields, partition)
     file_format = format_named(format_of(file.file_name))
-    source = _opened(context.io, path)
+    source = open_data_file(context.io, path)
     size = source.size()
     if size < file.file_size:
         source.close()
@@ -113,7 +113,7 @@ def chunk_bounds(
     Unknown where the file stores another type. Raises CorruptFile.
     """
     plan = _ReadPlan.of(context, file, [field], partition)
-    found = format_named(format_of(file.file_name)).chunk_bounds(_opened(context.io, path), path, plan.stored)
+    found = format_named(format_of(file.file_name)).chunk_bounds(open_data_file(context.io, path), path, plan.stored)
     return None if found is None else plan.bounds(field, found)
 
 
@@ -238,13 +238,21 @@ def _handed_over(items: Sequence[T]) -> Iterator[T]:
         yield left.pop()
 
 
-def _opened(io: FileIO, path: str) -> pa.NativeFile:
+def open_data_file(io: FileIO, path: str) -> pa.NativeFile:
+    """Raises CorruptFile where there is none."""
     try:
         return io.open_input(path)
     except FileNotFoundError:
         raise CorruptFile(
             path, "a data file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)"
         ) from None
+
+
+def written_fields(context: TableContext, file: DataFileMeta) -> tuple[DataField, ...]:
+    """The table's columns that a data file holds, as they were when it was written."""
+    is_current = file.schema_id == context.schema.id
+    schema = context.schema if is_current else context.schemas.get(file.schema_id)
+    return tuple(f for f in schema.stored_in(file.write_columns) if f.name not in TRACKING_FIELDS)
 
 
 @dataclass(frozen=True)
