@@ -113,7 +113,7 @@ class Catalog:
     async def clone_table(
         self, source: Table, name: str, *, snapshot: int | None = None, tag: str | None = None
     ) -> Table:
-        cloned = await run_uncancellable(self._inner.clone_table, source.blocking, name, snapshot=snapshot, tag=tag)
+        cloned = await run_uncancellable(self._inner.clone_table, source._inner, name, snapshot=snapshot, tag=tag)
         return Table(cloned)
 
     async def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:

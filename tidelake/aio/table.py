@@ -39,11 +39,6 @@ class Table(TableMaintenance):
         return f"aio.{self._inner!r}"
 
     @property
-    def blocking(self) -> BlockingTable:
-        """The same table, for code that blocks."""
-        return self._inner
-
-    @property
     def name(self) -> str:
         return self._inner.name
 
