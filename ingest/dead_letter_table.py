@@ -6,15 +6,17 @@ read again after a crash finds its row by `id` and is not written twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
-from ingest.dead_letters import DeadLetters, dead_letter_id
-from ingest.formats.base import DecodeFailure
+from ingest.dead_letters import DeadLetters, dead_letter_id, dead_letter_id_of_line
+from ingest.formats.base import DecodeFailure, FailureKind
 from ingest.raw_batch import RawBatch
 from storage.catalog.base import Catalog
 from storage.clock import epoch_ms
@@ -100,6 +102,17 @@ class DeadLetterTable:
         finally:
             writer.abort()
 
+    def append_lines(self, lines: Sequence[str]) -> int:
+        """Those that are not there yet, of lines as `DeadLetters` writes them, in one snapshot. Returns how many."""
+        rows = [_row_of_line(line, self._pipeline) for line in lines]
+        least = min((row["offset"] for row in rows), default=0)
+        found = self.read(col("offset") >= least, ("topic", "partition", "offset", "id"))
+        there = set(found.column("id").to_pylist())
+        new = [row for row in rows if row["id"] not in there]
+        if new:
+            self.append(pa.Table.from_pylist(new, COLUMNS))
+        return len(new)
+
     def read(self, where: Predicate | Any = None, columns: tuple[str, ...] = tuple(COLUMNS.names)) -> pa.Table:
         """Dead letters of this pipeline, in the order of topic, partition and offset. Raises BadInput for a condition
         that doesn't fit.
@@ -163,6 +176,31 @@ class TableDeadLetters(DeadLetters):
         if self._rows:
             self._table.append(pa.Table.from_pylist(self._rows, COLUMNS))
         self._rows, self._waiting_bytes = [], 0
+
+
+def _row_of_line(line: str, pipeline: str) -> dict[str, Any]:
+    members = msgspec.json.decode(line)
+    key, value = (_bytes_of(members, name) for name in ("key", "value"))
+    return {
+        "id": dead_letter_id_of_line(line).hex(),
+        "pipeline": pipeline,
+        **{name: members[name] for name in ("topic", "partition", "offset")},
+        "timestamp": members["timestamp_ms"] if members["timestamp_ms"] >= 0 else None,
+        "key": key,
+        "value": value,
+        "headers": [{"name": name, "value": text and text.encode()} for name, text in members["headers"]],
+        "error_code": FailureKind(members["kind"]).name,
+        "message": members["reason"],
+        "schema_id": _schema_id(value),
+        "failed_at": epoch_ms(),
+    }
+
+
+def _bytes_of(members: Mapping[str, Any], name: str) -> bytes | None:
+    if (coded := members.get(f"{name}_base64")) is not None:
+        return base64.b64decode(coded)
+    text: str | None = members[name]
+    return None if text is None else text.encode()
 
 
 def _schema_id(value: bytes | None) -> int | None:

@@ -199,6 +199,11 @@ def dead_letter_id(batch: RawBatch, failure: DecodeFailure) -> bytes:
     return _digest(msgspec.convert(dead_letter_members(batch, failure), _DeadLetter))
 
 
+def dead_letter_id_of_line(line: str) -> bytes:
+    """Of a record whose dead letter is written already."""
+    return _digest(msgspec.json.decode(line, type=_DeadLetter))
+
+
 def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, Any]:
     """The members of a dead letter's line."""
     row = failure.row

@@ -23,6 +23,10 @@ _REMEDIES: Final = {
 }
 
 
+def remedy_of(kind: FailureKind) -> str:
+    return _REMEDIES[kind]
+
+
 class RecordRefused(BadInput):
     """A record stops the pipeline. What came before it is committed; it is read again at the next start.
 

@@ -12,7 +12,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from checkpoint.offsets import OffsetRange, TopicPartition
+from ingest.formats.base import DecodeFailure
 from ingest.raw_batch import RawBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaNeed:
+    """A record that its table doesn't fit, or DDL among the records.
+
+    record: its place, and what is wrong, for messages.
+    """
+
+    record: str
+    failure: DecodeFailure
 
 
 @dataclass(slots=True)
@@ -24,6 +36,7 @@ class TableFacts:
     slot_bytes: slot of the shuffle to the bytes of the rows in it.
     buckets: partition (a serialized BinaryRow) to the buckets that rows go to.
     linked_slots: pairs of slots, the smaller first: rows of one may take values from rows of the other.
+    needs: of each kind the first that a task met. Where there are any that columns are wanted for, rows are missing.
     """
 
     sources: set[str] = field(default_factory=set)
@@ -31,10 +44,12 @@ class TableFacts:
     slot_bytes: dict[int, int] = field(default_factory=dict)
     buckets: dict[bytes, set[int]] = field(default_factory=dict)
     linked_slots: set[tuple[int, int]] = field(default_factory=set)
+    needs: list[SchemaNeed] = field(default_factory=list)
 
     def include(self, other: TableFacts) -> None:
         self.sources |= other.sources
         self.dead_letters += other.dead_letters
+        self.needs += other.needs
         self.linked_slots |= other.linked_slots
         for slot, nbytes in other.slot_bytes.items():
             self.slot_bytes[slot] = self.slot_bytes.get(slot, 0) + nbytes
@@ -64,9 +79,9 @@ class BatchFacts:
             ranges, tables = pickle.loads(payload)
             for partition, found in ranges.items():
                 facts.add_range(partition, found)
-            for number, (sources, dead_letters, slot_bytes, buckets, linked) in tables.items():
+            for number, (sources, dead_letters, slot_bytes, buckets, linked, needs) in tables.items():
                 as_sets = {partition: set(numbers.tolist()) for partition, numbers in buckets.items()}
-                facts.table(number).include(TableFacts(sources, dead_letters, slot_bytes, as_sets, linked))
+                facts.table(number).include(TableFacts(sources, dead_letters, slot_bytes, as_sets, linked, needs))
         return facts
 
     def to_payload(self) -> bytes:
@@ -78,6 +93,7 @@ class BatchFacts:
                 of.slot_bytes,
                 {partition: np.fromiter(numbers, np.int32) for partition, numbers in of.buckets.items()},
                 of.linked_slots,
+                of.needs,
             )
             for number, of in self.tables.items()
         }

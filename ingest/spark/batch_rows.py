@@ -24,9 +24,10 @@ from ingest.dead_letters import dead_letter_members
 from ingest.formats.base import DecodeFailure, FailureKind, Format, TableRows, Target
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
-from ingest.spark.batch_facts import BatchFacts
+from ingest.spark.batch_facts import BatchFacts, SchemaNeed
 from ingest.spark.raw_columns import raw_batches
 from ingest.tables.table_router import Route, TableRouter
+from ingest.tables.table_targets import ColumnDecisions
 from ingest.tables.unavailable_values import NO_OLD_ROW
 from storage.errors import BadInput
 from storage.table import TableContext
@@ -38,6 +39,7 @@ UNAVAILABLE_COLUMN: Final = "_unchanged"
 DEAD_LETTER_COLUMN: Final = "_dead_letter"
 OLD_KEY_PREFIX: Final = "_old_"
 KEY_CHANGE_COLUMN: Final = "_key_change"
+_DECIDE: Final = "Decide what becomes of the rows; `truncates: skip` of the format passes all such records over"
 _KEY_CHANGE: Final = pa.struct(
     [("id", pa.binary()), ("is_exact", pa.bool_()), ("old_key", pa.string()), ("new_key", pa.string())]
 )
@@ -96,6 +98,8 @@ class RawRecords:
     keeps_dead_letters: records that can't be decoded become dead letters; else the first one stops the query.
     source_types, rounded_columns: see `ingest.formats.base.Target`.
     topics: patterns over the topics that the table takes records of.
+    decisions: of a query whose tables follow their sources: what a record needs of its table is told to the driver.
+        None: the first such record stops the query.
     """
 
     format: Format
@@ -104,6 +108,7 @@ class RawRecords:
     source_types: Mapping[str, str] = field(default_factory=dict)
     rounded_columns: tuple[str, ...] = ()
     topics: tuple[str, ...] = ("*",)
+    decisions: ColumnDecisions | None = None
     has_order = True
     replaces = False
     is_converted = False  # a row may have cells that are looked up first
@@ -149,7 +154,9 @@ class _RawReader:
         self._takes_all = len(tables) == 1 and self._inputs[0].match is None
         self._router = TableRouter([Route(context.name, one.match or ("*",), one.topics) for context, one in tables])
         for context, one in tables:
-            self._router.add_target(Target.of(context, one.source_types, one.rounded_columns))
+            target = Target.of(context, one.source_types, one.rounded_columns)
+            self._router.add_target(target if one.decisions is None else one.decisions.applied(target))
+        self._needs: set[tuple[int, str]] = set()
         self._format = self._inputs[0].format
         self._decoder = self._format.decoder(self._target_of)
 
@@ -172,18 +179,26 @@ class _RawReader:
         return self._router.target(name)
 
     def _set_aside(self, raw: RawBatch, failure: DecodeFailure) -> None:
-        """What the table can't hold stops the query in any case: as dead letters, good rows would be lost."""
-        if failure.kind is FailureKind.SCHEMA_CHANGE:
-            return  # the table is left as it is; a column that it then lacks stops the query
-        if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN):
-            raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
+        """What the table can't hold is no dead letter: good rows would be lost."""
         number = self._number_of(raw, failure)
-        if not self._inputs[number].keeps_dead_letters:
-            raise BadInput(
-                f"{failure.describe(raw)}. Fix the record at the source, or pass dead_letters=… to sink() to keep "
-                "such records aside and go on"
-            )
-        self._facts.table(number).dead_letters.append(dead_letter_line(raw, failure))
+        decisions = self._inputs[number].decisions
+        if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN, FailureKind.SCHEMA_CHANGE):
+            if decisions is not None:
+                self._tell(number, SchemaNeed(failure.describe(raw), failure))
+            elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # then it is left as it is, and may lack a column later
+                raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
+        elif not failure.kind.may_be_set_aside:
+            raise BadInput(f"{failure.describe(raw)}. {_DECIDE}")
+        elif not self._inputs[number].keeps_dead_letters:
+            raise BadInput(f"{failure.describe(raw)}. {keeping_remedy(self._inputs[number])}")
+        else:
+            self._facts.table(number).dead_letters.append(dead_letter_line(raw, failure))
+
+    def _tell(self, number: int, need: SchemaNeed) -> None:
+        what = (number, repr((need.failure.needed, need.failure.statements)))
+        if what not in self._needs:
+            self._needs.add(what)
+            self._facts.table(number).needs.append(need)
 
     def _number_of(self, raw: RawBatch, failure: DecodeFailure) -> int:
         """The table that keeps the dead letter: the record's, else the first that takes its topic."""
@@ -193,6 +208,13 @@ class _RawReader:
         if known is not None:
             return self._numbers[known]
         return next(number for number, one in enumerate(self._inputs) if takes_topic(one.topics, raw.topic))
+
+
+def keeping_remedy(rows: RawRecords) -> str:
+    """For a bad record, in the words of what was called."""
+    if rows.decisions is not None:
+        return "Fix the source, or set `errors.tolerance: all` to keep such records aside and go on"
+    return "Fix the record at the source, or pass dead_letters=… to sink() to keep such records aside and go on"
 
 
 def dead_letter_line(raw: RawBatch, failure: DecodeFailure) -> str:

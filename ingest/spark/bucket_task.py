@@ -22,6 +22,7 @@ from ingest.spark.batch_rows import (
     UNAVAILABLE_COLUMN,
     BatchInput,
     RawRecords,
+    keeping_remedy,
 )
 from ingest.spark.blob_store import BlobStore
 from ingest.spark.package_version import check_version, package_version
@@ -182,9 +183,10 @@ class TableTask:
         reasons = [found.reasons[row] for row in np.flatnonzero(lost).tolist()]
         if not (isinstance(self.input, RawRecords) and self.input.keeps_dead_letters):
             topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
+            kept = keeping_remedy(self.input) if isinstance(self.input, RawRecords) else "Correct the rows"
             raise BadInput(
-                f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. Set REPLICA IDENTITY FULL at "
-                "the source, or pass dead_letters=… to sink() to keep such records aside and go on"
+                f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. {kept}; REPLICA IDENTITY FULL "
+                "at the source has it send all values"
             )
         for dead_letter, reason in zip(lost_rows.column(DEAD_LETTER_COLUMN).to_pylist(), reasons, strict=True):
             self.facts.dead_letters.append(

@@ -85,7 +85,10 @@ class FirstRecordsTask:
 
 
 def first_records(batch: DataFrame, format: Format) -> list[FirstRecord]:
-    """By a small job of its own. One of each source table."""
+    """By a small job of its own. One of each source table, the oldest first."""
     rows = batch.mapInArrow(FirstRecordsTask(format, package_version()), _SCHEMA).collect()
     found = [record for row in rows for record in pickle.loads(bytes(row.payload))]
-    return list({record.source: record for record in sorted(found, key=lambda r: r.order, reverse=True)}.values())
+    first: dict[SourceTable, FirstRecord] = {}
+    for record in sorted(found, key=lambda r: r.order):
+        first.setdefault(record.source, record)
+    return list(first.values())

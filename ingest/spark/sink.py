@@ -24,20 +24,22 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
 from checkpoint.routing import takes_topic
+from ingest.dead_letter_table import DeadLetterTable
 from ingest.formats.registry import open_format
 from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
-from ingest.spark.batch_facts import BatchFacts, TableFacts
+from ingest.spark.batch_facts import BatchFacts, SchemaNeed, TableFacts
 from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
-from ingest.spark.batch_write import Written, decoded, offsets_of, side_by_side
+from ingest.spark.batch_write import DecodedBatch, Written, decoded, offsets_of, side_by_side
 from ingest.spark.maintenance import maintenance
 from storage.bucketing import BucketMode, bucket_mode
+from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
 from storage.commit.commit_message import Committable
 from storage.commit.publisher import Guard
@@ -129,9 +131,23 @@ class Overwrite:
 
 
 @dataclass(frozen=True)
+class LettersTable:
+    """A table for dead letters, in the sink's warehouse. pipeline: named in its rows."""
+
+    name: str
+    pipeline: str
+
+    def keep(self, catalog: Catalog, lines: Sequence[str]) -> None:
+        """A replayed batch finds its rows."""
+        count = DeadLetterTable(catalog, self.name, self.pipeline).append_lines(lines)
+        _log.warning("records became dead letters", table=self.name, count=count, there_already=len(lines) - count)
+
+
+@dataclass(frozen=True)
 class SparkSink:
     """See `sink`. Call it as Spark does: (DataFrame, batch id).
 
+    letters_table: of dead letters, in place of a location.
     guard: for a write that is no batch of a query, and that nobody repeats: see `Publisher`.
     overwrite: of such a write; its `input` replaces, too.
     """
@@ -144,6 +160,7 @@ class SparkSink:
     accept_gap: bool = False
     dead_letters: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    letters_table: LettersTable | None = None
     guard: Guard | None = None
     overwrite: Overwrite | None = None
 
@@ -164,7 +181,9 @@ class SparkSink:
 
     def keep_dead_letters(self, user: str, batch_id: int, lines: Sequence[str]) -> None:
         """Durable before the snapshot whose position passes them; a replayed batch finds its file."""
-        if lines and self.dead_letters is not None:
+        if lines and self.letters_table is not None:
+            self.letters_table.keep(open_catalog(self.warehouse, self.options), lines)
+        elif lines and self.dead_letters is not None:
             path = f"{self.dead_letters.rstrip('/')}/{quote(user, safe='')}-{batch_id}.jsonl"
             text = "".join(line + "\n" for line in lines)
             open_file_io(path, self.options).create_if_absent(path, text.encode())
@@ -243,8 +262,27 @@ class TableBatch:
         return {partition: r for partition, r in ranges.items() if takes_topic(self.sink.topics, partition.topic)}
 
 
-def write_batch(sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int) -> list[int]:
+class SchemaFollower(Protocol):
+    """Has tables fit their records, in the driver."""
+
+    def decided(self, sink: SparkSink) -> SparkSink:
+        """With what is decided about the table's columns now."""
+        ...
+
+    def follow(self, needs: Mapping[str, Sequence[SchemaNeed]]) -> bool:
+        """needs: by table. Returns whether tables have changed, or what is decided about them: then the batch is
+        decoded again. Raises BadInput for what can't be, or shall not.
+        """
+        ...
+
+
+def write_batch(
+    sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int, schemas: SchemaFollower | None = None
+) -> list[int]:
     """A batch into the tables of several sinks, which is decoded once: of raw records of one format.
+
+    schemas: for `RawRecords.decisions`. What a batch needs of its tables is made before a row of it is written; a
+    crash in between needs no repair, as the batch is decoded again, and then fits.
 
     Returns the snapshots that were made. Raises the first error. Tables that are committed until then stay so; a batch
     that is done again passes them over.
@@ -256,22 +294,31 @@ def write_batch(sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int) -> 
     due = [one for one in opened if not one.is_committed(offsets)]
     if not due:
         return []
-    with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
-        facts = rows.facts
-        for number, one in enumerate(due):
-            one.check(facts.ranges, facts.table(number))
-        left = list(range(len(due)))
-        for attempt in range(1, _ATTEMPTS + 1):
-            written = rows.write(left, batch_id)
-            is_last = attempt == _ATTEMPTS
-            left = side_by_side(
-                {
-                    number: partial(due[number].commit, facts, facts.table(number), written[number], is_last=is_last)
-                    for number in left
-                }
-            )
-            if not left:
-                break
+    while True:
+        with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
+            needs = {due[number].sink.table: of.needs for number, of in rows.facts.tables.items() if of.needs}
+            if schemas is None or not needs or not schemas.follow(needs):
+                return _write_decoded(due, rows, batch_id)
+        due = [schemas.decided(one.sink).open(batch_id, query) for one in due]
+
+
+def _write_decoded(due: Sequence[TableBatch], rows: DecodedBatch, batch_id: int) -> list[int]:
+    """See `write_batch`."""
+    facts = rows.facts
+    for number, one in enumerate(due):
+        one.check(facts.ranges, facts.table(number))
+    left = list(range(len(due)))
+    for attempt in range(1, _ATTEMPTS + 1):
+        written = rows.write(left, batch_id)
+        is_last = attempt == _ATTEMPTS
+        left = side_by_side(
+            {
+                number: partial(due[number].commit, facts, facts.table(number), written[number], is_last=is_last)
+                for number in left
+            }
+        )
+        if not left:
+            break
     return [one.published for one in due if one.published is not None]
 
 

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ingest.derived.derived_columns import DerivedColumns
 from ingest.formats.base import Target
 from ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from ingest.settings import TableSettings
 from storage.table import TableContext
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDecisions:
+    """What is decided about columns of one table; see `Target`."""
+
+    follows_types: bool = False
+    follows_texts: bool = False
+    ignored_columns: frozenset[str] = frozenset()
+    fixed_columns: frozenset[str] = frozenset()
+
+    def applied(self, target: Target) -> Target:
+        return replace(
+            target,
+            follows_types=self.follows_types,
+            follows_texts=self.follows_texts,
+            ignored_columns=self.ignored_columns,
+            fixed_columns=self.fixed_columns,
+        )
 
 
 class TableTargets:
@@ -43,12 +62,14 @@ class TableTargets:
 
     def as_decided(self, target: Target) -> Target:
         """The same table, with what was decided about its columns meanwhile."""
-        return replace(
-            target,
-            follows_types=target.name in self._following_types,
-            follows_texts=self._becomes_text(target.name),
-            ignored_columns=frozenset(self._ignored.get(target.name, ())),
-            fixed_columns=frozenset(self._fixed.get(target.name, ())),
+        return self.decisions(target.name).applied(target)
+
+    def decisions(self, table: str) -> ColumnDecisions:
+        return ColumnDecisions(
+            table in self._following_types,
+            self._becomes_text(table),
+            frozenset(self._ignored.get(table, ())),
+            frozenset(self._fixed.get(table, ())),
         )
 
     def _becomes_text(self, table: str) -> bool:

@@ -1,7 +1,6 @@
 """Conditions on rows: built by people, used to skip files and to filter rows.
 
     col("amount") > 3        col("name").is_in(["a", "b"])        (col("a") == 1) & ~col("b").is_null()
-    col("tags")["env"] == "prod": of a MAP, the value of one key; null where a row lacks it
 
 A comparison with null is not true, as in SQL. Values are matched to the column's type: `col("day") >= "2024-05-01"`.
 """
@@ -9,7 +8,7 @@ A comparison with null is not true, as in SQL. Values are matched to the column'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import and_, or_
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -22,7 +21,7 @@ from storage.arguments import check_text, shown
 from storage.errors import BadInput
 from storage.files.column_bounds import Bounds, ColumnBounds
 from storage.read.arrow_expressions import columns_read
-from storage.read.column_values import ColumnValues, column_text
+from storage.read.literals import in_type_of_column, known_column
 
 Maybe: TypeAlias = NDArray[np.bool_]  # one truth a file: may it hold a matching row?
 
@@ -78,14 +77,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _ColumnPredicate(_Combinable):
-    """key: of a MAP with texts for keys, whose values are meant; None for the column itself."""
-
     column: str
-    key: str | None = field(default=None, kw_only=True)
-
-    def values_in(self, schema: pa.Schema) -> ColumnValues:
-        """What is compared. Raises BadInput where there is no such column, or it is no such map."""
-        return ColumnValues.of(self.column, self.key, schema)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -104,17 +96,15 @@ class Compare(_ColumnPredicate):
 
     def in_type_of_column(self, schema: pa.Schema) -> tuple[str, pa.Scalar]:
         """(operator, value of the column's type) that says the same of the column."""
-        return self.values_in(schema).comparable(self.operator, self.value)
+        return in_type_of_column(self.operator, self.value, self.column, schema)
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         operator, value = self.in_type_of_column(schema)
-        return _COMPARE[operator](self.values_in(schema).expression, pc.scalar(value))
+        return _COMPARE[operator](pc.field(self.column), pc.scalar(value))
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         operator, value = self.in_type_of_column(schema)
         known = bounds(self.column)
-        if self.key is not None:
-            return ~_all_null(known)
         match operator:
             case "!=":
                 return None  # floating-point bounds leave NaN out, and NaN != x holds
@@ -135,9 +125,8 @@ class IsIn(_ColumnPredicate):
 
     def value_set(self, schema: pa.Schema) -> pa.Array:
         """As `==` has it: 0.0 stands for both zeros, NaN equals nothing."""
-        own = self.values_in(schema)
-        kind = own.type
-        given = [own.comparable("==", v) for v in self.values if v is not None]
+        kind = schema.field(known_column(self.column, schema)).type
+        given = [in_type_of_column("==", v, self.column, schema) for v in self.values if v is not None]
         values = pa.array([value for operator, value in given if operator == "=="], kind)  # others equal nothing
         if not pa.types.is_floating(kind):
             return values
@@ -145,17 +134,15 @@ class IsIn(_ColumnPredicate):
         return pa.concat_arrays([values.filter(pc.invert(pc.is_nan(values))), zeros])
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        own = self.values_in(schema).expression
-        is_one = own.isin(self.value_set(schema))
-        return pc.if_else(own.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # `isin` alone: ~ would match null
+        field = pc.field(self.column)
+        is_one = field.isin(self.value_set(schema))
+        return pc.if_else(field.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # `isin` alone: ~ would match null
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)
         values = self.value_set(schema)
         if not len(values):
             return np.zeros(len(known.row_count), np.bool_)
-        if self.key is not None:
-            return ~_all_null(known)
         span = pc.min_max(values)
         inside = pc.and_kleene(pc.less_equal(known.minimum, span["max"]), pc.greater_equal(known.maximum, span["min"]))
         return _unless_false(inside) & ~_all_null(known)
@@ -168,15 +155,12 @@ class StartsWith(_ColumnPredicate):
     prefix: str
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        own = self.values_in(schema)
-        if not pa.types.is_string(own.type):
-            raise BadInput(f"starts_with needs a string column, and {own.name!r} is none")
-        return pc.starts_with(own.expression, self.prefix)
+        if not pa.types.is_string(schema.field(known_column(self.column, schema)).type):
+            raise BadInput(f"starts_with needs a string column, and {self.column!r} is none")
+        return pc.starts_with(pc.field(self.column), self.prefix)
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)
-        if self.key is not None:
-            return ~_all_null(known)
         if not pa.types.is_string(known.minimum.type):
             return None
         after_start = pc.greater_equal(known.maximum, self.prefix)
@@ -188,11 +172,9 @@ class StartsWith(_ColumnPredicate):
 @dataclass(frozen=True, slots=True)
 class IsNull(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        return self.values_in(schema).expression.is_null()
+        return pc.field(known_column(self.column, schema)).is_null()
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        if self.key is not None:
-            return None  # a map that is there may lack the key
         return _unless_false(pc.greater(bounds(self.column).null_count, 0))
 
 
@@ -201,10 +183,9 @@ class IsNan(_ColumnPredicate):
     """A floating-point column holds NaN, which no comparison finds. Null where the column is null."""
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        own = self.values_in(schema)
-        if not pa.types.is_floating(own.type):
-            raise BadInput(f"is_nan needs a FLOAT or DOUBLE column, and {own.name!r} is none")
-        return pc.is_nan(own.expression)
+        if not pa.types.is_floating(schema.field(known_column(self.column, schema)).type):
+            raise BadInput(f"is_nan needs a FLOAT or DOUBLE column, and {self.column!r} is none")
+        return pc.is_nan(pc.field(self.column))
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         return None  # bounds leave NaN out
@@ -292,28 +273,18 @@ class ArrowCondition(_Combinable):
 
 
 class Column:
-    """A column by name, to compare: `col("a") > 3`; of a MAP with texts for keys, one key's values: `col("m")["k"]`."""
+    """A column by name, to compare: `col("a") > 3`."""
 
     __hash__ = None  # type: ignore[assignment]
-    __iter__ = None  # else `in` and `for` would ask for keys without end
 
-    def __init__(self, name: str, key: str | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._key = key
-
-    def __getitem__(self, key: str) -> Column:
-        if self._key is not None:
-            raise BadInput(f"{self}[{shown(key)}]: of a map in a map no key can be named; use pyarrow.compute")
-        return Column(self._name, check_text(f"the key of {self._name}[…]", key))
-
-    def __str__(self) -> str:
-        return column_text(self._name, self._key)
 
     def __eq__(self, value: object) -> Compare | IsNull:  # type: ignore[override]
-        return self.is_null() if value is None else self._compare("==", value)
+        return IsNull(self._name) if value is None else Compare(self._name, "==", value)
 
     def __ne__(self, value: object) -> Compare | Not:  # type: ignore[override]
-        return self.is_not_null() if value is None else self._compare("!=", value)
+        return Not(IsNull(self._name)) if value is None else Compare(self._name, "!=", value)
 
     def __lt__(self, value: Any) -> Compare:
         return self._compare("<", value)
@@ -329,26 +300,26 @@ class Column:
 
     def is_in(self, values: Iterable[Any]) -> IsIn:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            raise BadInput(f"{self}.is_in takes a list of values, not {shown(values)}; for one value write ==")
-        return IsIn(self._name, tuple(values), key=self._key)
+            raise BadInput(f"{self._name}.is_in takes a list of values, not {shown(values)}; for one value write ==")
+        return IsIn(self._name, tuple(values))
 
     def is_nan(self) -> IsNan:
-        return IsNan(self._name, key=self._key)
+        return IsNan(self._name)
 
     def is_null(self) -> IsNull:
-        return IsNull(self._name, key=self._key)
+        return IsNull(self._name)
 
     def is_not_null(self) -> Not:
-        return Not(self.is_null())
+        return Not(IsNull(self._name))
 
     def starts_with(self, prefix: str) -> StartsWith:
-        check_text(f"the prefix of {self}.starts_with", prefix)
-        return StartsWith(self._name, prefix, key=self._key)
+        check_text(f"the prefix of {self._name}.starts_with", prefix)
+        return StartsWith(self._name, prefix)
 
     def _compare(self, operator: str, value: Any) -> Compare:
         if value is None:
-            raise BadInput(f"{self} {operator} None is never true; use is_null() or is_not_null()")
-        return Compare(self._name, operator, value, key=self._key)
+            raise BadInput(f"{self._name} {operator} None is never true; use is_null() or is_not_null()")
+        return Compare(self._name, operator, value)
 
 
 def col(name: str) -> Column:

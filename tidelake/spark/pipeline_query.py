@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
 
@@ -20,13 +20,14 @@ from pyspark.storagelevel import StorageLevel
 from ingest.formats.registry import open_format
 from ingest.pipeline.builder import configuration_differences
 from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
-from ingest.spark.sink import SparkSink, sink, write_batch
+from ingest.spark.sink import LettersTable, SparkSink, sink, write_batch
 from ingest.tables.table_differences import check_differences
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.kafka.read_options import options_of
 from tidelake.spark.registration import register_source
+from tidelake.spark.schema_following import SchemaFollowing, changes_that_need_order
 from tidelake.spark.table_creation import TableCreation
 
 _FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
@@ -71,7 +72,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
     """
     _refuse(config)
     check_differences(configuration_differences(config))
-    feed = _ForeachBatch(tuple(_sinks(config)), TableCreation(config))
+    feed = _ForeachBatch(tuple(_sinks(config)), TableCreation(config), SchemaFollowing(config))
     writer: DataStreamWriter = _source(spark, config).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
@@ -115,6 +116,7 @@ class _ForeachBatch:
 
     sinks: Sequence[SparkSink]
     creation: TableCreation
+    schemas: SchemaFollowing
     failures: list[TidelakeError] = field(default_factory=list)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -125,7 +127,8 @@ class _ForeachBatch:
             if creates:
                 self.creation.create(batch)
             missing = self.creation.missing
-            write_batch([one for one in self.sinks if one.table not in missing], batch, batch_id)
+            sinks = [self.schemas.decided(one) for one in self.sinks if one.table not in missing]
+            write_batch(sinks, batch, batch_id, self.schemas)
         except TidelakeError as error:
             self.failures.append(error)
             raise
@@ -135,7 +138,9 @@ class _ForeachBatch:
 
 
 def _sinks(config: Config) -> list[SparkSink]:
-    return [
+    letters = config.dead_letters_table
+    into_table = None if letters is None else LettersTable(letters, config.pipeline)
+    found = [
         sink(
             table.name,
             config.warehouse,
@@ -150,6 +155,7 @@ def _sinks(config: Config) -> list[SparkSink]:
         )
         for table in config.tables
     ]
+    return [replace(one, letters_table=into_table) for one in found]
 
 
 # ---------------------------------------------------------------- sources
@@ -201,12 +207,9 @@ def _refuse(config: Config) -> None:
     """Settings that change which rows arrive are refused, those that change how fast are warned about."""
     refused: list[tuple[bool, str, str]] = [
         (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),
-        (config.dead_letters_table is not None, "errors.dead_letters.table", "Spark's tasks write files"),
     ]
-    evolutions = [config.schema_evolution, *(table.schema_evolution for table in config.tables)]
-    evolves = any(evolution is not None and evolution.mode != "exception" for evolution in evolutions)
-    stops = "a query on Spark stops at the first change of the source's columns; `mode: exception` says so"
-    refused.append((evolves, "schema_evolution", stops))
+    unordered = "columns are renamed and dropped between two records, and a batch on Spark has no order between tasks"
+    refused.append((changes_that_need_order(config), "schema_evolution: rename.column, drop.column", unordered))
     refused.append((bool(config.templates), "an entry of many tables", "Spark's tables are known before it starts"))
     empties = config.format_options.get("truncates") == "apply"
     refused.append((empties, "format_options: truncates: apply", "a query on Spark stops at a truncate, or skips it"))

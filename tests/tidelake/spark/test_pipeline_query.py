@@ -109,7 +109,11 @@ def test_a_table_that_can_t_be_made_ends_the_query_and_says_why(spark: SparkSess
     ("more", "message"),
     [
         pytest.param("errors: {tolerance: 3}", r"errors\.tolerance: Spark's tasks can't count together", id="a count"),
-        pytest.param("schema_evolution: {mode: evolve}", "schema_evolution: a query on Spark stops", id="evolution"),
+        pytest.param(
+            "schema_evolution: {include: [add.column, drop.column]}",
+            "drop.column: columns are renamed",
+            id="a dropped column",
+        ),
         pytest.param("format: protobuf", "protobuf.*canal-json", id="another format"),
     ],
 )

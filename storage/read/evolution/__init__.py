@@ -1,1 +1,0 @@
-"""Tables whose rows have their columns in several files (`data-evolution.enabled`), found by row id."""

@@ -1,0 +1,263 @@
+"""`tidelake ingest run` and `tidelake spark run` make the same tables of one configuration and one history.
+
+Or they refuse it in the same words. What only one of them does, the other refuses by name (`test_pipeline_query.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given, settings
+from msgspec import structs
+
+import tidelake
+from ingest.config.config import parse_config
+from ingest.pipeline.builder import run as run_pipeline
+from ingest.settings import Config
+from storage.errors import TidelakeError
+from tests.ingest.formats.debezium.changes import Record
+from tests.ingest.formats.envelopes.histories import COLUMNS, RENDERED, Change, debezium, histories, plain_json
+from tests.support.cases import recorded_folder, sample_folders
+from tests.support.levels import examples
+from tests.support.schema_registry import schema_registry
+from tests.tidelake.shop_log import write_shop_log
+from tidelake.spark.pipeline_query import start_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TIMES: Final = ("failed_at",)
+"""Columns that say when a driver ran."""
+
+Write = Callable[[Path], object]
+"""Puts change-log files into a folder that there is."""
+
+
+@dataclass(frozen=True)
+class History:
+    """settings: of the configuration, as YAML, all but warehouse and source. schemas: those of a registry."""
+
+    write: Write
+    settings: str
+    schemas: Path | None = None
+
+    @contextmanager
+    def config(self, home: Path) -> Iterator[Config]:
+        (home / "log").mkdir(exist_ok=True)
+        self.write(home / "log")
+        with schema_registry(self.schemas) as registry:
+            source = f"warehouse: unused\nsource: {{type: change-log-folder, path: {home}/log, until: end}}\n"
+            given = self.settings.replace("REGISTRY", registry.url)
+            yield parse_config(source + given, "both.yaml", pipeline="both")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """tables: by name, columns, key, options and rows. letters: place, kind, reason. error: what ended the driver."""
+
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    letters: Sequence[tuple[Any, ...]] = ()
+    error: str | None = None
+
+
+def on_asyncio(config: Config) -> None:
+    asyncio.run(run_pipeline(config))
+
+
+def on_spark(spark: SparkSession, config: Config, checkpoint: Path) -> None:
+    running = start_query(spark, config, str(checkpoint))
+    with suppress(Exception):  # `has_ended` raises it in our words
+        running.query.awaitTermination()
+    assert running.has_ended()
+
+
+def outcome(drive: Callable[[Config], None], config: Config, lake: Path) -> Outcome:
+    error = None
+    try:
+        drive(structs.replace(config, warehouse=str(lake)))
+    except* TidelakeError as errors:
+        error = reason_of(str(first_of(errors)).replace(str(lake), "LAKE"))
+    return Outcome({} if error else tables_in(lake), letters_in(lake), error)
+
+
+def reason_of(error: str) -> str:
+    """Without what to do: not all that a service can do about a record can be done on Spark."""
+    return re.split(r"\. (?:Fix|Decide|Delete) ", error)[0]
+
+
+def first_of(errors: BaseException) -> BaseException:
+    while isinstance(errors, BaseExceptionGroup):
+        (errors, *_) = errors.exceptions
+    return errors
+
+
+def tables_in(lake: Path) -> dict[str, Any]:
+    catalog = tidelake.open_catalog(str(lake))
+    found = {}
+    for database in catalog.list_databases():
+        for name in catalog.list_tables(database):
+            table = catalog.table(f"{database}.{name}")
+            held = table.scan().to_arrow()
+            rows = sorted(map(repr, held.drop_columns([c for c in TIMES if c in held.schema.names]).to_pylist()))
+            found[f"{database}.{name}"] = (table.schema, table.primary_key, table.options, rows)
+    return found
+
+
+def letters_in(lake: Path) -> list[tuple[Any, ...]]:
+    lines = [line for path in lake.rglob("*dead-letters/*.jsonl") for line in path.read_text().splitlines()]
+    return sorted(
+        tuple(json.loads(line)[name] for name in ("topic", "partition", "offset", "kind", "reason")) for line in lines
+    )
+
+
+def both(history: History, spark: SparkSession, home: Path) -> tuple[Outcome, Outcome]:
+    with history.config(home) as config:
+        ours = outcome(on_asyncio, config, home / "asyncio")
+        theirs = outcome(lambda c: on_spark(spark, c, home / "checkpoint"), config, home / "spark")
+    return ours, theirs
+
+
+# ---------------------------------------------------------------- histories
+
+
+def lines_of(records: Sequence[Record], topic: str = "depot.orders") -> Write:
+    place = {"topic": topic, "partition": 0, "timestamp_ms": 1_760_000_000_000}
+    lines = [
+        {**place, "offset": n, "key": r.key and r.key.decode(), "value": None if r.value is None else r.value.decode()}
+        for n, r in enumerate(records)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    return lambda folder: (folder / "1.jsonl").write_text(text, encoding="utf-8")
+
+
+def samples(name: str) -> History:
+    """The records of `recorded/formats`: odd ones, bad ones and DDL among them."""
+    folder = recorded_folder() / "formats" / name
+    schemas = folder / "schemas.json"
+    options = ", schema_registry_url: 'REGISTRY'" if schemas.exists() else ""
+    key = {"debezium-bson": "_id", "ogg-json": "ID"}.get(name, "id")
+    # Canal's updates leave out what did not change: in a table of several sources, columns of others, too.
+    match = {"canal-json": "depot.parcel"}.get(name, "*")
+    return History(
+        lambda log: shutil.copyfile(folder / "messages.jsonl", log / "1.jsonl"),
+        f"format: {name}\nformat_options: {{truncates: skip{options}}}\nerrors: {{tolerance: all}}\n"
+        f"tables: [{{name: samples.rows, match: ['{match}'], options: {{bucket: 1}}, primary_key: [{key}]}}]\n",
+        schemas if schemas.exists() else None,
+    )
+
+
+def change(op: str, after: Any = None, before: Any = None) -> Record:
+    source = {"connector": "postgresql", "db": "shop", "schema": "depot", "table": "orders"}
+    value = {"op": op, "before": before, "after": after, "source": source}
+    key = after or before
+    return Record(key and json.dumps({"id": key.get("id")}).encode(), json.dumps(value).encode())
+
+
+A: Final = change("c", {"id": 1, "note": "a"})
+B: Final = change("c", {"id": 2, "note": "b"})
+ORDERS: Final = "tables: [{name: shop.orders, match: depot.orders, primary_key: [id], options: {bucket: 2}}]\n"
+APPEND: Final = "tables: [{name: shop.orders, match: depot.orders, options: {bucket: -1}}]\n"
+BROKEN: Final = Record(b'{"id":3}', b"{broken")
+DROPPED: Final = Record(
+    None,
+    json.dumps(
+        {
+            "source": {"connector": "mysql", "db": "depot", "table": "orders"},
+            "databaseName": "depot",
+            "ddl": "ALTER TABLE depot.orders DROP COLUMN note",
+            "tableChanges": [],
+        }
+    ).encode(),
+)
+TYPED: Final = ORDERS.replace("options:", "columns: {id: BIGINT, n: INT}, options:")
+TRUNCATE: Final = change("t")
+GROWN: Final = change("c", {"id": 4, "note": "d", "extra": 5})
+
+ALIKE: Final = {
+    **{f"samples of {path.name}": samples(path.name) for path in sample_folders()},
+    "three tables, one from another topic": History(
+        write_shop_log,
+        "tables: [{name: shop.customers}, {name: shop.orders, options: {bucket: 3}}, {name: shop.stock}]\n",
+    ),
+    "a key that changes": History(
+        lines_of(
+            [
+                A,
+                B,
+                change("u", {"id": 3, "note": "a"}, {"id": 1, "note": "a"}),
+                change("d", None, {"id": 2, "note": "b"}),
+            ]
+        ),
+        ORDERS,
+    ),
+    "an append table": History(lines_of([Record(None, r.value) for r in (A, B, A)]), APPEND),
+    "a truncate that is skipped": History(lines_of([A, TRUNCATE, B]), "format_options: {truncates: skip}\n" + ORDERS),
+    "bad records set aside": History(lines_of([A, BROKEN, B, BROKEN]), "errors: {tolerance: all}\n" + ORDERS),
+    "a truncate that must not be": History(lines_of([A, TRUNCATE, B]), "format_options: {truncates: fail}\n" + ORDERS),
+    "a bad record": History(lines_of([A, BROKEN, B]), ORDERS),
+    "bad records in a table": History(
+        lines_of([A, BROKEN, B, BROKEN]),
+        "errors: {tolerance: all, dead_letters: {table: ops.letters}}\n" + ORDERS,
+    ),
+    "a new column": History(lines_of([A, GROWN, B, change("c", {"id": 5, "other": True})]), ORDERS),
+    "a value that outgrows its column, and a new column": History(
+        lines_of([change("c", {"id": 1, "n": 1}), change("c", {"id": 2, "n": 3_000_000_000, "extra": "x"}), A]), TYPED
+    ),
+    "a value that no wider type holds": History(
+        lines_of([change("c", {"id": 1, "n": 1}), change("c", {"id": 2, "n": "text"})]), TYPED
+    ),
+    "a column that is not to be added": History(lines_of([A, GROWN]), "schema_evolution: {mode: exception}\n" + ORDERS),
+    "a column that is passed over": History(
+        lines_of([A, GROWN, B]), "schema_evolution: {exclude: [add.column]}\n" + ORDERS
+    ),
+    "a value too large for a column that stays": History(
+        lines_of([change("c", {"id": 1, "n": 1}), change("c", {"id": 2, "n": 3_000_000_000})]),
+        "schema_evolution: {mode: ignore}\nerrors: {tolerance: all}\n" + TYPED,
+    ),
+    "DDL that is passed over": History(lines_of([A, DROPPED, B]), ORDERS),
+    "DDL that stops": History(lines_of([A, DROPPED, B]), "schema_evolution: {mode: exception}\n" + ORDERS),
+    "a record without the table's key": History(lines_of([A, change("c", {"note": "x"})]), ORDERS),
+}
+
+
+@pytest.mark.parametrize("history", ALIKE.values(), ids=ALIKE.keys())
+def test_both_drivers_come_to_the_same(history: History, spark: SparkSession, tmp_path: Path) -> None:
+    ours, theirs = both(history, spark, tmp_path)
+    assert theirs == ours
+    assert ours.tables or ours.error
+
+
+FORMATS: Final[Mapping[str, Callable[[Sequence[Change]], Iterator[Record]]]] = {
+    **RENDERED,
+    "debezium-json": debezium,
+    "json": lambda changes: iter(plain_json([one.after for one in changes if one.after])),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_of_random_changes_both_drivers_make_the_same_table(
+    name: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    columns = ", ".join(f"{column}: '{type_}'" for column, type_ in COLUMNS.items())
+
+    @settings(max_examples=examples(15))
+    @given(histories())
+    def alike(changes: Sequence[Change]) -> None:
+        of = (
+            f"format: {name}\ntables: [{{name: shop.orders, match: '*', primary_key: [id], options: {{bucket: 2}}, "
+            f"columns: {{{columns}}}}}]\n"
+        )
+        ours, theirs = both(History(lines_of(list(FORMATS[name](changes))), of), spark, tmp_path_factory.mktemp("both"))
+        assert theirs == ours
+        assert ours.error is None
+
+    alike()

@@ -1,0 +1,110 @@
+"""Tables of a query on Spark follow their sources: what a batch needs of them is made before a row of it is written.
+
+Tasks tell what records lack, the driver alters the tables, and the batch is decoded again, until it fits. Only changes
+that don't depend on the order of records are made, new columns and wider types: a batch has no order between tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ingest.evolution.behavior import Action, ChangeKind
+from ingest.evolution.schema_fence import SchemaFence
+from ingest.formats.base import DecodeFailure, Target
+from ingest.pipeline.building.configured_tables import ConfiguredTables
+from ingest.pipeline.error_policy import RecordRefused, remedy_of
+from ingest.settings import Config
+from ingest.spark.batch_facts import SchemaNeed
+from ingest.spark.batch_rows import RawRecords
+from ingest.spark.sink import SparkSink
+from ingest.tables.table_targets import TableTargets
+from storage.catalog.base import Catalog
+from storage.catalog.opening import open_catalog
+from storage.ddl.schema_changes import SchemaChange
+from storage.table import TableContext
+
+_ORDERED = (ChangeKind.RENAME_COLUMN, ChangeKind.DROP_COLUMN)
+
+
+def changes_that_need_order(config: Config) -> bool:
+    """Whether the configuration wants columns renamed or dropped, which must happen between two records."""
+    configured = ConfiguredTables.of(config)
+    return any(
+        behavior.action(kind) in (Action.APPLY, Action.TRY)
+        for behavior in configured.behaviors.values()
+        for kind in _ORDERED
+    )
+
+
+class SchemaFollowing:
+    """A `SchemaFollower` for the tables of a configuration. Blocks."""
+
+    def __init__(self, config: Config) -> None:
+        configured = ConfiguredTables.of(config)
+        self._targets = TableTargets(configured.settings, configured.following_types)
+        self._tables = _Tables(open_catalog(config.warehouse, config.warehouse_options), self._targets)
+        self._fence = SchemaFence(self._tables, configured.behaviors, configured.column_types)
+
+    def decided(self, sink: SparkSink) -> SparkSink:
+        assert isinstance(sink.input, RawRecords)
+        return replace(sink, input=replace(sink.input, decisions=self._targets.decisions(sink.table)))
+
+    def follow(self, needs: Mapping[str, Sequence[SchemaNeed]]) -> bool:
+        """See `SchemaFollower.follow`. Raises RecordRefused."""
+        has_changed = False
+        for table, of_table in needs.items():
+            for need in sorted(of_table, key=lambda need: (need.failure.offset, need.record)):
+                if (failure := self._still_needed(table, need.failure)) is None:
+                    has_changed = True  # as another record needed it
+                    continue
+                reason = asyncio.run(self._fence.follow(failure, _nothing_to_commit))
+                if reason is not None:
+                    refused = f"{need.record}. {remedy_of(failure.kind)}"
+                    raise RecordRefused(f"{refused}. The schema can't follow: {reason}" if reason else refused)
+                has_changed |= bool(failure.needed)
+        return has_changed
+
+    def _still_needed(self, table: str, failure: DecodeFailure) -> DecodeFailure | None:
+        """Of the table as it is by now."""
+        if failure.target is None or not failure.needed:
+            return failure
+        newest = self._tables.newest(table)
+        if newest.schema.id == failure.target.schema.id:
+            return failure
+        types = {f.name: f.type for f in newest.schema.fields}
+        needed = tuple(
+            column for column in failure.needed if len(column.path) == 1 and types.get(column.path[0]) == column.found
+        )
+        target = replace(failure.target, schema=newest.schema)
+        return replace(failure, needed=needed, target=target) if needed else None
+
+
+async def _nothing_to_commit() -> None:
+    """Batches before this one are committed, and nothing of this one is written."""
+
+
+class _Tables:
+    """`Schemas` for a fence that keeps no writer and no decoder."""
+
+    def __init__(self, catalog: Catalog, targets: TableTargets) -> None:
+        self._catalog = catalog
+        self._targets = targets
+
+    def current(self, table: str) -> Target | None:
+        return None
+
+    def newest(self, table: str) -> TableContext:
+        return self._catalog.load(table)
+
+    def alter(self, table: str, changes: Sequence[SchemaChange]) -> TableContext:
+        self._catalog.alter_table(table, changes)
+        return self._catalog.load(table)
+
+    def adopt(self, table: TableContext) -> None:
+        """The batch is decoded again, for the table as it is then."""
+
+    def leave(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
+        self._targets.ignore(table, ignored)
+        self._targets.fix(table, fixed)
