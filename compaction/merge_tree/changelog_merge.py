@@ -17,10 +17,11 @@ import pyarrow as pa
 from storage.format import LEVEL_COLUMN
 from storage.merge.key_groups import Groups
 from storage.merge.merge_functions import MergeFunction
-from storage.merge.row_changes import KeyedRows, row_changes
+from storage.merge.row_changes import KeyedRows, changes_among, row_changes
 from storage.merge.sort_order import RowIndices
 from storage.options import TableOptions
 from storage.schema.table_schema import TableSchema
+from storage.types.row_kinds import is_retract, row_kinds
 
 _KEY_NUMBER: Final = "_KEY_NUMBER"  # which group a merged row comes from; internal to the merge
 
@@ -101,12 +102,29 @@ class FullCompactionMerge:
         if is_old.all():
             return Merged(rows if len(groups) == rows.num_rows else self.engine.merge(rows, groups))
         old = groups.last(is_old)
-        merged = merged_by_key(self.engine, rows, groups)
         is_touched = (old < 0) | (groups.lengths > 1)
+        if self.engine.newest_wins:
+            touched = np.flatnonzero(is_touched)
+            before = np.where(old[touched] >= 0, groups.rows[old[touched]], -1)
+            after = newest_rows(groups)[touched]
+            changes = changes_among(rows, adds(rows, before), adds(rows, after), self.compared)
+            return Merged(self.engine.merge(rows, groups), changes)
+        merged = merged_by_key(self.engine, rows, groups)
         touched_old = np.flatnonzero((old >= 0) & is_touched)
-        before = KeyedRows(rows.take(pa.array(groups.rows[old[touched_old]])), touched_old)
-        after = merged.of(is_touched).adds()
-        return Merged(merged.rows, row_changes(before.adds(), after, len(groups), self.compared))
+        before_rows = KeyedRows(rows.take(pa.array(groups.rows[old[touched_old]])), touched_old)
+        after_rows = merged.of(is_touched).adds()
+        return Merged(merged.rows, row_changes(before_rows.adds(), after_rows, len(groups), self.compared))
+
+
+def newest_rows(groups: Groups) -> RowIndices:
+    """(g,): what comes of each group where the newest row wins (`MergeFunction.newest_wins`)."""
+    return groups.rows[groups.ends - 1]
+
+
+def adds(rows: pa.RecordBatch, places: RowIndices) -> RowIndices:
+    """places (m,): of rows; -1 is none, and so is a retract."""
+    retract = is_retract(row_kinds(rows))
+    return np.where(retract[places], -1, places) if retract.any() else places
 
 
 def merged_by_key(
@@ -114,7 +132,7 @@ def merged_by_key(
 ) -> KeyedRows:
     """What the engine makes of each group. Not every group need have a row then."""
     numbers = np.zeros(rows.num_rows, np.int64)
-    numbers[groups.rows] = groups.spread(np.arange(len(groups)))
+    numbers[groups.rows] = groups.numbers
     merged = engine.merge(rows.append_column(_KEY_NUMBER, pa.array(numbers)), groups, shortcut)
     keys: RowIndices = merged.column(_KEY_NUMBER).to_numpy()
     return KeyedRows(merged.select(rows.schema.names), keys)

@@ -24,13 +24,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from compaction.merge_tree.changelog_merge import Merged, merged_by_key
+from compaction.merge_tree.changelog_merge import Merged, adds, merged_by_key, newest_rows
 from storage.format import LEVEL_COLUMN
 from storage.lookup.previous_rows import as_new_as_the_newest, with_previous
 from storage.merge.key_groups import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_reader import MergeOrder
-from storage.merge.row_changes import KeyedRows, row_changes
+from storage.merge.row_changes import KeyedRows, changes_among, row_changes
+from storage.merge.sort_order import RowIndices
 
 Find = Callable[[pa.RecordBatch], KeyedRows]
 """Rows above the output level, with `_LEVEL`, by place of their key among those that are asked for, in key order."""
@@ -59,16 +60,46 @@ class LookupMerge:
         levels = _levels(rows)[groups.rows]
         from_level_0 = groups.any(levels == 0)
         lowest = _lowest_above_0(groups, levels)
-        is_alone = groups.lengths == 1
         previous = look_up_previous(self.find, rows, groups, levels, self.order)
+        counted = _counted(groups, levels, lowest)
+        if self.engine.newest_wins:
+            old = np.where(from_level_0 & (lowest >= 0), groups.rows[lowest], -1)
+            return self._with_newest(rows, counted, previous, old, from_level_0)
+        is_alone = groups.lengths == 1
         is_alone[previous.keys] = False
-        merged = self._merged(rows, _counted(groups, levels, lowest), previous, is_alone, from_level_0)
+        merged = self._merged(rows, counted, previous, is_alone, from_level_0)
         if not self.produces_changelog:
             return Merged(merged.rows)
         keys = np.flatnonzero(from_level_0 & (lowest >= 0))
         before = KeyedRows(rows.take(pa.array(groups.rows[lowest[keys]])), keys).joined(previous)
         after = merged.of(from_level_0)
         return Merged(merged.rows, row_changes(before.adds(), after.adds(), len(groups), self.compared))
+
+    def _with_newest(
+        self,
+        rows: pa.RecordBatch,
+        groups: Groups,
+        previous: KeyedRows,
+        old: RowIndices,
+        from_level_0: NDArray[np.bool_],
+    ) -> Merged:
+        """Which rows are left, and which were there before, is known before one is moved.
+
+        groups: of the rows that count. old (g,): which of the rows a key had, -1 where none of them. from_level_0 (g,):
+        keys with a row of level 0, as are all that were looked up.
+        """
+        newest = newest_rows(groups)
+        if len(previous.keys):
+            added = rows.num_rows + np.arange(len(previous.keys))
+            old[previous.keys] = added
+            stay = as_new_as_the_newest(rows, groups, previous, self.order)
+            newest[previous.keys[stay]] = added[stay]
+            rows = pa.concat_batches([rows, previous.rows.select(rows.schema.names).cast(rows.schema)])
+        merged = rows.take(pa.array(newest)) if self.writes_rows else rows.slice(0, 0)
+        if not self.produces_changelog:
+            return Merged(merged)
+        new = np.where(from_level_0, newest, -1)
+        return Merged(merged, changes_among(rows, adds(rows, old), adds(rows, new), self.compared))
 
     def _merged(
         self,
@@ -79,8 +110,6 @@ class LookupMerge:
         from_level_0: NDArray[np.bool_],
     ) -> KeyedRows:
         """is_alone (g,): keys with one row on all levels. from_level_0 (g,): keys with a row of level 0."""
-        if self.engine.newest_wins:
-            previous = previous.where(as_new_as_the_newest(rows, groups, previous, self.order))
         rows, groups = with_previous(rows, groups, previous, self.order)
         stays = is_alone & ~(from_level_0 & self.writes_rows)
         merged = merged_by_key(self.engine, rows, groups, stays)
@@ -138,8 +167,12 @@ def _levels(rows: pa.RecordBatch) -> NDArray[np.int32]:
 
 def _lowest_above_0(groups: Groups, levels: NDArray[np.int32]) -> NDArray[np.intp]:
     """(g,): position of the first row of the lowest level above 0; -1 where there is none."""
-    above = np.where(levels > 0, levels, np.iinfo(levels.dtype).max)
-    return groups.first((levels > 0) & (above == groups.spread(groups.reduce(np.minimum, above))))
+    is_above = levels > 0
+    found = groups.last(is_above)
+    if np.count_nonzero(found >= 0) == np.count_nonzero(is_above):  # no key has two of them
+        return found
+    above = np.where(is_above, levels, np.iinfo(levels.dtype).max)
+    return groups.first(is_above & (above == groups.spread(groups.reduce(np.minimum, above))))
 
 
 def _counted(groups: Groups, levels: NDArray[np.int32], lowest: NDArray[np.intp]) -> Groups:

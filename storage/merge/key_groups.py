@@ -62,6 +62,11 @@ class Groups:
     def lengths(self) -> RowIndices:
         return self.ends - self.starts
 
+    @cached_property
+    def numbers(self) -> RowIndices:
+        """(n,): which group each position is in."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
     def spread(self, of_groups: NDArray[T]) -> NDArray[T]:
         """(g,) -> (n,): what holds for a group, at each of its positions."""
         return np.repeat(of_groups, self.lengths)
@@ -80,17 +85,23 @@ class Groups:
 
     def first(self, wanted: Mask) -> RowIndices:
         """(g,): the first wanted position of each group, -1 where there is none."""
-        n = len(self.rows)
-        found = self.reduce(np.minimum, np.where(wanted, np.arange(n), n))
-        return np.where(found == n, -1, found)
+        return self._places(np.flatnonzero(wanted)[::-1])
 
     def last(self, wanted: Mask) -> RowIndices:
         """(g,): the last wanted position of each group, -1 where there is none."""
-        return self.reduce(np.maximum, np.where(wanted, np.arange(len(self.rows)), -1))
+        return self._places(np.flatnonzero(wanted))
 
     def any(self, wanted: Mask) -> Mask:
         """(g,): which groups have a wanted position."""
-        return self.reduce(np.logical_or, wanted)
+        found = np.zeros(len(self), np.bool_)
+        found[self.numbers[wanted]] = True
+        return found
+
+    def _places(self, positions: RowIndices) -> RowIndices:
+        """(g,): of each group the one that comes last among these, -1 where there is none."""
+        found = np.full(len(self), -1, np.intp)
+        found[self.numbers[positions]] = positions  # NumPy writes them one after the other
+        return found
 
     def reduce(self, operation: np.ufunc, values: NDArray[T]) -> NDArray[T]:
         """(n,) -> (g,): for operations to which the order of the rows is all the same. Dtypes stay."""

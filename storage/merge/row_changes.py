@@ -77,26 +77,33 @@ def row_changes(
     compared: columns of which one must differ for an update to count (`changelog-producer.row-deduplicate`); None:
         every update counts.
     """
-    old, new = before.places(count), after.places(count)
-    is_update = (old >= 0) & (new >= 0)
-    counts = (old >= 0) | (new >= 0)
-    if compared is not None and is_update.any():
-        keys = np.flatnonzero(is_update)
-        same = equal_rows(before.rows, old[keys], after.rows, new[keys], compared)
-        counts[keys[same]] = False
-        is_update[keys[same]] = False
-    keys = np.flatnonzero(counts)
-    updated, old, new = is_update[keys], old[keys], new[keys]
     rows = pa.concat_batches([before.rows.select(after.rows.schema.names).cast(after.rows.schema), after.rows])
-    behind = new + before.rows.num_rows
-    taken = np.repeat(np.where(old >= 0, old, behind), 1 + updated)
+    old, new = before.places(count), after.places(count)
+    return changes_among(rows, old, np.where(new >= 0, new + before.rows.num_rows, new), compared)
+
+
+def changes_among(
+    rows: pa.RecordBatch, old: RowIndices, new: RowIndices, compared: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """As `row_changes`, of keys whose rows lie together.
+
+    old, new (g,): which row each key had, and which it has; -1 for none.
+    """
+    updated = (old >= 0) & (new >= 0)
+    counts = (old >= 0) | (new >= 0)
+    if compared is not None and updated.any():
+        keys = np.flatnonzero(updated)
+        counts[keys[equal_rows(rows, old[keys], rows, new[keys], compared)]] = False
+    keys = np.flatnonzero(counts)
+    updated, old, new = updated[keys], old[keys], new[keys]
+    taken = np.repeat(np.where(old >= 0, old, new), 1 + updated)
     kinds = np.repeat(np.where(old >= 0, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT)), 1 + updated)
     second = np.cumsum(1 + updated)[updated] - 1
-    taken[second] = behind[updated]
+    taken[second] = new[updated]
     kinds[second - 1], kinds[second] = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
-    changes = rows.take(pa.array(taken))
-    at = changes.schema.get_field_index(KIND_COLUMN)
-    return changes.set_column(at, changes.schema.field(at), pa.array(kinds))
+    at = rows.schema.get_field_index(KIND_COLUMN)
+    changes = rows.remove_column(at).take(pa.array(taken))
+    return changes.add_column(at, rows.schema.field(at), pa.array(kinds))
 
 
 def equal_rows(
