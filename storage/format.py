@@ -76,10 +76,21 @@ LEVEL_COLUMN: Final = "_LEVEL"
 ROW_ID_COLUMN: Final = "_ROW_ID"
 POSITION_COLUMN: Final = "_POSITION"  # of a row in its file; only while reading
 
+# Blob files (Java: BlobFormatWriter, BlobDescriptor). Little-endian.
+BLOB_MAGIC: Final = 1481511375  # before each value
+BLOB_VERSION: Final = 1  # last byte of a file. A reader refuses a version it does not know
+BLOB_NULL_LENGTH: Final = -1
+BLOB_PLACEHOLDER_LENGTH: Final = -2  # the value is in an older file
+BLOB_DESCRIPTOR_VERSION: Final = 2  # first byte of a descriptor; version 1 had no magic
+BLOB_DESCRIPTOR_MAGIC: Final = 0x424C4F4244455343  # "BLOBDESC"
+BLOB_FORMAT: Final = "blob"  # extension of a file
+VECTOR_FILE_MARK: Final = ".vector."  # in the name of a file that holds vectors alone
+
 SYSTEM_FIELD_ID_START: Final = 2**30 - 1  # field ids from here on are Paimon's own; `_KEY_x` = id of x + this
 SEQUENCE_FIELD_ID: Final = 2**31 - 1 - 1
 KIND_FIELD_ID: Final = 2**31 - 1 - 2
 LEVEL_FIELD_ID: Final = 2**31 - 1 - 3
+ROW_ID_FIELD_ID: Final = 2**31 - 1 - 5  # 4 is a column of a system table
 POSITION_FIELD_ID: Final = 2**31 - 1 - 1000  # in no file
 
 # Ids of list elements, map keys and map values inside data files (Java: SpecialFields.getArrayElementFieldId, ...).

@@ -22,7 +22,7 @@ from storage.options.option import Option
 from storage.options.registry import TABLE_REGISTRY, OptionRegistry, find_option
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
-from storage.types import Root
+from storage.types import DataField, Root, walk_types
 
 _log = get_logger(__name__)
 
@@ -109,8 +109,21 @@ def _limitations(schema: TableSchema, options: TableOptions, branch: str, operat
         )
     yield from _bucket_limitations(schema, options, operation)
     for field in schema.fields:
-        if field.type.root is Root.BLOB:
-            yield Limitation(f"column {field.name} BLOB", operation, "its values lie in files of their own", USE_JAVA)
+        yield from _blob_limitations(schema, options, field, operation)
+
+
+def _blob_limitations(
+    schema: TableSchema, options: TableOptions, field: DataField, operation: Operation
+) -> Iterator[Limitation]:
+    where = f"column {field.name} {field.type}"
+    if not any(part.root is Root.BLOB for part in walk_types(field.type)):
+        return
+    if field.type.root is not Root.BLOB:
+        yield Limitation(where, operation, "this release knows no arrays and maps of blobs", USE_JAVA)
+    elif schema.has_primary_key or not options.data_evolution_enabled:
+        yield Limitation(where, operation, "its values lie in files of their own, which need data evolution", USE_JAVA)
+    elif operation in (Operation.WRITE, Operation.COMPACT):
+        yield Limitation(where, operation, "its values lie in files of their own", USE_JAVA)
 
 
 def _refused(option: Option, key: str, options: TableOptions, operation: Operation) -> Iterator[Limitation]:

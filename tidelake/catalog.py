@@ -20,6 +20,7 @@ from storage.errors import BadInput
 from storage.schema.field_ids import FieldIds
 from storage.system_tables.registry import system_table
 from storage.types import DataField
+from tidelake.cloning import clone
 from tidelake.rescaling import check_rescalable, rescale
 from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
@@ -165,6 +166,20 @@ class Catalog:
         else:
             context = self.alter_table(name, [SetOption("bucket", str(bucket))]).context
         return rescale(context, partition)
+
+    @checked
+    def clone_table(self, source: Table, name: str, *, snapshot: int | None = None, tag: str | None = None) -> Table:
+        """A new table of this catalog with the rows that `source`, of any catalog, has at a snapshot.
+
+        Files are copied as they are, and the schema with all its versions; history, tags, branches and consumers are
+        not. A clone that fails is dropped.
+
+        snapshot, tag: at most one; default: the newest snapshot.
+
+        Raises BadInput when there is a table of this name, UnsupportedFeature for a source that tracks rows.
+        """
+        clone(source.context, self._inner, name, snapshot, tag)
+        return self.table(name)
 
     @checked
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from storage.arguments import checked
 from storage.errors import BadInput, UnsupportedFeature
+from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.increment import Increment, read_increment
 from storage.read.predicate import And, Predicate, as_predicate
 from storage.read.scan import TableScan, made_since
@@ -144,6 +145,13 @@ class IncrementalScan(Scan):
                 rows = rows.filter(condition)
             if rows.num_rows:
                 yield rows.select(self._columns)
+
+
+def snapshot_projection(
+    context: TableContext, columns: Sequence[str] | None, condition: Any
+) -> tuple[tuple[str, ...], Predicate | None]:
+    """The same for the rows at a snapshot, of which row ids may be asked, too. None: the table's own columns."""
+    return projection(tracked_schema(context), context.schema.names if columns is None else columns, condition)
 
 
 def projection(

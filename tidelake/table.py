@@ -52,7 +52,7 @@ from storage.snapshots.tags import TagStore
 from storage.system_tables.base import ReadAt
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
-from tidelake.scan import IncrementalScan, Scan, projection
+from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
 from tidelake.table_maintenance import TableMaintenance
 from tidelake.writer import Writer
 
@@ -138,7 +138,7 @@ class Table(TableMaintenance):
         as_of: the last snapshot committed at or before it; a datetime (naive ones are local time) or epoch
         milliseconds.
         between, between_mode, auto_tag: only rows that came, as `changes` has them; rows that went are left out.
-        columns: names, in the order wanted. filter: made with `tidelake.col` or `pyarrow.compute`.
+        columns: names, in the order wanted (`_ROW_ID`, too). filter: made with `tidelake.col` or `pyarrow.compute`.
         A snapshot named is read under its own schema, the latest under the table's newest.
         """
         if sum(way is not None for way in (snapshot, tag, as_of, between, auto_tag)) > 1:
@@ -151,9 +151,10 @@ class Table(TableMaintenance):
         return self._scan_at(ReadAt(context, found, files_since_ms=files_since_ms), columns, filter)
 
     def _scan_at(self, at: ReadAt, columns: Sequence[str] | None, condition: Any) -> Scan:
-        names, predicate = projection(at.context.schema.arrow, columns, condition)
         if not isinstance(at.increment, NoIncrement):
+            names, predicate = projection(at.context.schema.arrow, columns, condition)
             return IncrementalScan(at.context, at.increment, names, predicate)
+        names, predicate = snapshot_projection(at.context, columns, condition)
         return Scan(at.context, at.snapshot, names, predicate, at.files_since_ms)
 
     def _increment(

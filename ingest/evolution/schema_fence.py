@@ -16,7 +16,10 @@ from ingest.evolution.behavior import Action, SchemaBehavior
 from ingest.evolution.needed_changes import NeededChange, needed_changes
 from ingest.evolution.statement_changes import dropped_columns, statement_changes
 from ingest.formats.base import DecodedBatch, DecodeFailure, Target
+from ingest.formats.ddl_statements import ColumnStatement
+from ingest.formats.online_ddl import ShadowChange, ShadowStep
 from ingest.tables.column_types import ColumnTypes
+from ingest.tables.table_origins import AlteredCopy, TableOrigins
 from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput
 from storage.logs import get_logger
@@ -59,14 +62,18 @@ class Schemas(Protocol):
 
 
 class SchemaFence:
-    """behaviors, column_types: by the table's name."""
+    """behaviors, column_types: by the table's name.
+    origins: remembers what was altered in copies of tables.
+    """
 
     def __init__(
         self,
         tables: Schemas,
         behaviors: Mapping[str, SchemaBehavior],
         column_types: Mapping[str, ColumnTypes],
+        origins: TableOrigins,
     ) -> None:
+        self.origins = origins
         self._tables = tables
         self._behaviors = behaviors
         self._column_types = column_types
@@ -86,8 +93,10 @@ class SchemaFence:
         nothing could be done; "" where there is nothing to say.
         """
         target = failure.target
+        if target is not None and failure.shadow is not None:
+            return await self._follow_shadow(failure, target, failure.shadow, commit)
         if target is not None and failure.statements:
-            return await self._follow_statements(failure, target, commit)
+            return await self._follow_statements(failure, failure.statements, target, commit)
         if target is None or not failure.needed:
             return ""
         self._count_round(failure, target)
@@ -141,11 +150,33 @@ class SchemaFence:
             finally:
                 self._last, self._rounds = turn
 
-    async def _follow_statements(self, failure: DecodeFailure, target: Target, commit: Commit) -> str | None:
+    async def _follow_shadow(
+        self, failure: DecodeFailure, target: Target, shadow: ShadowChange, commit: Commit
+    ) -> str | None:
+        """What is altered in a copy of the source's table is done once the copy takes its place.
+
+        *Until then the table's snapshots tell it, as their positions pass the records that said so.*
+        """
+        match shadow.step:
+            case ShadowStep.MADE:
+                self.origins.forget_copy(target.name, shadow.shadow)
+            case ShadowStep.ALTERED:
+                altered = AlteredCopy(shadow.table.topic, failure.offset, shadow.statements)
+                self.origins.alter_copy(target.name, shadow.shadow, altered)
+            case ShadowStep.MOVED if statements := self.origins.altered_in(target.name, shadow.shadow):
+                refused = await self._follow_statements(failure, statements, target, commit)
+                if refused is not None:
+                    return refused or f"in the copy there was {', '.join(map(str, statements))}"
+                self.origins.forget_copy(target.name, shadow.shadow)
+        return None
+
+    async def _follow_statements(
+        self, failure: DecodeFailure, statements: Sequence[ColumnStatement], target: Target, commit: Commit
+    ) -> str | None:
         """What the source's DDL does. It is read again after a crash, and then has been done."""
         newest = await run_uncancellable(self._tables.newest, target.name)
         plan = statement_changes(
-            failure.statements,
+            statements,
             newest,
             self._behaviors[target.name],
             self._column_types[target.name],
@@ -165,7 +196,7 @@ class SchemaFence:
             _log.warning("schema change ignored", table=target.name, reason=str(error), offset=failure.offset)
             return None
         await run_uncancellable(self._tables.adopt, altered)
-        texts = [str(statement) for statement in failure.statements]
+        texts = [str(statement) for statement in statements]
         _log.info("schema changed", table=target.name, changes=texts, schema=altered.schema.id, offset=failure.offset)
         return None
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.connect_schema import SourceType
 from ingest.formats.ddl_statements import ColumnStatement
+from ingest.formats.online_ddl import ShadowChange
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -179,6 +180,7 @@ class DecodeFailure:
     needed: the same columns, with what they would have to be.
     target: the table, as it was when the record didn't fit.
     statements: for SCHEMA_CHANGE, what the source's DDL does to columns.
+    shadow: for SCHEMA_CHANGE, what it does to a copy of the table instead.
     """
 
     row: int
@@ -190,6 +192,7 @@ class DecodeFailure:
     needed: tuple[NeededColumn, ...] = ()
     target: Target | None = None
     statements: tuple[ColumnStatement, ...] = ()
+    shadow: ShadowChange | None = None
 
     @property
     def code(self) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ingest.formats.base import DecodeFailure, FailureKind, Skipped, Target
+from ingest.formats.base import DecodeFailure, FailureKind, Skipped, Target, TargetOf
 from ingest.formats.changed_row import ChangedRow
 from ingest.formats.ddl_statements import column_statements
 from ingest.formats.decoded_rows import DecodedRows
 from ingest.formats.narrow_columns import NarrowColumns
+from ingest.formats.online_ddl import shadow_changes
 from ingest.formats.record_schema import UnknownColumns
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
@@ -54,17 +55,22 @@ class FoundRows:
         self.failures.append(DecodeFailure(row, offset, kind, str(error), source))
 
     def skip_schema_change(
-        self, row: int, offset: int, source: SourceTable, target: Target | None, sql: str | None
+        self, row: int, offset: int, source: SourceTable, target_of: TargetOf, sql: str | None
     ) -> None:
-        """A record of DDL: counted, unless columns are added, renamed or dropped in a table of the pipeline."""
-        statements = () if target is None else column_statements(sql)
-        if target is None or not statements:
-            self.skip(Skipped.SCHEMA_CHANGE)
+        """A record of DDL: counted, unless columns are added, renamed or dropped in a table of the pipeline, or in a
+        copy that is to take its place.
+        """
+        kind, target = FailureKind.SCHEMA_CHANGE, target_of(source)
+        if target is not None and (statements := column_statements(sql)):
+            reason = f"columns of {source} change at the source: {', '.join(map(str, statements))}"
+            self.failures.append(DecodeFailure(row, offset, kind, reason, source, target=target, statements=statements))
             return
-        reason = f"columns of {source} change at the source: {', '.join(map(str, statements))}"
-        kind = FailureKind.SCHEMA_CHANGE
-        failure = DecodeFailure(row, offset, kind, reason, source, target=target, statements=statements)
-        self.failures.append(failure)
+        for shadow in shadow_changes(sql, source) if target is None or not source.is_shadow else ():
+            if (target := target_of(shadow.table)) is not None:
+                failure = DecodeFailure(row, offset, kind, str(shadow), shadow.table, target=target, shadow=shadow)
+                self.failures.append(failure)
+                return
+        self.skip(Skipped.SCHEMA_CHANGE)
 
     def take_pieces(self) -> list[DecodedRows]:
         """The rows found since the last call, one piece a target."""

@@ -214,6 +214,7 @@ def build_pipeline(
             TableSchemas(catalog, tables.router, tables.sinks, targets, moved),
             configured.behaviors,
             configured.column_types,
+            TableOrigins(tables.router.sources_of),
         ),
         quarantine=QuarantineParts(
             config.quarantine,
@@ -314,7 +315,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     failed = {} if kept is None else kept.failed
     observed.problems = lambda: {name: f"in quarantine: {one.error}" for name, one in failed.copy().items()}
     tracker = ProgressTracker(sinks, router.tables, routings, progress, clock, failed)
-    origins = TableOrigins(router.sources_of)
+    origins = TableOrigins(router.sources_of) if schemas is None else schemas.origins
     facts = TableFacts(routings, origins)
     again = None if open_again is None else LogAgain(open_again, order_of, decoder.decode)
     fences = Fences(schemas or NoFence(), Truncates(sinks, origins, are_applied=truncates == "apply", again=again))

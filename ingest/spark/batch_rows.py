@@ -182,6 +182,8 @@ class _RawReader:
         """What the table can't hold is no dead letter: good rows would be lost."""
         number = self._number_of(raw, failure)
         decisions = self._inputs[number].decisions
+        if failure.shadow is not None:  # renames and drops need an order that a batch has not; columns come with rows
+            return
         if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN, FailureKind.SCHEMA_CHANGE):
             if decisions is not None:
                 self._tell(number, SchemaNeed(failure.describe(raw), failure))

@@ -1,4 +1,5 @@
-"""Which source tables, and which topics, the rows of each table came from: kept in its snapshots.
+"""Which source tables, and which topics, the rows of each table came from, and what is to become of them: kept in its
+snapshots.
 
 A truncate empties a table exactly only where all of its rows are those of the source table that was emptied, and came
 in the same order as it. No position tells that, and what this process has seen is not all that was ever read.
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ingest.formats.ddl_statements import ColumnStatement
 from ingest.formats.source_order import SourceOrder
 
 ORIGINS_PROPERTY: Final = "tidelake.origins"  # key in Snapshot.properties
@@ -32,15 +34,26 @@ class Emptied:
 
 
 @dataclass(frozen=True, slots=True)
+class AlteredCopy:
+    """By one record: a record that is read again after a crash counts once."""
+
+    topic: str
+    offset: int
+    statements: tuple[ColumnStatement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Origins:
     """tables: spelled in full (`shop.public.orders`); None: many, or nobody knows.
     topics: likewise.
     emptied: None once all partitions have come behind the last truncate.
+    altered: by the name of a copy of the source table, what was altered in it; the copy may take the table's place.
     """
 
     tables: frozenset[str] | None = frozenset()
     topics: frozenset[str] | None = frozenset()
     emptied: Emptied | None = None
+    altered: Mapping[str, tuple[AlteredCopy, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Origins:
@@ -50,13 +63,13 @@ class Origins:
             if members["version"] == _VERSION:
                 names = (None if members[name] is None else frozenset(members[name]) for name in ("tables", "topics"))
                 tables, topics = names
-                return cls(tables, topics, _emptied(members.get("emptied")))
+                return cls(tables, topics, _emptied(members.get("emptied")), _altered(members.get("altered")))
         except (ValueError, KeyError, TypeError):
             pass
         return UNKNOWN
 
     def with_names(self, tables: Iterable[str] = (), topics: Iterable[str] = ()) -> Origins:
-        return Origins(_joined(self.tables, tables), _joined(self.topics, topics), self.emptied)
+        return replace(self, tables=_joined(self.tables, tables), topics=_joined(self.topics, topics))
 
     def to_text(self) -> str:
         names: dict[str, Any] = {
@@ -65,6 +78,11 @@ class Origins:
         if (emptied := self.emptied) is not None:
             at = {"log": emptied.at.log, "place": emptied.at.place}
             names["emptied"] = {**at, "behind": sorted(emptied.behind)}
+        if self.altered:
+            names["altered"] = {
+                copy: [[one.topic, one.offset, [[s.old, s.new, s.type] for s in one.statements]] for one in of]
+                for copy, of in self.altered.items()
+            }
         return json.dumps({"version": _VERSION, **names}, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -80,6 +98,8 @@ class TableOrigins:
     def __init__(self, sources_of: Callable[[str], Iterable[str]]) -> None:
         self._sources_of = sources_of
         self._known: dict[str, Origins] = {}
+        self.untold: set[str] = set()
+        """Tables whose next snapshot must be made even without rows: an idle table's position passes records, too."""
 
     def restore(self, known: Mapping[str, Origins]) -> None:
         """What the newest snapshots say. Of tables that have none there is nothing."""
@@ -106,6 +126,37 @@ class TableOrigins:
     def was_emptied(self, table: str, emptied: Emptied | None) -> None:
         """None: nothing from before the truncate can come any more."""
         self._known[table] = replace(self._known.get(table, Origins()), emptied=emptied)
+
+    def altered_in(self, table: str, copy: str) -> tuple[ColumnStatement, ...]:
+        """What was done to the columns of a copy of the table's source, in order."""
+        known = self._known.get(table, Origins()).altered.get(copy, ())
+        return tuple(statement for one in known for statement in one.statements)
+
+    def alter_copy(self, table: str, copy: str, altered: AlteredCopy) -> None:
+        """To be told by the table's next snapshots, until `forget_copy`."""
+        known = self._known.get(table, Origins())
+        if altered not in known.altered.get(copy, ()):
+            of_copy = (*known.altered.get(copy, ()), altered)
+            self._known[table] = replace(known, altered={**known.altered, copy: of_copy})
+            self.untold.add(table)
+
+    def forget_copy(self, table: str, copy: str) -> None:
+        """It was made anew, was dropped, or has taken the table's place."""
+        known = self._known.get(table, Origins())
+        if copy in known.altered:
+            left = {name: of for name, of in known.altered.items() if name != copy}
+            self._known[table] = replace(known, altered=left)
+            self.untold.add(table)
+
+
+def _altered(members: dict[str, Any] | None) -> dict[str, tuple[AlteredCopy, ...]]:
+    return {
+        copy: tuple(
+            AlteredCopy(str(topic), int(offset), tuple(ColumnStatement(*one) for one in statements))
+            for topic, offset, statements in of
+        )
+        for copy, of in (members or {}).items()
+    }
 
 
 def _emptied(members: dict[str, Any] | None) -> Emptied | None:

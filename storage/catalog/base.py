@@ -68,6 +68,15 @@ class Catalog(Protocol):
         """
         ...
 
+    def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
+        """A table without rows, with all versions of another table's schema: files of that one can be read in it.
+
+        schemas: by their ids, ascending.
+
+        Raises BadInput when there is a table of this name, UnsupportedFeature of a catalog that makes schemas itself.
+        """
+        ...
+
     def preview_table(
         self,
         name: str,

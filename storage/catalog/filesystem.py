@@ -145,16 +145,29 @@ class FileSystemCatalog:
         schema = self.preview_table(
             name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
         ).schema
-        with self._excluding_others(identifier):
-            if not self._has_schema(identifier):
-                check_creatable(str(identifier), schema)
-                if identifier.database not in self.list_databases():
-                    raise self._no_database(identifier.database)
-                self._refuse_leftovers(identifier)
-                if self._create(identifier, schema):
-                    return
-        if not if_not_exists:
+        if not self._create_first(identifier, schema) and not if_not_exists:
             raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+
+    def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
+        """See Catalog. The newest version goes first: who finds the table finds it as it will be."""
+        identifier = _plain(name, "created")
+        _check_own_database(identifier.database)
+        *older, newest = schemas
+        if not self._create_first(identifier, newest):
+            raise BadInput(f"table {identifier} exists already; choose another name")
+        for schema in reversed(older):
+            self._schemas(identifier).publish(schema)
+
+    def _create_first(self, identifier: Identifier, schema: TableSchema) -> bool:
+        """False when there is such a table."""
+        with self._excluding_others(identifier):
+            if self._has_schema(identifier):
+                return False
+            check_creatable(str(identifier), schema)
+            if identifier.database not in self.list_databases():
+                raise self._no_database(identifier.database)
+            self._refuse_leftovers(identifier)
+            return self._create(identifier, schema)
 
     def preview_table(
         self,

@@ -145,6 +145,13 @@ def _indexed_type(option: str, indexed: IndexedColumn, fields: Mapping[str, Data
         raise BadInput(f"{option}: no column {indexed.column!r}; {known}")
     if indexed.key is None:
         return field.type
-    if not isinstance(field.type, MapType) or field.type.key.root not in STRING_ROOTS:
+    if (of_key := value_type(field.type)) is None:
         raise BadInput(f"{option}: {indexed} names a key, and column {field.name} is {field.type}, no MAP of texts")
-    return field.type.value
+    return of_key
+
+
+def value_type(data_type: DataType) -> DataType | None:
+    """Of a MAP with texts for keys, whose keys may be indexed; None of others."""
+    if not isinstance(data_type, MapType) or data_type.key.root not in STRING_ROOTS:
+        return None
+    return data_type.value

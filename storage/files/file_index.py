@@ -13,12 +13,13 @@ from storage.errors import CorruptFile
 from storage.file_index.base import ColumnIndex
 from storage.file_index.container import Container
 from storage.file_index.kinds import open_index
+from storage.file_index.settings import IndexedColumn, value_type
 from storage.fileio.base import FileIO
 from storage.files.data_file import DataFileMeta
 from storage.paths import format_of, is_file_index_name
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
-from storage.types import DataField, Root, same_ignoring_nullability
+from storage.types import DataField, DataType, MapType, Root, same_ignoring_nullability
 
 _REMEDY = "file-index.read.enabled = false reads without"
 
@@ -82,28 +83,33 @@ class FileIndexes:
         schema_id = self._file.schema_id
         return self._context.schema if schema_id == self._context.schema.id else self._context.schemas.get(schema_id)
 
-    def of_column(self, name: str) -> Iterator[ColumnIndex]:
-        """Indexes of a column, none where its values are not those that the file holds."""
-        wanted = self._context.schema.by_name[name]
+    def of_column(self, indexed: IndexedColumn) -> Iterator[ColumnIndex]:
+        """Indexes of a column, or of one key of a map; none where its values are not those that the file holds."""
+        wanted = self._context.schema.by_name[indexed.column]
         stored = self._stored(wanted)
         if stored is None:
             return
-        for kind, place in self._container.places.get(stored.name, {}).items():
+        of_values = stored.type if indexed.key is None else value_type(stored.type)
+        if of_values is None or (format_of(self._file.file_name) == "orc" and _has_chars(stored.type)):
+            return  # read without the blanks that the file has
+        name = str(IndexedColumn(stored.name, indexed.key))
+        for kind, place in self._container.places.get(name, {}).items():
             body = None if place.start is None else self._container.body(place)
-            if (index := open_index(kind, body, stored.type, self._path)) is not None:
+            if (index := open_index(kind, body, of_values, self._path)) is not None:
                 yield index
 
     def _stored(self, wanted: DataField) -> DataField | None:
-        """The column in the file, if it holds the values that are read: they are not cast, and not trimmed (CHAR in
-        ORC files is).
-        """
+        """The column in the file, if it holds the values that are read: they are not cast."""
         stored = self._file_schema.by_id.get(wanted.id)
         if stored is None or not same_ignoring_nullability(stored.type, wanted.type):
-            return None
-        if stored.type.root is Root.CHAR and format_of(self._file.file_name) == "orc":
             return None
         return stored
 
     @property
     def path(self) -> str:
         return self._path
+
+
+def _has_chars(data_type: DataType) -> bool:
+    parts = (data_type.key, data_type.value) if isinstance(data_type, MapType) else (data_type,)
+    return any(part.root is Root.CHAR for part in parts)

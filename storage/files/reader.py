@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
@@ -26,7 +27,14 @@ from storage.files.formats.arrow_conversion import in_column
 from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, batch_of
 from storage.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
 from storage.paths import format_of
-from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, POSITION_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import (
+    KIND_FIELD,
+    LEVEL_FIELD,
+    POSITION_FIELD,
+    ROW_ID_FIELD,
+    SEQUENCE_FIELD,
+    TRACKING_FIELDS,
+)
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
 
@@ -34,6 +42,7 @@ T = TypeVar("T")
 
 DEFAULT_BATCH_ROWS: Final = 65_536
 _STORED_AS_THEY_ARE: Final = {f.id: f for f in (SEQUENCE_FIELD, KIND_FIELD)}
+_TRACKED: Final = {f.id: f for f in TRACKING_FIELDS.values()}  # of tables without a primary key
 
 
 class PruningPredicate(Protocol):
@@ -59,8 +68,8 @@ def read_data_file(
     `read_fields`, in file order.
 
     read_fields: columns of context.schema, `_KEY_x` (read from column x), `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_LEVEL`
-        (the file's), `_POSITION` (of a row in the file, from 0). A column newer than the file is null; default values
-        are not filled in (they were when rows were written).
+        (the file's), `_POSITION` (of a row in the file, from 0), `_ROW_ID` (of a table with row tracking). A column
+        newer than the file is null; default values are not filled in (they were when rows were written).
     partition: serialized BinaryRow from the manifest, where the values of partition columns then come from.
     predicate: row groups without a row it may want are left out; others come whole.
     deleted: positions in the file of rows that are left out (its deletion vector).
@@ -70,13 +79,14 @@ def read_data_file(
     """
     plan = _ReadPlan.of(context, file, read_fields, partition)
     file_format = format_named(format_of(file.file_name))
-    source = _opened(context.io, path)
+    source = open_data_file(context.io, path)
     size = source.size()
     if size < file.file_size:
         source.close()
         raise CorruptFile(path, f"{file.file_size} bytes", f"only {size}", offset=size)
     schema = arrow_schema(read_fields)
-    rows = _Rows(file.row_count, path, deleted, selected, wants_positions=POSITION_FIELD in read_fields)
+    wants_positions = any(f.id in (POSITION_FIELD.id, ROW_ID_FIELD.id) for f in read_fields)
+    rows = _Rows(file.row_count, path, deleted, selected, wants_positions=wants_positions)
     stored_batches = file_format.read(
         source,
         path,
@@ -89,7 +99,7 @@ def read_data_file(
     def as_read(live: tuple[pa.RecordBatch, pa.Array | None]) -> Iterator[pa.RecordBatch]:
         stored, positions = live
         plan.check_never_null(stored, path)
-        columns = [positions if f == POSITION_FIELD else plan.column(f, stored) for f in read_fields]
+        columns = [plan.column(f, stored, positions, path) for f in read_fields]
         return _handed_over(_halved(batch_of(columns, stored.num_rows, schema), batch_bytes))
 
     yield from chain.from_iterable(map(as_read, rows.live(stored_batches)))
@@ -103,7 +113,7 @@ def chunk_bounds(
     Unknown where the file stores another type. Raises CorruptFile.
     """
     plan = _ReadPlan.of(context, file, [field], partition)
-    found = format_named(format_of(file.file_name)).chunk_bounds(_opened(context.io, path), path, plan.stored)
+    found = format_named(format_of(file.file_name)).chunk_bounds(open_data_file(context.io, path), path, plan.stored)
     return None if found is None else plan.bounds(field, found)
 
 
@@ -228,13 +238,21 @@ def _handed_over(items: Sequence[T]) -> Iterator[T]:
         yield left.pop()
 
 
-def _opened(io: FileIO, path: str) -> pa.NativeFile:
+def open_data_file(io: FileIO, path: str) -> pa.NativeFile:
+    """Raises CorruptFile where there is none."""
     try:
         return io.open_input(path)
     except FileNotFoundError:
         raise CorruptFile(
             path, "a data file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)"
         ) from None
+
+
+def written_fields(context: TableContext, file: DataFileMeta) -> tuple[DataField, ...]:
+    """The table's columns that a data file holds, as they were when it was written."""
+    is_current = file.schema_id == context.schema.id
+    schema = context.schema if is_current else context.schemas.get(file.schema_id)
+    return tuple(f for f in schema.stored_in(file.write_columns) if f.name not in TRACKING_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -245,12 +263,15 @@ class _ReadPlan:
     constants: partition columns and `_LEVEL` (by id) with their one value.
     never_null: positions among `stored` of columns whose nulls mean that this is another table's file: a column that a
         file lacks reads as null.
+    first_row_id, sequence_number: of rows whose file doesn't store theirs; the ids count on from the first.
     """
 
     stored: Sequence[DataField]
     position: Mapping[int, int]
     constants: Mapping[int, pa.Scalar]
     never_null: Sequence[int]
+    first_row_id: int | None
+    sequence_number: int
 
     @classmethod
     def of(
@@ -258,8 +279,8 @@ class _ReadPlan:
     ) -> _ReadPlan:
         is_current = file.schema_id == context.schema.id
         file_schema = context.schema if is_current else context.schemas.get(file.schema_id)
-        written = file_schema.fields if file.write_columns is None else file_schema.select(file.write_columns)
-        by_id = {f.id: f for f in written} | _STORED_AS_THEY_ARE
+        special = _STORED_AS_THEY_ARE if file_schema.has_primary_key else _TRACKED
+        by_id = {f.id: f for f in file_schema.stored_in(file.write_columns)} | special
         constants = _partition_values(context, partition)
         constants[LEVEL_FIELD.id] = pa.scalar(file.level, arrow_type(LEVEL_FIELD.type))
         stored: dict[int, DataField] = {}
@@ -269,9 +290,10 @@ class _ReadPlan:
             if value_id in by_id and f.id not in constants:
                 stored.setdefault(value_id, by_id[value_id])
                 position[f.id] = list(stored).index(value_id)
-        keys = {*file_schema.primary_keys, *(f.name for f in _STORED_AS_THEY_ARE.values())}
+        keys = {*file_schema.primary_keys, *(f.name for f in special.values() if not f.type.nullable)}
         never_null = [i for i, f in enumerate(stored.values()) if f.name in keys]
-        return cls(list(stored.values()), position, constants, never_null)
+        first, sequence = file.first_row_id, file.max_sequence_number
+        return cls(list(stored.values()), position, constants, never_null, first, sequence)
 
     def check_never_null(self, batch: pa.RecordBatch, path: str) -> None:
         for position in self.never_null:
@@ -279,14 +301,30 @@ class _ReadPlan:
                 name = self.stored[position].name
                 raise CorruptFile(path, f"column {name!r} without nulls", f"{nulls} in {batch.num_rows} rows")
 
-    def column(self, wanted: DataField, batch: pa.RecordBatch) -> pa.Array:
+    def column(
+        self, wanted: DataField, batch: pa.RecordBatch, positions: pa.Array | None = None, path: str = ""
+    ) -> pa.Array:
+        """positions: of the rows in the file, where they are needed."""
+        if wanted == POSITION_FIELD:
+            return positions
         if wanted.id in self.constants:
             return pa.repeat(self.constants[wanted.id], batch.num_rows)
         if wanted.id not in self.position:
             return pa.nulls(batch.num_rows, arrow_type(wanted.type))
         position = self.position[wanted.id]
         with in_column(wanted.name):
-            return cast(batch.column(position), self.stored[position].type, wanted.type)
+            found = cast(batch.column(position), self.stored[position].type, wanted.type)
+        if wanted.id in _TRACKED and found.null_count:
+            return self._tracked(wanted, found, positions, path)
+        return found
+
+    def _tracked(self, wanted: DataField, stored: pa.Array, positions: pa.Array | None, path: str) -> pa.Array:
+        """stored: null where rows are numbered by their file alone. Java: `io/DataFileRecordReader.java`."""
+        if wanted.id == SEQUENCE_FIELD.id:
+            return pc.fill_null(stored, self.sequence_number)
+        if self.first_row_id is None or positions is None:
+            raise CorruptFile(path, "row ids, in the file or its manifest entry", "none; the row ids are lost")
+        return pc.coalesce(stored, pc.add(positions, self.first_row_id))
 
     def chunk_filter(
         self, context: TableContext, predicate: PruningPredicate | None, rows: _Rows

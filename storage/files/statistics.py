@@ -21,7 +21,7 @@ from storage.binary_row import decode_rows_of_files
 from storage.files.casting import cast, keeps_order, may_make_nulls
 from storage.files.column_bounds import Bounds, ColumnBounds, without_nan
 from storage.files.data_file import DataFileMeta, SimpleStats
-from storage.schema.table_schema import TableSchema
+from storage.schema.table_schema import TRACKING_FIELDS, TableSchema
 from storage.table import TableContext
 from storage.types import DataField, Root, arrow_type
 
@@ -90,7 +90,8 @@ class _SameSchemaFiles:
         self._partly = first.write_columns is not None
         written = first.write_columns if first.write_columns is not None else self._schema.names
         names = first.value_stats_columns if first.value_stats_columns is not None else written
-        self._fields = [f for name in names if (f := self._schema.by_name.get(name)) is not None]
+        by_name = {**TRACKING_FIELDS, **self._schema.by_name}
+        self._fields = [f for name in names if (f := by_name.get(name)) is not None]
         self._row_counts = [file.row_count for file in files]
         self._stats = _Stats([file.value_stats for file in files], [file.file_name for file in files], self._fields)
 

@@ -143,6 +143,11 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     cross_partition_index_ttl_ms = OptionValue[int | None]("cross-partition-upsert.index-ttl")
     cross_partition_bootstrap = OptionValue[int]("cross-partition-upsert.bootstrap-parallelism")
 
+    # Whether each row of an append table has an id that stays
+    row_tracking_enabled = OptionValue[bool]("row-tracking.enabled")
+    # Whether columns of a row may lie in several files, found by its id
+    data_evolution_enabled = OptionValue[bool]("data-evolution.enabled")
+
     deletion_vectors_enabled = OptionValue[bool]("deletion-vectors.enabled")
     # Readers of a table with deletion vectors see level 0, too, and merge it
     deletion_vectors_merge_on_read = OptionValue[bool]("deletion-vectors.merge-on-read")

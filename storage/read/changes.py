@@ -28,6 +28,8 @@ from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries, delta_entries
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
+from storage.read.evolution.group_reader import GroupReader
+from storage.read.evolution.row_groups import row_groups, row_ids_of
 from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
 from storage.read.stream.overwrites import overwritten_rows, turns_overwrites_into_changes
 from storage.read.stream.position import ChangePosition
@@ -185,6 +187,16 @@ class ChangeReader:
         ordered = sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
         for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: (entry.partition, entry.bucket)):
             directory = bucket_directory(self._context, partition, bucket)
+            if self._context.options.data_evolution_enabled:
+                for group in row_groups([entry.file for entry in of_bucket]):
+                    if skip_rows >= (count := len(row_ids_of(group))):
+                        skip_rows -= count
+                        continue
+                    batches = GroupReader(self._context, tuple(self._fields)).read(group, directory, partition, {})
+                    for batch in without_first(batches, skip_rows):
+                        yield with_kind(batch, RowKind.INSERT)
+                    skip_rows = 0
+                continue
             for entry in of_bucket:
                 if skip_rows >= entry.file.row_count:
                     skip_rows -= entry.file.row_count

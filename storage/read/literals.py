@@ -18,12 +18,13 @@ def known_column(column: str, schema: pa.Schema) -> str:
     return column
 
 
-def in_type_of_column(operator: str, value: Any, column: str, schema: pa.Schema) -> tuple[str, pa.Scalar]:
+def in_type_of_column(operator: str, value: Any, column: str, kind: pa.DataType) -> tuple[str, pa.Scalar]:
     """(operator, value of the column's type) that says the same of the column.
+
+    kind: the column's type.
 
     Raises BadInput where values of the column's type can't be compared with this one.
     """
-    kind = schema.field(known_column(column, schema)).type
     if pa.types.is_nested(kind):
         raise BadInput(
             f"the filter compares column {column!r} ({kind}), whose values have parts: test it with is_null(), or a "

@@ -1,6 +1,7 @@
 """Conditions on rows: built by people, used to skip files and to filter rows.
 
     col("amount") > 3        col("name").is_in(["a", "b"])        (col("a") == 1) & ~col("b").is_null()
+    col("tags")["env"] == "prod": of a MAP, the value of one key; null where a row lacks it
 
 A comparison with null is not true, as in SQL. Values are matched to the column's type: `col("day") >= "2024-05-01"`.
 """
@@ -8,7 +9,7 @@ A comparison with null is not true, as in SQL. Values are matched to the column'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import and_, or_
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -21,7 +22,7 @@ from storage.arguments import check_text, shown
 from storage.errors import BadInput
 from storage.files.column_bounds import Bounds, ColumnBounds
 from storage.read.arrow_expressions import columns_read
-from storage.read.literals import in_type_of_column, known_column
+from storage.read.column_values import ColumnValues, column_text
 
 Maybe: TypeAlias = NDArray[np.bool_]  # one truth a file: may it hold a matching row?
 
@@ -77,7 +78,14 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _ColumnPredicate(_Combinable):
+    """key: of a MAP with texts for keys, whose values are meant; None for the column itself."""
+
     column: str
+    key: str | None = field(default=None, kw_only=True)
+
+    def values_in(self, schema: pa.Schema) -> ColumnValues:
+        """What is compared. Raises BadInput where there is no such column, or it is no such map."""
+        return ColumnValues.of(self.column, self.key, schema)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -96,15 +104,17 @@ class Compare(_ColumnPredicate):
 
     def in_type_of_column(self, schema: pa.Schema) -> tuple[str, pa.Scalar]:
         """(operator, value of the column's type) that says the same of the column."""
-        return in_type_of_column(self.operator, self.value, self.column, schema)
+        return self.values_in(schema).comparable(self.operator, self.value)
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         operator, value = self.in_type_of_column(schema)
-        return _COMPARE[operator](pc.field(self.column), pc.scalar(value))
+        return _COMPARE[operator](self.values_in(schema).expression, pc.scalar(value))
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         operator, value = self.in_type_of_column(schema)
         known = bounds(self.column)
+        if self.key is not None:
+            return ~_all_null(known)
         match operator:
             case "!=":
                 return None  # floating-point bounds leave NaN out, and NaN != x holds
@@ -125,8 +135,9 @@ class IsIn(_ColumnPredicate):
 
     def value_set(self, schema: pa.Schema) -> pa.Array:
         """As `==` has it: 0.0 stands for both zeros, NaN equals nothing."""
-        kind = schema.field(known_column(self.column, schema)).type
-        given = [in_type_of_column("==", v, self.column, schema) for v in self.values if v is not None]
+        own = self.values_in(schema)
+        kind = own.type
+        given = [own.comparable("==", v) for v in self.values if v is not None]
         values = pa.array([value for operator, value in given if operator == "=="], kind)  # others equal nothing
         if not pa.types.is_floating(kind):
             return values
@@ -134,15 +145,17 @@ class IsIn(_ColumnPredicate):
         return pa.concat_arrays([values.filter(pc.invert(pc.is_nan(values))), zeros])
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        field = pc.field(self.column)
-        is_one = field.isin(self.value_set(schema))
-        return pc.if_else(field.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # `isin` alone: ~ would match null
+        own = self.values_in(schema).expression
+        is_one = own.isin(self.value_set(schema))
+        return pc.if_else(own.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # `isin` alone: ~ would match null
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)
         values = self.value_set(schema)
         if not len(values):
             return np.zeros(len(known.row_count), np.bool_)
+        if self.key is not None:
+            return ~_all_null(known)
         span = pc.min_max(values)
         inside = pc.and_kleene(pc.less_equal(known.minimum, span["max"]), pc.greater_equal(known.maximum, span["min"]))
         return _unless_false(inside) & ~_all_null(known)
@@ -155,12 +168,15 @@ class StartsWith(_ColumnPredicate):
     prefix: str
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        if not pa.types.is_string(schema.field(known_column(self.column, schema)).type):
-            raise BadInput(f"starts_with needs a string column, and {self.column!r} is none")
-        return pc.starts_with(pc.field(self.column), self.prefix)
+        own = self.values_in(schema)
+        if not pa.types.is_string(own.type):
+            raise BadInput(f"starts_with needs a string column, and {own.name!r} is none")
+        return pc.starts_with(own.expression, self.prefix)
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)
+        if self.key is not None:
+            return ~_all_null(known)
         if not pa.types.is_string(known.minimum.type):
             return None
         after_start = pc.greater_equal(known.maximum, self.prefix)
@@ -172,9 +188,11 @@ class StartsWith(_ColumnPredicate):
 @dataclass(frozen=True, slots=True)
 class IsNull(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        return pc.field(known_column(self.column, schema)).is_null()
+        return self.values_in(schema).expression.is_null()
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        if self.key is not None:
+            return None  # a map that is there may lack the key
         return _unless_false(pc.greater(bounds(self.column).null_count, 0))
 
 
@@ -183,9 +201,10 @@ class IsNan(_ColumnPredicate):
     """A floating-point column holds NaN, which no comparison finds. Null where the column is null."""
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        if not pa.types.is_floating(schema.field(known_column(self.column, schema)).type):
-            raise BadInput(f"is_nan needs a FLOAT or DOUBLE column, and {self.column!r} is none")
-        return pc.is_nan(pc.field(self.column))
+        own = self.values_in(schema)
+        if not pa.types.is_floating(own.type):
+            raise BadInput(f"is_nan needs a FLOAT or DOUBLE column, and {own.name!r} is none")
+        return pc.is_nan(own.expression)
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         return None  # bounds leave NaN out
@@ -273,18 +292,28 @@ class ArrowCondition(_Combinable):
 
 
 class Column:
-    """A column by name, to compare: `col("a") > 3`."""
+    """A column by name, to compare: `col("a") > 3`; of a MAP with texts for keys, one key's values: `col("m")["k"]`."""
 
     __hash__ = None  # type: ignore[assignment]
+    __iter__ = None  # else `in` and `for` would ask for keys without end
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, key: str | None = None) -> None:
         self._name = name
+        self._key = key
+
+    def __getitem__(self, key: str) -> Column:
+        if self._key is not None:
+            raise BadInput(f"{self}[{shown(key)}]: of a map in a map no key can be named; use pyarrow.compute")
+        return Column(self._name, check_text(f"the key of {self._name}[…]", key))
+
+    def __str__(self) -> str:
+        return column_text(self._name, self._key)
 
     def __eq__(self, value: object) -> Compare | IsNull:  # type: ignore[override]
-        return IsNull(self._name) if value is None else Compare(self._name, "==", value)
+        return self.is_null() if value is None else self._compare("==", value)
 
     def __ne__(self, value: object) -> Compare | Not:  # type: ignore[override]
-        return Not(IsNull(self._name)) if value is None else Compare(self._name, "!=", value)
+        return self.is_not_null() if value is None else self._compare("!=", value)
 
     def __lt__(self, value: Any) -> Compare:
         return self._compare("<", value)
@@ -300,26 +329,26 @@ class Column:
 
     def is_in(self, values: Iterable[Any]) -> IsIn:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            raise BadInput(f"{self._name}.is_in takes a list of values, not {shown(values)}; for one value write ==")
-        return IsIn(self._name, tuple(values))
+            raise BadInput(f"{self}.is_in takes a list of values, not {shown(values)}; for one value write ==")
+        return IsIn(self._name, tuple(values), key=self._key)
 
     def is_nan(self) -> IsNan:
-        return IsNan(self._name)
+        return IsNan(self._name, key=self._key)
 
     def is_null(self) -> IsNull:
-        return IsNull(self._name)
+        return IsNull(self._name, key=self._key)
 
     def is_not_null(self) -> Not:
-        return Not(IsNull(self._name))
+        return Not(self.is_null())
 
     def starts_with(self, prefix: str) -> StartsWith:
-        check_text(f"the prefix of {self._name}.starts_with", prefix)
-        return StartsWith(self._name, prefix)
+        check_text(f"the prefix of {self}.starts_with", prefix)
+        return StartsWith(self._name, prefix, key=self._key)
 
     def _compare(self, operator: str, value: Any) -> Compare:
         if value is None:
-            raise BadInput(f"{self._name} {operator} None is never true; use is_null() or is_not_null()")
-        return Compare(self._name, operator, value)
+            raise BadInput(f"{self} {operator} None is never true; use is_null() or is_not_null()")
+        return Compare(self._name, operator, value, key=self._key)
 
 
 def col(name: str) -> Column:

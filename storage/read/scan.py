@@ -27,10 +27,13 @@ from storage.manifests.snapshot_files import live_entries
 from storage.merge.sorted_run import Section, interval_partition, key_ranges
 from storage.option_support import check_supported
 from storage.options import MergeEngine, Operation
+from storage.read.evolution.group_bounds import group_bounds
+from storage.read.evolution.row_groups import RowGroup, row_groups
+from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Compare, Maybe, Predicate
 from storage.read.skipping.index_answers import IndexQuestion
-from storage.read.split import BinPacking, Split, append_splits, merge_tree_splits
+from storage.read.split import BinPacking, Split, append_splits, evolution_splits, merge_tree_splits
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types import Root, same_ignoring_nullability
@@ -186,6 +189,8 @@ class TableScan:
     def _groups(self, files: list[DataFileMeta]) -> list[tuple[list[Section], bool]]:
         options = self.context.options
         packing = BinPacking(options.split_target_size_bytes, options.split_open_file_cost_bytes)
+        if self.context.options.data_evolution_enabled:
+            return evolution_splits(self._matching_groups(row_groups(files)), packing)
         if not self.context.schema.has_primary_key:
             return append_splits(self._matching(files, by_value=True), packing)
         # A key's other versions lie in files whose key range holds it too, so skipping by key skips all or none of
@@ -215,6 +220,18 @@ class TableScan:
             elif run := [file for file in section[0] if id(file) in kept]:
                 result.append([run])
         return result
+
+    def _matching_groups(self, groups: list[RowGroup]) -> list[RowGroup]:
+        """Row groups that may hold a matching row: each column has the statistics of the file that gives it."""
+        if self.predicate is None or not groups:
+            return groups
+        maybe = self.predicate.may_match(group_bounds(self.context, groups), tracked_schema(self.context))
+        if maybe is None:
+            return groups
+        for i in np.flatnonzero(~maybe):
+            for file in groups[i]:
+                self.report(file, LeftOut.STATISTICS)
+        return [groups[i] for i in np.flatnonzero(maybe)]
 
     def _matching(self, files: list[DataFileMeta], *, by_value: bool) -> list[DataFileMeta]:
         """Files that may hold a matching row, judged by their key range, or by their statistics and indexes."""

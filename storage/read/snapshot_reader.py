@@ -24,16 +24,19 @@ from storage.merge.merge_reader import drop_retracts
 from storage.merge.section_merge import SectionMerge
 from storage.merge.sections import BatchSize, batch_size
 from storage.merge.sorted_run import Section, SortedRun
+from storage.read.evolution.group_reader import GroupReader
+from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
 from storage.read.skipping.index_answers import IndexQuestion
 from storage.read.split import Split
-from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
 from storage.types.row_kinds import with_kind
 
-_SPECIAL: Final = (KIND_FIELD.name, SEQUENCE_FIELD.name)
+_SPECIAL: Final = (KIND_FIELD, SEQUENCE_FIELD, ROW_ID_FIELD)
+_SPECIAL_NAMES: Final = frozenset(field.name for field in _SPECIAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class SnapshotReader:
 
     columns: names in the order wanted; predicate: applied to every row.
 
-    `_VALUE_KIND` and `_SEQUENCE_NUMBER` may be among the columns. With the kind, rows come as they are kept: also those
-    of keys that were deleted, as -D, where no compaction took them away.
+    `_VALUE_KIND` and `_SEQUENCE_NUMBER` may be among the columns, and `_ROW_ID` with row tracking. With the kind, rows
+    come as they are kept: also those of keys that were deleted, as -D, where no compaction took them away.
     context: under the schema to read with; files written under others are mapped to it.
     """
 
@@ -66,7 +69,7 @@ class SnapshotReader:
     @cached_property
     def schema(self) -> pa.Schema:
         """Of the batches that come out."""
-        special = {field.name: field for field in arrow_schema([KIND_FIELD, SEQUENCE_FIELD])}
+        special = {field.name: field for field in arrow_schema(_SPECIAL)}
         own = self.context.schema.arrow
         return pa.schema([special[name] if name in special else own.field(name) for name in self.columns])
 
@@ -83,16 +86,39 @@ class SnapshotReader:
         return batch.select(self.columns)
 
     def _section(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
+        if self.context.options.data_evolution_enabled:
+            return self._row_group(section, bucket)
         needs_kinds = self._keeps_kinds or any(_may_hold_retracts(file) for run in section for file in run)
         if len(section) == 1:
             return self._single_run(section[0], bucket, needs_kinds)
         return self._merged(section, bucket, needs_kinds)
 
+    def _row_group(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
+        files = [file for run in section for file in run]
+        batches = self._groups.read(files, bucket.directory, bucket.partition, bucket.deletion_files)
+        rows = filtered(self.context, batches, self.predicate)
+        return (with_kind(batch, RowKind.INSERT) for batch in rows) if self._keeps_kinds else rows
+
+    @cached_property
+    def _groups(self) -> GroupReader:
+        return GroupReader(self.context, (*self._output_fields, *self._tracked_fields), self._file_condition)
+
+    @cached_property
+    def _tracked_fields(self) -> tuple[DataField, ...]:
+        """What no file need hold, and is asked for or conditioned."""
+        named = {*self.columns, *(self.predicate.columns if self.predicate is not None else ())}
+        return tuple(field for field in (SEQUENCE_FIELD, ROW_ID_FIELD) if field.name in named)
+
+    @cached_property
+    def _file_condition(self) -> Predicate | None:
+        """What files know something of: the part of the condition on the table's own columns."""
+        return None if self.predicate is None else self.predicate.within(frozenset(self.context.schema.names))
+
     def _single_run(self, run: SortedRun, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
         """No key twice: every condition may be applied while reading."""
         has_kinds = self.context.schema.has_primary_key
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and has_kinds else [])]
-        fields += [SEQUENCE_FIELD] if SEQUENCE_FIELD.name in self.columns else []
+        fields += self._tracked_fields
         batches = self._read_run(run, bucket, fields, batch_size([run]), self.predicate)
         if not self._keeps_kinds:
             return drop_retracts(batches)
@@ -120,7 +146,7 @@ class SnapshotReader:
 
     @cached_property
     def _question(self) -> IndexQuestion:
-        return IndexQuestion(self.context, self.predicate)
+        return IndexQuestion(self.context, self._file_condition)
 
     @cached_property
     def _merge_function(self) -> MergeFunction:
@@ -131,7 +157,7 @@ class SnapshotReader:
         """What is asked for, and what the condition reads."""
         conditioned = sorted(self.predicate.columns) if self.predicate is not None else []
         names = dict.fromkeys([*self.columns, *conditioned])
-        return self.context.schema.select([name for name in names if name not in _SPECIAL])
+        return self.context.schema.select([name for name in names if name not in _SPECIAL_NAMES])
 
     @property
     def _keeps_kinds(self) -> bool:
@@ -146,6 +172,7 @@ class SnapshotReader:
         condition: Predicate | None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows that fulfil the condition; parts of files that hold none are not even decoded."""
+        by_file = self._file_condition if condition is self.predicate else condition
         question = self._question if condition is self.predicate else IndexQuestion(self.context, condition)
         for file in run:
             path = data_file_path(bucket.directory, file)
@@ -161,7 +188,7 @@ class SnapshotReader:
                 partition=bucket.partition,
                 batch_rows=size.rows,
                 batch_bytes=size.bytes,
-                predicate=condition,
+                predicate=by_file,
                 deleted=None if deletion is None else read_vector(self.context.io, deletion),
                 selected=selected,
             )
@@ -174,7 +201,7 @@ def filtered(
     """Rows that fulfil the condition; batches may become empty. Raises BadInput where it can't be applied."""
     if condition is None:
         return batches
-    return _where(context, batches, condition.expression(context.schema.arrow))
+    return _where(context, batches, condition.expression(tracked_schema(context)))
 
 
 def _where(

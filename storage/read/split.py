@@ -14,6 +14,7 @@ from storage.deletion_vectors.index_file import DeletionFile
 from storage.files.data_file import DataFileMeta
 from storage.merge.sorted_run import KeyRange, Section, interval_partition
 from storage.options import MergeEngine
+from storage.read.evolution.row_groups import RowGroup, is_blob_file
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class Split:
 
     partition: serialized BinaryRow.
     sections: in key order; inside one, every run lies in key order and runs may overlap. Files that need no merge are
-        sections of one run with one file.
+        sections of one run with one file. With data evolution a section is a row group, each of its files a run.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     deletion_files: by the name of a data file, where its deletion vector lies: the rows at its positions don't count.
     """
@@ -71,6 +72,21 @@ def append_splits(files: Sequence[DataFileMeta], packing: BinPacking) -> list[tu
     """(sections, raw_convertible) of each split of an append table's bucket."""
     ordered = sorted(files, key=lambda file: file.min_sequence_number)
     return [([[[file]] for file in group], True) for group in packing.pack(ordered, lambda file: file.file_size)]
+
+
+def evolution_splits(groups: Sequence[RowGroup], packing: BinPacking) -> list[tuple[list[Section], bool]]:
+    """(sections, raw_convertible) of each split of a bucket with data evolution: a section is a row group, its files
+    are runs of their own. Blobs count little: they are read when a row is.
+    """
+
+    def size_bytes(group: RowGroup) -> int:
+        return sum(packing.open_file_cost_bytes if is_blob_file(file) else file.file_size for file in group)
+
+    splits = []
+    for packed in packing.pack(groups, size_bytes):
+        sections: list[Section] = [[[file] for file in group] for group in packed]
+        splits.append((sections, all(len(group) == 1 for group in packed)))
+    return splits
 
 
 def merge_tree_splits(

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -22,6 +22,8 @@ from storage.format import (
     LEVEL_FIELD_ID,
     POSITION_COLUMN,
     POSITION_FIELD_ID,
+    ROW_ID_COLUMN,
+    ROW_ID_FIELD_ID,
     SCHEMA_VERSION,
     SEQUENCE_COLUMN,
     SEQUENCE_FIELD_ID,
@@ -48,7 +50,11 @@ from storage.types import (
 SEQUENCE_FIELD = DataField(SEQUENCE_FIELD_ID, SEQUENCE_COLUMN, not_null(BIGINT))
 KIND_FIELD = DataField(KIND_FIELD_ID, KIND_COLUMN, not_null(TINYINT))
 LEVEL_FIELD = DataField(LEVEL_FIELD_ID, LEVEL_COLUMN, not_null(INT))  # of the file that a row lies in; never stored
+ROW_ID_FIELD = DataField(ROW_ID_FIELD_ID, ROW_ID_COLUMN, not_null(BIGINT))  # stored by compactions alone
 POSITION_FIELD = DataField(POSITION_FIELD_ID, POSITION_COLUMN, not_null(BIGINT))  # of a row in its file; never stored
+
+# What tells rows apart with row tracking, in files that store it
+TRACKING_FIELDS: Final = {f.name: DataField(f.id, f.name, BIGINT) for f in (ROW_ID_FIELD, SEQUENCE_FIELD)}
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,14 @@ class TableSchema:
         if missing:
             raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(self.names)}")
         return tuple(self.by_name[name] for name in names)
+
+    def stored_in(self, write_columns: Sequence[str] | None) -> tuple[DataField, ...]:
+        """What a data file holds beside keys and kinds: all columns, or those its manifest entry names. Compactions
+        of tables with row tracking store what tells rows apart, too. Raises BadInput for other names.
+        """
+        if write_columns is None:
+            return self.fields
+        return tuple(TRACKING_FIELDS.get(name) or self.select([name])[0] for name in write_columns)
 
     def to_json(self) -> str:
         """As Java prints it, byte for byte. No comment, no member: Java would read null as the text "null"."""

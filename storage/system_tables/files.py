@@ -26,7 +26,7 @@ from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import live_entries
 from storage.paths import format_of
 from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.schema.table_schema import TableSchema
+from storage.schema.table_schema import TRACKING_FIELDS, TableSchema
 from storage.snapshots.snapshot import Snapshot
 from storage.system_tables.base import ReadAt
 from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, text
@@ -248,7 +248,8 @@ class _SameColumns:
         written = schema.names if written is None else written
         self._written = {schema.by_name[name].id for name in written if name in schema.by_name}
         names = written if stats_columns is None else stats_columns
-        self._fields = [schema.by_name[name] for name in names if name in schema.by_name]
+        by_name = {**TRACKING_FIELDS, **schema.by_name}
+        self._fields = [by_name[name] for name in names if name in by_name]
 
     def bound_texts(self, wanted: DataField, *, is_maximum: bool) -> pa.Array:
         position = self._position(wanted)

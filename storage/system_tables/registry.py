@@ -18,12 +18,13 @@ from storage.system_tables.manifests import Manifests, TableIndexes
 from storage.system_tables.partitions import Buckets, Partitions
 from storage.system_tables.read_optimized import ReadOptimized
 from storage.system_tables.references import Branches, Consumers, Tags
+from storage.system_tables.row_tracking import RowTracking
 from storage.system_tables.schemas import AggregationFields, Options, Schemas
 from storage.system_tables.snapshots import Snapshots, Statistics
 from storage.table import TableContext
 
 _TABLES: Final[Sequence[type[SystemTable]]] = (
-    *(AuditLog, Binlog, ReadOptimized),
+    *(AuditLog, Binlog, ReadOptimized, RowTracking),
     *(Snapshots, Schemas, Options, AggregationFields, Statistics),
     *(Files, FileKeyRanges, Partitions, Buckets),
     *(Manifests, TableIndexes, Tags, Branches, Consumers),

@@ -18,7 +18,7 @@ from storage.files.reader import read_data_file
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.merge.normalized_keys import KeyWords, align_keys, normalize_column
-from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD, TRACKING_FIELDS
 from storage.table import TableContext
 from storage.verify.data_file_check import ReferencedFile
 from storage.verify.finding import REPORT, RESTORE, Finding, Severity
@@ -97,8 +97,7 @@ def _read(context: TableContext, path: str, entry: ManifestEntry) -> _FileConten
     schema = context.schema
     keys = schema.key_fields
     system = [*keys, SEQUENCE_FIELD, KIND_FIELD] if schema.has_primary_key else []
-    written = entry.file.write_columns
-    columns = schema.fields if written is None else schema.select(written)
+    columns = [f for f in schema.stored_in(entry.file.write_columns) if f.name not in TRACKING_FIELDS]
     bucketing = _bucketing(context, entry)
     rows = retracts = misplaced_rows = 0
     lows: list[int] = []

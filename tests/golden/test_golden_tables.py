@@ -19,6 +19,10 @@ from tidelake.verification import inspect_table
 # What this release reads. A table moves here when its feature arrives.
 READ: Final = frozenset(
     {
+        "pypaimon/append_deletion_vectors",
+        "pypaimon/append_data_evolution",
+        "java/types_blob",
+        "java/data_evolution",
         "java/append_deletion_vectors",
         "java/pk_deletion_vectors",
         "java/pk_deletion_vectors_lookup_changelog",
@@ -112,11 +116,7 @@ READ: Final = frozenset(
 
 # What it refuses, and the word that names the feature in the message.
 REFUSED: Final[Mapping[str, str]] = {
-    "java/data_evolution": "data-evolution",
     "java/orc_time_quirks": r"TIMESTAMP\(9\)",  # years 0 to 2262 in nanoseconds: more than 64 bits hold
-    "java/types_blob": "data-evolution|BLOB",
-    "pypaimon/append_data_evolution": "data-evolution",
-    "pypaimon/append_deletion_vectors": "deletion-vectors|data-evolution",
 }
 
 TABLES: Final = golden_tables()

@@ -226,6 +226,27 @@ def test_each_finds_the_same_rows_through_the_other_s_indexes(
                 assert sorted(row["k"] for row in told) == wanted, (seed, side, theirs)
 
 
+@pytest.mark.parametrize("side", ["java", "ours"])
+def test_values_of_a_map_s_key_are_those_that_java_reads(side: str, tmp_path: Path, java_oracle: JavaOracle) -> None:
+    """No condition of Java's names a key, though it writes such indexes: of its rows the truth is made here."""
+    twins = Twins(tmp_path, java_oracle, 0, "parquet", "1 mb")
+    told = [(row["k"], dict(row["m"] or [])) for row in java_oracle.read(twins.warehouses[side], NAME)]
+    table = twins.table(side)
+    for key, value in [(key, value) for key in "klx" for value in "pq-"]:
+        asked, of_key = col("m")[key], {k: of_row.get(key) for k, of_row in told}
+        cases: list[tuple[Any, set[Any]]] = [
+            (asked == value, {value}),
+            (asked != value, {"p", "q"} - {value}),
+            (asked.is_in([value, "p"]), {value, "p"}),
+            (asked.is_null(), {None}),
+        ]
+        for condition, values in cases:
+            found = table.scan(columns=["k"], filter=condition).to_arrow()["k"].to_pylist()
+            assert sorted(found) == sorted(k for k, found in of_key.items() if found in values), (key, condition)
+    left_out = [col("m")["k"] == "-", col("m")["l"].is_in(["-", "+"])]
+    assert [table.scan(filter=condition).splits() for condition in left_out] == [[], []]
+
+
 def test_java_reads_through_indexes_that_were_rewritten(tmp_path: Path, java_oracle: JavaOracle) -> None:
     twins = Twins(tmp_path, java_oracle, 1, "parquet", "1 b")
     catalog = tidelake.open_catalog(str(twins.warehouses["java"]))

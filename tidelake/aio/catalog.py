@@ -110,5 +110,11 @@ class Catalog:
     async def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:
         return await run_uncancellable(self._inner.rescale_table, name, bucket, partition=partition)
 
+    async def clone_table(
+        self, source: Table, name: str, *, snapshot: int | None = None, tag: str | None = None
+    ) -> Table:
+        cloned = await run_uncancellable(self._inner.clone_table, source._inner, name, snapshot=snapshot, tag=tag)
+        return Table(cloned)
+
     async def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         return Table(await asyncio.to_thread(self._inner.table, name, options))

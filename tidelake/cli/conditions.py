@@ -6,10 +6,11 @@
     test       := ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
                 | IS [NOT] NULL | [NOT] IN "(" value { "," value } ")"
                 | [NOT] BETWEEN value AND value | [NOT] LIKE 'text%'
-    column     := name | "name" | `name`
+    column     := (name | "name" | `name`) [ "[" 'key' "]" ]
     value      := 12 | -1.5 | 1e3 | 'it''s' | TRUE | FALSE
 
-A value takes the type of its column: `day >= '2026-05-01'`. Words in capitals may also be written in small letters.
+A value takes the type of its column: `day >= '2026-05-01'`. `m['key']` is the value of one key of a MAP. Words in
+capitals may also be written in small letters.
 What a column shall become is `column = value`, or `column = NULL`.
 """
 
@@ -31,7 +32,7 @@ _TOKEN: Final = re.compile(
       | '(?P<text>(?:[^']|'')*)'
       | "(?P<quoted>(?:[^"]|"")+)" | `(?P<ticked>[^`]+)`
       | (?P<word>[^\W\d]\w*(?:\.\w+)*)
-      | (?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,)
+      | (?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,|\[|\])
     )""",
     re.VERBOSE,
 )
@@ -124,7 +125,16 @@ class _Parser:
             return inner
         if self._peek().kind != "name":
             raise self._error("expected a column")
-        return self._test(col(self._next().value))
+        column = col(self._next().value)
+        return self._test(self._key_of(column) if self._take("[") else column)
+
+    def _key_of(self, column: Column) -> Column:
+        token = self._peek()
+        if token.kind != "text":
+            raise self._error("expected a key of a map: a text in single quotes")
+        key = str(self._next().value)
+        self._expect("]")
+        return column[key]
 
     def _test(self, column: Column) -> Predicate:
         for sign, compare in _COMPARE.items():

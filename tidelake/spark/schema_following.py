@@ -19,6 +19,7 @@ from ingest.settings import Config
 from ingest.spark.batch_facts import SchemaNeed
 from ingest.spark.batch_rows import RawRecords
 from ingest.spark.sink import SparkSink
+from ingest.tables.table_origins import TableOrigins
 from ingest.tables.table_targets import TableTargets
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
@@ -45,7 +46,8 @@ class SchemaFollowing:
         configured = ConfiguredTables.of(config)
         self._targets = TableTargets(configured.settings, configured.following_types)
         self._tables = _Tables(open_catalog(config.warehouse, config.warehouse_options), self._targets)
-        self._fence = SchemaFence(self._tables, configured.behaviors, configured.column_types)
+        nothing_kept = TableOrigins(lambda _: ())
+        self._fence = SchemaFence(self._tables, configured.behaviors, configured.column_types, nothing_kept)
 
     def decided(self, sink: SparkSink) -> SparkSink:
         assert isinstance(sink.input, RawRecords)

@@ -2,62 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+import numpy as np
 
-from ingest.formats.envelopes.envelope import Op, RowImages
+from ingest.formats.envelopes.envelope import ImageTypes, Op, RowImages
 
-_OPS = {"INSERT": Op.INSERT, "ROW": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
+_OPS: Final = {"INSERT": Op.INSERT, "ROW": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
+_CODES: Final = {type_: int(op) for type_, op in _OPS.items()}
 
 
 class CanalDirectReader:
     """database, table, mysql_type: of all messages; another makes the reader refuse.
-    image: the struct of a row.
+    images: the structs of rows.
     """
 
-    def __init__(self, database: str | None, table: str | None, mysql_type: msgspec.Raw, image: Any) -> None:
-        self._mysql_type = bytes(mysql_type)
-        message = msgspec.defstruct(
-            "Message",
-            [
-                ("type", Literal["INSERT", "ROW", "UPDATE", "DELETE"]),
-                ("data", list[image]),
-                ("old", list[image] | None, None),
-                ("is_ddl", bool | None, msgspec.field(default=False, name="isDdl")),
-                ("database", *_only(database)),
-                ("table", *_only(table)),
-                ("mysql_type", msgspec.Raw, msgspec.field(default=msgspec.Raw(b"null"), name="mysqlType")),
-            ],
-            gc=False,
-            kw_only=True,
-        )
-        self._decode = msgspec.json.Decoder(message, float_hook=str.encode).decode_lines
+    def __init__(self, database: str | None, table: str | None, mysql_type: msgspec.Raw, images: ImageTypes) -> None:
+        self._mysql_type = msgspec.Raw(bytes(mysql_type))
+
+        def decoder(image: Any) -> Callable[[bytes | memoryview], list[Any]]:
+            message = msgspec.defstruct(
+                "Message",
+                [
+                    ("type", Literal["INSERT", "ROW", "UPDATE", "DELETE"]),
+                    ("data", list[image]),
+                    ("old", list[images.old] | None, None),  # type: ignore[name-defined]
+                    ("is_ddl", bool | None, msgspec.field(default=False, name="isDdl")),
+                    ("database", *_only(database)),
+                    ("table", *_only(table)),
+                    ("mysql_type", msgspec.Raw, msgspec.field(default=msgspec.Raw(b"null"), name="mysqlType")),
+                ],
+                gc=False,
+                kw_only=True,
+            )
+            return msgspec.json.Decoder(message, float_hook=str.encode).decode_lines
+
+        self._decode, self._decode_partial = decoder(images.whole), decoder(images.partial)
 
     def read(self, messages: bytes | memoryview, n: int) -> RowImages:
-        found: list[Any] = self._decode(messages)
+        try:
+            found = self._decode(messages)
+        except msgspec.ValidationError:  # a column of the table is in none, or not in all of them
+            found = self._decode_partial(messages)
+            self._decode = self._decode_partial
+        # Short loops over one field each: what touches a message costs more than the parser took to make it.
         if len(found) != n:
             raise ValueError("not one record each")
-        if any(message.is_ddl for message in found) or not all(message.data for message in found):
+        rows: list[Sequence[Any]] = [message.data for message in found]
+        counts = [*map(len, rows)]
+        if True in [message.is_ddl for message in found] or not min(counts):
             raise ValueError("messages without rows")
-        if {bytes(message.mysql_type) for message in found} != {self._mysql_type}:
+        if [message.mysql_type for message in found].count(self._mysql_type) != n:
             raise ValueError("another schema")
-        counts = [len(message.data) for message in found]
-        old_counts = [len(message.old or ()) if message.type == "UPDATE" else -1 for message in found]
-        if any(0 <= given != count for given, count in zip(old_counts, counts, strict=True)):
-            raise ValueError("more old rows than new ones, or fewer")
+        types = [message.type for message in found]
+        codes = np.frombuffer(bytes([*map(_CODES.__getitem__, types)]), np.int8)
+        old_rows = [message.old if message.type == "UPDATE" else None for message in found]
+        if old_rows.count(None) != n - types.count("UPDATE"):
+            raise ValueError("an update without old rows")
         if max(counts) == 1:
-            new = [message.data[0] for message in found]
-            old = [message.old[0] if message.type == "UPDATE" else None for message in found]
-            return new, old, [_OPS[message.type] for message in found], counts
-        new = [*chain.from_iterable([message.data for message in found])]
-        old = []
-        ops: list[Op] = []
-        for message, count in zip(found, counts, strict=True):
-            old += message.old if message.type == "UPDATE" else [None] * count
-            ops += [_OPS[message.type]] * count
-        return new, old, ops, counts
+            if not {len(old) for old in old_rows if old is not None} <= {1}:
+                raise ValueError("more old rows than new ones, or fewer")
+            return [row for (row,) in rows], [None if old is None else old[0] for old in old_rows], codes, counts
+        if any(old is not None and len(old) != count for old, count in zip(old_rows, counts, strict=True)):
+            raise ValueError("more old rows than new ones, or fewer")
+        old_images: list[Any] = []
+        for old, count in zip(old_rows, counts, strict=True):
+            old_images += [None] * count if old is None else old
+        return [*chain.from_iterable(rows)], old_images, np.repeat(codes, counts), counts
 
 
 def _only(name: str | None) -> tuple[Any, Any]:

@@ -6,14 +6,23 @@ Source: Canal `FlatMessage`, `MQMessageUtils`; TiCDC's canal-json. Paimon: `cdc/
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from ingest.formats.base import Skipped
 from ingest.formats.canal.direct import CanalDirectReader
 from ingest.formats.connect_schema import SourceType
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, DirectReader, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.envelopes.envelope import (
+    NULL,
+    ChangeEvent,
+    DirectReader,
+    Empty,
+    Envelope,
+    ImageTypes,
+    NotThisFormat,
+    Op,
+)
 from ingest.formats.source_table import SourceTable
 from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.formats.values.json_text import BadValue, read_object
@@ -86,8 +95,8 @@ class CanalEnvelope(Envelope):
             raise ValueError("rows are missing")
         return self.data, self.old if self.type == "UPDATE" else None
 
-    def direct_reader(self, image: Any) -> DirectReader | None:
-        return CanalDirectReader(self.database, self.table, self.mysql_type, image)
+    def direct_reader(self, images: ImageTypes) -> DirectReader | None:
+        return CanalDirectReader(self.database, self.table, self.mysql_type, images)
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         if not self.data:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ingest.formats.base import Skipped
+from ingest.formats.base import Skipped, Target
 from ingest.formats.debezium.envelope import (
     ROW_OPS,
     TRUNCATE_OP,
@@ -49,9 +49,7 @@ class RowDecoder:
             if envelope.op != TRUNCATE_OP and envelope.op not in ROW_OPS:
                 kind = control_record_kind(envelope, payload)
                 if kind is Skipped.SCHEMA_CHANGE and envelope.ddl:
-                    known = self._record_schema_of(source, "", None, None)
-                    target = None if known is None else known.target
-                    self.found.skip_schema_change(row, offset, source, target, envelope.ddl)
+                    self.found.skip_schema_change(row, offset, source, self._target_of, envelope.ddl)
                 else:
                     self.found.skip(kind)
             elif (
@@ -65,6 +63,10 @@ class RowDecoder:
                 self._change(envelope, record_schema, source, row, key, headers)
         except BadValue as error:
             self.found.fail(row, offset, error, source)
+
+    def _target_of(self, source: SourceTable) -> Target | None:
+        known = self._record_schema_of(source, "", None, None)
+        return None if known is None else known.target
 
     def _change(
         self,

@@ -6,7 +6,8 @@ Takes only what it reads exactly as `row_changes` would, and refuses the whole l
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import compress
+from itertools import compress, repeat
+from operator import attrgetter, is_not
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.columnar import refused_columns
 from ingest.formats.decoded_rows import DecodedRows
-from ingest.formats.envelopes.envelope import Envelope, Op, RowImages
+from ingest.formats.envelopes.envelope import Envelope, ImageTypes, Op, RowImages
 from ingest.formats.record_schema import RecordSchema, ignored_fields
 from ingest.formats.values.column_decoders import float_hook
 from storage.format import RowKind
@@ -52,13 +53,20 @@ class ColumnarImages:
         ignored = ignored_fields(record_schema.target)
         image = msgspec.defstruct("Image", fields + ignored, forbid_unknown_fields=True, gc=False)
         key = msgspec.defstruct("Key", [fields[place] for place in record_schema.primary_key_places], gc=False)
-        self.image = image
         # Numbers of untyped (decimal) columns keep their digits.
         self._images: Any = msgspec.json.Decoder(image, float_hook=float_hook).decode_lines
         self._keys: Any = msgspec.json.Decoder(key, float_hook=float_hook).decode_lines
         target = record_schema.target
         self._keeps_left_out = bool(target.schema.primary_keys) and target.holds_source_rows
         self._wants_old_rows = target.emit_update_before or target.needs_retractions
+        # a getter each: one of several fields makes a tuple an image
+        self._key_fields = [attrgetter(f"f{place}") for place in record_schema.primary_key_places]
+        whole = [(name, type_, msgspec.field(name=field.name)) for name, type_, field in fields]
+        self.types = ImageTypes(
+            whole=msgspec.defstruct("WholeImage", whole + ignored, forbid_unknown_fields=True, gc=False),
+            partial=image,
+            old=image if self._wants_old_rows else key,  # of updates mostly nothing but the key counts
+        )
         self._wants_whole_old_rows = target.needs_retractions or target.is_ordered_by_columns
 
     def read(self, records: Sequence[Envelope], rows: NDArray[np.int64]) -> DecodedRows:
@@ -66,13 +74,12 @@ class ColumnarImages:
         return self.read_images(_images_of(records, self._record_schema.by_name), rows, records[0])
 
     def read_images(self, images: RowImages, rows: NDArray[np.int64], like: Envelope) -> DecodedRows:
-        """The same of images, raw or decoded into `image`. like: one of the records."""
-        new, old, ops, counts = images
-        codes = np.fromiter(ops, np.int8, len(ops))
+        """The same of images, raw or decoded into `types`. like: one of the records."""
+        new, old, codes, counts = images
         is_update = codes == Op.UPDATE
         columns = self._columns_of(new)
         given = [raw for raw in old if raw is not None]
-        has_old = np.fromiter((raw is not None for raw in old), np.bool_, len(old))
+        has_old = np.fromiter(map(is_not, old, repeat(None)), np.bool_, len(old))
         if np.any(is_update & ~has_old) and self._wants_old_rows:
             raise ValueError("an update without its old image")
         if given:
@@ -80,7 +87,9 @@ class ColumnarImages:
                 raise ValueError("old images that may not be whole")
             self._check_keys(columns, given, has_old)
         is_update |= codes == Op.UPDATE_AFTER
-        columns, left_out = self._without_left_out(columns, is_update, has_old, like)
+        left_out: dict[str, NDArray[np.bool_]] = {}
+        if not new or type(new[0]) is not self.types.whole:
+            columns, left_out = self._without_left_out(columns, is_update, has_old, like)
         kinds = _KIND_OF_OP[codes]
         source_rows = np.repeat(rows, counts)
         if given and self._record_schema.target.emit_update_before:
@@ -115,10 +124,11 @@ class ColumnarImages:
         if _are_raw(given):
             old_keys = _columns(self._keys(b"".join(given)), len(given))
         else:
-            every = _columns(given, len(given))
-            old_keys = [every[place] for place in self._record_schema.primary_key_places]
+            old_keys = [[*map(of, given)] for of in self._key_fields]
         flags = has_old.tolist()
         for place, old in zip(self._record_schema.primary_key_places, old_keys, strict=True):
+            if old.count(UNSET) == len(old):
+                continue
             for before, after in zip(old, compress(columns[place], flags), strict=True):
                 if before is not UNSET and before is not None and before != after:
                     raise ValueError("an update that may change the key")
@@ -194,10 +204,7 @@ def _are_raw(images: Sequence[Any]) -> bool:
     return bool(images) and type(images[0]) is msgspec.Raw
 
 
-def _images_of(
-    records: Sequence[Envelope], names: Collection[str]
-) -> tuple[list[msgspec.Raw], list[msgspec.Raw | None], list[Op], list[int]]:
-    """Images, old images beside them (None where there is none), what each image is of, and images of each record."""
+def _images_of(records: Sequence[Envelope], names: Collection[str]) -> RowImages:
     new: list[msgspec.Raw] = []
     old: list[msgspec.Raw | None] = []
     ops: list[Op] = []
@@ -214,7 +221,7 @@ def _images_of(
         counts.append(n)
     if len(old) != len(new):
         raise ValueError("more old images than new ones, or fewer")
-    return new, old, ops, counts
+    return new, old, np.fromiter(ops, np.int8, len(ops)), counts
 
 
 def _columns(images: Sequence[Any], n: int) -> list[Sequence[Any]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -143,7 +144,7 @@ class EnvelopeDecoder:
         """The next records may be alike."""
         if group.known is None or group.known.columnar is None or group.source is None:
             return
-        reader = group.records[0].direct_reader(group.known.columnar.image)
+        reader = group.records[0].direct_reader(group.known.columnar.types)
         if reader is not None:
             self._last_of_topic[topic] = _Last(group.known, group.source, group.records[0], reader)
 
@@ -229,7 +230,7 @@ class EnvelopeDecoder:
             record = record.keyed(state.batch.keys[row].as_py())
             if event is Skipped.SCHEMA_CHANGE:
                 offset = int(state.batch.offsets[row])
-                state.found.skip_schema_change(row, offset, source, self._target(state, source), record.ddl_text())
+                state.found.skip_schema_change(row, offset, source, partial(self._target, state), record.ddl_text())
             elif not isinstance(event, Op):
                 state.found.skip(event)
             elif (known := self._known_of(state, record.shape(), source, record)) is None:

@@ -9,6 +9,8 @@ from enum import IntEnum, auto
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ingest.formats.base import Skipped
 from ingest.formats.connect_schema import SourceType
@@ -50,8 +52,24 @@ class ChangeEvent:
     knows_old_row: bool = True
 
 
-RowImages: TypeAlias = tuple[Sequence[Any], Sequence[Any], Sequence[Op], Sequence[int]]
-"""Images of records, old images beside them (None where there is none), what each is of, and images of each record."""
+RowImages: TypeAlias = tuple[Sequence[Any], Sequence[Any], NDArray[np.int8], Sequence[int]]
+"""Images of records, old images beside them (None where there is none), what each is of (numbers of `Op`), and how many
+images each record has.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTypes:
+    """The structs that images of one shape are decoded into.
+
+    whole: of a row that has every column of the table; others don't decode. Costs less to look through.
+    partial: of a row that may lack some.
+    old: of an old image, as far as it is needed.
+    """
+
+    whole: Any
+    partial: Any
+    old: Any
 
 
 class DirectReader(Protocol):
@@ -112,8 +130,8 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
         columns: those of the table. Raises ValueError for a record that `changes` has to judge.
         """
 
-    def direct_reader(self, image: Any) -> DirectReader | None:
-        """For records of this one's shape, where the format has one. image: the struct that a row is decoded into."""
+    def direct_reader(self, images: ImageTypes) -> DirectReader | None:
+        """For records of this one's shape, where the format has one."""
         return None
 
     @abstractmethod

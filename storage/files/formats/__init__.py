@@ -8,17 +8,20 @@ from typing import Final
 from storage.errors import UnsupportedFeature
 from storage.files.formats.avro import AvroFormat
 from storage.files.formats.base import FileFormat
+from storage.files.formats.blob.blob_format import BlobFormat
 from storage.files.formats.orc import OrcFormat
 from storage.files.formats.parquet import ParquetFormat
+from storage.format import BLOB_FORMAT
 
-_FORMATS: Final[Mapping[str, FileFormat]] = {"parquet": ParquetFormat(), "orc": OrcFormat(), "avro": AvroFormat()}
+_TABLE_FORMATS: Final[Mapping[str, FileFormat]] = {"parquet": ParquetFormat(), "orc": OrcFormat(), "avro": AvroFormat()}
+_FORMATS: Final[Mapping[str, FileFormat]] = {**_TABLE_FORMATS, BLOB_FORMAT: BlobFormat()}
 
 
 def format_named(name: str) -> FileFormat:
-    """Raises UnsupportedFeature for a format that there is no code for (json, csv, blob, lance, …)."""
+    """Raises UnsupportedFeature for a format that there is no code for (json, csv, lance, …)."""
     try:
         return _FORMATS[name.lower()]
     except KeyError:
         raise UnsupportedFeature(
-            f"data files in {name}", "this release can't read or write them", f"Use {', '.join(_FORMATS)}"
+            f"data files in {name}", "this release can't read or write them", f"Use {', '.join(_TABLE_FORMATS)}"
         ) from None

@@ -91,12 +91,16 @@ class _AvroContainer:
         self._path = path
         with self._corruption():
             self._reader = fastavro.block_reader(cast(IO[bytes], _Remaining(source)))
-            schema: AvroType = self._reader.writer_schema
+            root: AvroType = self._reader.writer_schema
+            # Java's rows of some columns (data evolution) are "null or a record", and never null
+            schema, is_union = (root[-1], True) if isinstance(root, list) else (root, False)
             self._types = {f["name"]: f["type"] for f in schema["fields"]}
-            rows = {"type": "array", "items": _without_logical_types(schema)}
-            wanted = [f for f in rows["items"]["fields"] if f["name"] in names]
-            self._stored = fastavro.parse_schema(rows)
-            self._wanted = fastavro.parse_schema({**rows, "items": {**rows["items"], "fields": wanted}})
+            stored = _without_logical_types(schema)
+            wanted = {**stored, "fields": [f for f in stored["fields"] if f["name"] in names]}
+            self._stored, self._wanted = (
+                fastavro.parse_schema({"type": "array", "items": ["null", record] if is_union else record})
+                for record in (stored, wanted)
+            )
 
     def _corruption(self) -> AbstractContextManager[None]:
         return corruption(self._path, "an Avro file with the columns of its schema", self._source.tell)

@@ -8,6 +8,8 @@ from storage.options.definitions.reasons import LAYOUT, SPEED, USE_JAVA
 from storage.options.option import (
     IS_TRUE,
     MAKING_FILES,
+    READING,
+    USING_ROWS,
     Option,
     Refusal,
     acts,
@@ -19,7 +21,7 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, FRACTION, INT, LONG, MAP, SIZE, TEXT, WORD, one_of
 
 _SHREDDING: Final = "it belongs to the shredding of variants, which writing refuses"
-_BLOB: Final = "it belongs to BLOB columns, which every operation refuses"
+_BLOB: Final = "it belongs to BLOB columns, which writing refuses"
 _BY_ENGINES_DDL: Final = "CREATE TABLE of SQL engines acts on it; here columns have their types already"
 _VECTOR: Final = "it belongs to vector.file.format, which writing refuses"
 _NO_FORMAT: Final = other_than("parquet", "orc", "avro", example="csv")
@@ -114,11 +116,11 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         "blob-view-field",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("photo"), "values of BLOB columns lie in files of their own", USE_JAVA),
+        Refusal(USING_ROWS, is_set("photo"), "its values are references into other tables", USE_JAVA),
         immutable=True,
     ),
-    without_effect("blob-view.resolve.enabled", BOOLEAN, "true", _BLOB),
-    without_effect("blob-as-descriptor", BOOLEAN, "false", _BLOB),
+    without_effect("blob-view.resolve.enabled", BOOLEAN, "true", "it belongs to blob-view-field, which is refused"),
+    acts("blob-as-descriptor", BOOLEAN, "false", READING),
     without_effect("blob-descriptor.source-table", TEXT, None, _BLOB),
     without_effect("blob-write-null-on-missing-file", BOOLEAN, "false", _BLOB),
     without_effect("blob-write-null-on-fetch-failure", BOOLEAN, "false", _BLOB),
@@ -126,7 +128,17 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("blob.split-by-file-size", BOOLEAN, None, _BLOB),
     without_effect("blob.copy-buffer-size", SIZE, "4 kb", _BLOB),
     without_effect("blob-compaction.enabled", BOOLEAN, "false", _BLOB),
-    without_effect("blob-descriptor.*", TEXT, None, _BLOB),
+    refused(
+        "blob-descriptor.*",
+        TEXT,
+        None,
+        Refusal(
+            READING,
+            is_set("x"),
+            "what descriptors name is read with the table's own store and its options",
+            "Unset it, or set blob-as-descriptor = true and read the files yourself",
+        ),
+    ),
     refused(
         "vector.file.format",
         TEXT,

@@ -11,7 +11,6 @@ from storage.options.option import (
     IS_TRUE,
     MAKING_FILES,
     READ,
-    USING_ROWS,
     Option,
     Refusal,
     acts,
@@ -23,7 +22,7 @@ from storage.options.values import BOOLEAN, COLUMNS, FRACTION, INT, LONG, SIZE, 
 
 _GLOBAL: Final = "it belongs to global indexes, which only make reading faster"
 _TRACKING: Final = "it belongs to row tracking, which writing refuses"
-_EVOLUTION: Final = "it belongs to data evolution, which every operation refuses"
+_EVOLUTION: Final = "it belongs to data evolution, which writing refuses"
 
 INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
     acts("file-index.<type>.columns", COLUMNS, None, MAKING_FILES),
@@ -119,7 +118,7 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
         "data-evolution.enabled",
         BOOLEAN,
         "false",
-        Refusal(USING_ROWS, IS_TRUE, "columns of a row lie in several files", USE_JAVA),
+        Refusal(MAKING_FILES, IS_TRUE, "columns of a row lie in several files", USE_JAVA),
         immutable=True,
     ),
     without_effect("row-tracking.partition-group-on-commit", BOOLEAN, "true", _TRACKING),

@@ -18,16 +18,18 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from storage.file_index.base import Answer, ColumnIndex, both, damage, either
+from storage.file_index.settings import IndexedColumn, value_type
 from storage.file_index.values import is_cut_off
 from storage.files.data_file import DataFileMeta
 from storage.files.file_index import FileIndexes, file_indexes, may_have_indexes
 from storage.read.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
 from storage.table import TableContext
-from storage.types import AtomicType
+from storage.types import AtomicType, DataType
 
 _ROWS_MAX: Final = 2**31 - 1  # positions of indexes have 32 bits
 _NEGATED: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
+ColumnCondition: TypeAlias = Compare | IsIn | IsNull | IsNan | StartsWith
 Ask: TypeAlias = Callable[[ColumnIndex], Answer]
 Asker: TypeAlias = Callable[[FileIndexes], Answer]
 """A condition that was prepared: values are converted once, however many files are asked."""
@@ -77,11 +79,11 @@ class _Askers:
                 return self._compared(condition, negated)
             case IsIn():
                 return self._contained(condition, negated)
-            case IsNull(column=column):
-                return _column(column, lambda index: index.is_not_null() if negated else index.is_null())
-            case IsNan(column=column) if not negated:
-                nan = pa.array([math.nan], self.context.schema.arrow.field(column).type)
-                return _column(column, lambda index: index.any_of(nan))
+            case IsNull():
+                return _column(condition, lambda index: index.is_not_null() if negated else index.is_null())
+            case IsNan() if not negated:
+                nan = pa.array([math.nan], condition.values_in(self.context.schema.arrow).type)
+                return _column(condition, lambda index: index.any_of(nan))
             case StartsWith() if not negated:
                 return self._begun(condition)
         return None
@@ -101,44 +103,47 @@ class _Askers:
                 return None if operator == "!=" else _no_row
             if plain == 0:
                 values = _zeros(operator, kind)
-        column = condition.column
-        if self._is_cut_off(column):
+        if self._is_cut_off(condition):
             operator = {"<": "<=", ">": ">=", "!=": ""}.get(operator, operator)
         match operator:
             case "==":
-                return _column(column, lambda index: index.any_of(values))
+                return _column(condition, lambda index: index.any_of(values))
             case "!=":
-                return _column(column, lambda index: index.none_of(values))
+                return _column(condition, lambda index: index.none_of(values))
             case "":
                 return None
-        return _column(column, lambda index: index.compare(operator, values))
+        return _column(condition, lambda index: index.compare(operator, values))
 
     def _contained(self, condition: IsIn, negated: bool) -> Asker | None:
         values = condition.value_set(self.context.schema.arrow)
         if not negated:
-            return _column(condition.column, lambda index: index.any_of(values)) if len(values) else _no_row
-        if not len(values) or self._is_cut_off(condition.column):
+            return _column(condition, lambda index: index.any_of(values)) if len(values) else _no_row
+        if not len(values) or self._is_cut_off(condition):
             return None
-        return _column(condition.column, lambda index: index.none_of(values))
+        return _column(condition, lambda index: index.none_of(values))
 
     def _begun(self, condition: StartsWith) -> Asker | None:
         """As texts from the prefix up to the first one behind all that begin with it."""
         start = condition.prefix.encode()
         if not start:
-            return _column(condition.column, lambda index: index.is_not_null())
+            return _column(condition, lambda index: index.is_not_null())
         end = start[:-1] + bytes([start[-1] + 1])  # the last byte of a text is never 255
         least, behind = (pa.array([text], pa.binary()) for text in (start, end))
-        return _column(condition.column, lambda index: both(index.compare(">=", least), index.compare("<", behind)))
+        return _column(condition, lambda index: both(index.compare(">=", least), index.compare("<", behind)))
 
-    def _is_cut_off(self, column: str) -> bool:
-        data_type = self.context.schema.by_name[column].type
+    def _is_cut_off(self, condition: ColumnCondition) -> bool:
+        data_type: DataType | None = self.context.schema.by_name[condition.column].type
+        if condition.key is not None and data_type is not None:
+            data_type = value_type(data_type)
         return isinstance(data_type, AtomicType) and is_cut_off(data_type)
 
 
-def _column(column: str, ask: Ask) -> Asker:
+def _column(condition: ColumnCondition, ask: Ask) -> Asker:
+    indexed = IndexedColumn(condition.column, condition.key)
+
     def asker(indexes: FileIndexes) -> Answer:
-        with damage(indexes.path, "of column " + column):
-            return _all(ask(index) for index in indexes.of_column(column))
+        with damage(indexes.path, f"of column {indexed}"):
+            return _all(ask(index) for index in indexes.of_column(indexed))
 
     return asker
 

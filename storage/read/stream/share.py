@@ -21,7 +21,8 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Reader `index` of `count`. Where buckets mean nothing (bucket = -1 without a key), files are shared out.
+    """Reader `index` of `count`. Where buckets mean nothing (bucket = -1 without a key), files are shared out;
+    with data evolution, partitions are.
 
     bucket: all others are left out; None is all.
     """
@@ -56,7 +57,8 @@ class Share:
             return False
         if self.is_whole:
             return True
-        if bucket_mode(context.schema, context.options) is BucketMode.UNAWARE:
+        is_unaware = bucket_mode(context.schema, context.options) is BucketMode.UNAWARE
+        if is_unaware and not context.options.data_evolution_enabled:  # files of the same rows stay together
             return zlib.crc32(entry.file.file_name.encode()) % self.count == self.index
         return (zlib.crc32(entry.partition) + entry.bucket) % self.count == self.index
 

@@ -191,7 +191,7 @@ def test_a_missing_schema_version_is_corrupt(tmp_path: Path) -> None:
         rows(context, file, context.schema.fields)
 
 
-@pytest.mark.parametrize("name", ["data-1-0.csv", "data-1-0.blob", "data-1-0.zst.lance"])
+@pytest.mark.parametrize("name", ["data-1-0.csv", "data-1-0.zst.lance"])
 def test_formats_without_code_are_refused_by_name(name: str, tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT"}))
     file = replace(written(context, {"a": [1]}), file_name=name)

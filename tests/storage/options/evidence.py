@@ -393,6 +393,9 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/write/test_row_converter.py": {
         "test_rowkind_field_decides_the_kind_and_stays_a_column": ("rowkind.field",),
     },
+    "tests/storage/read/evolution/test_blob_columns.py": {
+        "test_descriptors_name_the_bytes_that_a_read_gives": ("blob-as-descriptor",),
+    },
     "tests/storage/write/test_write_buffer.py": {
         "test_a_buffer_of_many_segments_is_flushed": ("write-buffer-size",),
     },

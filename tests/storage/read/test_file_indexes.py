@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import reduce
@@ -19,7 +19,7 @@ import pytest
 import tidelake
 from storage.file_index.kinds import KINDS
 from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.read.predicate import Predicate
+from storage.read.predicate import Column, Predicate
 from storage.read.scan import TableScan
 from storage.read.skipping.index_answers import IndexQuestion
 from storage.types import AtomicType, arrow_type, parse_type
@@ -59,8 +59,14 @@ def kinds_of(type_text: str) -> list[str]:
     return [name for name, kind in KINDS.items() if kind.supports(parse_type(type_text))]
 
 
+def asked(name: str) -> Column:
+    """`c1`, or of a map one key: `m[a]`."""
+    column, _, key = name.removesuffix("]").partition("[")
+    return col(column)[key] if key else col(column)
+
+
 def one_condition(dice: Random, name: str, type_text: str) -> Predicate:
-    column = col(name)
+    column = asked(name)
     kind = arrow_type(parse_type(type_text))
     values = [pa.scalar(value, kind) for value in VALUES[type_text]]
     value = dice.choice(values)
@@ -90,8 +96,9 @@ def condition_of(dice: Random, columns: Mapping[str, str]) -> Predicate:
 
 
 def indexed_table(lake: str, dice: Random, *, has_key: bool) -> tuple[Table, dict[str, str]]:
-    """Several columns of any types, with all the indexes that they can have."""
+    """Several columns of any types, and values of a map, with all the indexes that they can have."""
     columns = {f"c{i}": dice.choice(list(VALUES)) for i in range(3)}
+    columns["m[a]"] = dice.choice(list(VALUES))
     options = {
         "bucket": "1" if has_key else "-1",
         "file.format": dice.choice(FORMATS),
@@ -113,13 +120,15 @@ def indexed_table(lake: str, dice: Random, *, has_key: bool) -> tuple[Table, dic
                 options |= {
                     f"file-index.range-bitmap.{name}.chunk-size": dice.choice(["0 b", "20 b"]) for name in names
                 }
+    types = columns | {"m": f"MAP<STRING, {columns['m[a]']}>"}
+    columns["m[b]"] = columns["m[a]"]  # without an index
     catalog = tidelake.open_catalog(lake)
     catalog.create_database("db")
     fields = [pa.field("k", pa.int32(), nullable=False)]
     table = catalog.create_table(
         NAME, pa.schema(fields), primary_key=["k"] if has_key else [], options={"bucket": options["bucket"]}
     )
-    catalog.alter_table(NAME, [tidelake.AddColumn(name, text) for name, text in columns.items()])
+    catalog.alter_table(NAME, [tidelake.AddColumn(name, text) for name, text in types.items() if name != "m[a]"])
     catalog.alter_table(NAME, [tidelake.SetOption(key, value) for key, value in options.items() if key != "bucket"])
     table = catalog.table(NAME)
     with table.writer() as writer:
@@ -135,6 +144,10 @@ def rows_of(dice: Random, table: Table, columns: Mapping[str, str]) -> pa.Table:
     for name, text in columns.items():
         few = dice.sample(VALUES[text], dice.randint(1, len(VALUES[text])))
         data[name] = [None if dice.random() < 0.2 else dice.choice(few) for _ in keys]
+    data["m"] = [
+        None if dice.random() < 0.1 else [(k, data[f"m[{k}]"][at]) for k in "ab" if dice.random() < 0.8]
+        for at, _ in enumerate(keys)
+    ]
     return pa.table([pa.array(data[f.name], f.type) for f in table.schema], schema=table.schema)
 
 
@@ -211,6 +224,65 @@ def test_java_s_indexes_name_the_rows(
     file, path = max(files, key=lambda found: found[0].row_count)
     found = IndexQuestion(context, condition).selected_rows(file, path)
     assert (None if found is None else list(found)) == positions
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        pytest.param(col("m")["env"] == "prod", [0, 3], id="a value"),
+        pytest.param(col("m")["env"] == "none", [], id="a value that is nowhere"),
+        pytest.param(col("m")["env"] != "prod", [1], id="another value"),
+        pytest.param(col("m")["env"].is_in(["dev", "prod"]), [0, 1, 3], id="one of some"),
+        pytest.param(~col("m")["env"].is_in(["dev"]), [0, 3], id="none of some"),
+        pytest.param(col("m")["env"].is_null(), [2, 4, 5], id="no such key, a null or no map"),
+        pytest.param(col("m")["zone"] == "1", [2], id="a key without an index"),
+        pytest.param((col("m")["env"] == "prod") & (col("m")["zone"] == "2"), [3], id="two keys"),
+        pytest.param(col("m")["it's"].starts_with("o"), [5], id="a key with a quote"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["bloom-filter", "bitmap"])
+def test_one_key_of_a_map_can_be_asked_for(kind: str, condition: Any, rows: list[int]) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("db")
+    schema = pa.schema([("id", pa.int32()), ("m", pa.map_(pa.string(), pa.string()))])
+    options = {f"file-index.{kind}.columns": "m[env],m[it's]", "file-index.in-manifest-threshold": "1 mb"}
+    options |= {"file-index.bloom-filter.m.items": "100"} if kind == "bloom-filter" else {}
+    table = catalog.create_table(NAME, schema, options=options)
+    maps = [
+        {"env": "prod"},
+        {"env": "dev", "zone": "2"},
+        {"zone": "1"},
+        {"env": "prod", "zone": "2"},
+        None,
+        {"env": None, "it's": "odd"},
+    ]
+    with table.writer() as writer:
+        for number, one in enumerate(maps):
+            writer.write(pa.table({"id": [number], "m": [None if one is None else list(one.items())]}, schema))
+        writer.commit()
+    assert table.scan(filter=condition, columns=["id"]).to_arrow()["id"].to_pylist() == rows
+    nowhere = table.scan(filter=col("m")["env"] == "nowhere")
+    assert (nowhere.splits(), nowhere.explain()[0].reason) == ([], "left out by its index: no row may match")
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        pytest.param(lambda: col("id")["a"] == 1, "no MAP whose keys are texts", id="no map"),
+        pytest.param(lambda: col("n")[1] == 1, r"the key of n\[…\]", id="a number for a key"),  # type: ignore[index]
+        pytest.param(lambda: col("n")["1"] == 1, "no MAP whose keys are texts", id="a map with numbers for keys"),
+        pytest.param(lambda: col("m")["a"]["b"] == "x", "of a map in a map", id="a map in a map"),
+        pytest.param(lambda: col("m")["a"] == 3, r"m\['a'\]", id="another type"),
+        pytest.param(lambda: col("x")["a"] == "y", "the filter names column 'x'", id="no column"),
+    ],
+)
+def test_what_is_no_key_of_a_map_is_refused(condition: Callable[[], Any], message: str) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("db")
+    maps = [("m", pa.map_(pa.string(), pa.string())), ("n", pa.map_(pa.int32(), pa.int32()))]
+    table = catalog.create_table(NAME, pa.schema([("id", pa.int32()), *maps]))
+    with pytest.raises(tidelake.BadInput, match=message):
+        table.scan(filter=condition())
 
 
 def test_a_type_that_a_kind_takes_is_an_atomic_one() -> None:

@@ -30,6 +30,7 @@ ROWS = pa.table(
         "odd name": ["a", "b", "c", None],
         'with "quotes"': [1, 2, 3, 4],
         "is": [4, 3, 2, 1],
+        "tags": pa.array([{"a b": "x"}, {"it's": "y"}, None, {"a b": "z"}], pa.map_(pa.string(), pa.string())),
     }
 )
 
@@ -81,6 +82,10 @@ def kept(condition: str) -> list[int]:
         ("\"odd name\" = 'a'", [1]),
         ('"with ""quotes""" = 2', [2]),
         ('"is" > 3', [1]),
+        ("tags['a b'] = 'x'", [1]),
+        ("tags [ 'a b' ] in ('x', 'z') and amount > 1", [4]),
+        ("tags['it''s'] is not null", [2]),
+        ("\"tags\"['a b'] is null", [2, 3]),
         ("amount = 1 or amount = 5 and ok = true", [1]),
         ("(amount = 1 or amount = 5) and ok = true", [1]),
         ("not (amount = 1 or amount = 5)", [4]),
@@ -121,6 +126,8 @@ def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[in
             "condition: LIKE takes the beginning of a text and a last %, as in 'abc%'\n"
             "    status like '%x'\n                ^",
         ),
+        ("tags[1] = 'x'", "condition: expected a key of a map: a text in single quotes\n    tags[1] = 'x'\n         ^"),
+        ("tags['a' = 'x'", "condition: expected ]\n    tags['a' = 'x'\n             ^"),
         ("", "condition: expected a column\n    \n    ^"),
     ],
 )

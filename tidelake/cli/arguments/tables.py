@@ -57,6 +57,27 @@ def _add_table_management(verbs: Verbs) -> None:
 
     rename = table_command(verbs, "rename", "another name; nobody may write to the table meanwhile")
     rename.add_argument("new_name", metavar="NEW", help="database.table")
+    clone = table_command(
+        verbs,
+        "clone",
+        "a new table with the rows of a snapshot: files are copied as they are",
+        "History, tags, branches and consumers stay behind. A clone that fails is dropped.",
+        module="maintenance.clone",
+    )
+    clone.add_argument("new_name", metavar="NEW", help="database.table")
+    clone.add_argument("--to", metavar="PATH", help="warehouse of the clone; default: the same")
+    clone.add_argument(
+        "--to-catalog-option",
+        dest="to_options",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="KEY=VALUE",
+        help="as --catalog-option, of the clone's warehouse; repeatable",
+    )
+    of = clone.add_mutually_exclusive_group()
+    of.add_argument("--snapshot", type=positive, metavar="ID", help="default: the newest")
+    of.add_argument("--tag", metavar="NAME")
     rescale = table_command(
         verbs,
         "rescale",

@@ -1,0 +1,94 @@
+"""What gh-ost and pt-online-schema-change do to a table: they alter a copy of it, and put that in its place.
+
+    CREATE TABLE _orders_gho LIKE orders                              nothing is altered yet
+    ALTER TABLE _orders_gho RENAME COLUMN a TO b                      rows of orders still have a
+    RENAME TABLE orders TO _orders_del, _orders_gho TO orders         rows of orders have b from here on
+
+gh-ost writes comments into its statements. pt-online-schema-change calls the copy `_orders_new`, or `__orders_new`
+where that is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from ingest.formats.ddl_statements import ColumnStatement, column_statements
+from ingest.formats.source_table import SourceTable
+
+_COPY: Final = re.compile(r"_+(.+)_(?:gho|new)")
+_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
+_NAME: Final = r"(?:`(?:[^`]|``)+`|[\w$]+)"
+_TABLE: Final = rf"(?:{_NAME}\s*\.\s*)?{_NAME}"
+_MADE: Final = re.compile(r"\s*(?:create|drop)\s+table\b", re.IGNORECASE)
+_MOVES: Final = re.compile(r"\s*rename\s+tables?\s+(.+)", re.IGNORECASE | re.DOTALL)
+_MOVE: Final = re.compile(rf"\s*({_TABLE})\s+to\s+({_TABLE})\s*(?:,|;?\s*\Z)", re.IGNORECASE)
+
+
+class ShadowStep(StrEnum):
+    MADE = "is made, or dropped"  # what was altered in an earlier one of its name counts for nothing
+    ALTERED = "is altered"
+    MOVED = "takes its place"
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowChange:
+    """table: the one that is altered.
+    shadow: the copy, with its database.
+    statements: of ALTERED: what it does to columns; at least one.
+    """
+
+    table: SourceTable
+    shadow: str
+    step: ShadowStep
+    statements: tuple[ColumnStatement, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.shadow}, a copy of {self.table}, {self.step}"
+
+
+def shadow_changes(sql: str | None, source: SourceTable) -> Sequence[ShadowChange]:
+    """Nothing for statements about other tables.
+
+    source: the table that the record names; of a RENAME it may be either one, or both.
+
+    Several where a name says too little of the table (`__orders_new`): the first that exists is meant.
+    """
+    if not sql:
+        return ()
+    text = _COMMENT.sub(" ", sql)
+    if (moves := _MOVES.match(text)) is not None:
+        return tuple(_moved(moves[1], source))
+    if source.table is None or (copy := _COPY.fullmatch(source.table)) is None:
+        return ()
+    step, statements = ShadowStep.MADE, column_statements(text)
+    if not _MADE.match(text):
+        if not statements:
+            return ()
+        step = ShadowStep.ALTERED
+    # `_orders` may be a table of its own, whose copy begins with two
+    underscores = len(source.table) - len(source.table.lstrip("_")) - 1
+    names = ["_" * kept + copy[1] for kept in range(underscores, -1, -1)]
+    tables = (replace(source, table=name) for name in names)
+    return tuple(ShadowChange(table, _named(source), step, statements) for table in tables)
+
+
+def _moved(text: str, source: SourceTable) -> Iterator[ShadowChange]:
+    at = 0
+    while (move := _MOVE.match(text, at)) is not None:
+        old, new = (_source_table(name, source) for name in move.groups())
+        if _COPY.fullmatch(old.table or "") and not new.is_shadow and old.database == new.database:
+            yield ShadowChange(new, _named(old), ShadowStep.MOVED)
+        at = move.end()
+
+
+def _source_table(name: str, like: SourceTable) -> SourceTable:
+    parts = [part[1:-1].replace("``", "`") if part[0] == "`" else part for part in re.findall(_NAME, name)]
+    return replace(like, database=parts[0] if len(parts) > 1 else like.database, table=parts[-1])
+
+
+def _named(table: SourceTable) -> str:
+    return ".".join(part for part in (table.database, table.table) if part)

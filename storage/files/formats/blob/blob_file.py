@@ -1,0 +1,139 @@
+"""One blob file: records, then their lengths, then how many bytes these take.
+
+    record      int32 magic │ the value │ int64 length of the record │ int32 CRC-32 of all before it
+    file        records │ their lengths (`lengths.py`) │ int32 bytes of the lengths │ int8 version
+
+Numbers are little-endian.
+
+A null has no record, and length -1. A placeholder has none either, and length -2: the file says nothing of that row,
+whose value is in an older one.
+
+Source: Java `format/blob/BlobFormatWriter.java`, `BlobFileMeta.java`, `AbstractBlobElementWriter.java`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.errors import CorruptFile, UnsupportedFeature
+from storage.files.formats.blob.lengths import decode_lengths, encode_lengths
+from storage.format import BLOB_MAGIC, BLOB_NULL_LENGTH, BLOB_PLACEHOLDER_LENGTH, BLOB_VERSION
+
+_MAGIC: Final = struct.pack("<i", BLOB_MAGIC)
+_LENGTH: Final = struct.Struct("<q")
+_RECORD_END: Final = struct.Struct("<qI")
+_CRC_BYTES: Final = 4
+_FOOTER: Final = struct.Struct("<ib")
+RECORD_OVERHEAD: Final = len(_MAGIC) + _RECORD_END.size
+_VALUE_BYTES_MAX: Final = 2**31 - 1 - 2**20  # what a column of bytes in memory holds
+
+
+class BlobFile:
+    """An open file. Raises CorruptFile, naming `path`, for one that is none.
+
+    lengths (n,): of each row's record, or BLOB_NULL_LENGTH or BLOB_PLACEHOLDER_LENGTH.
+    """
+
+    def __init__(self, source: pa.NativeFile, path: str) -> None:
+        self._source = source
+        self._path = path
+        size = source.size()
+        if size < _FOOTER.size:
+            raise CorruptFile(path, "a blob file", f"{size} bytes", 0)
+        index_bytes, version = _FOOTER.unpack(source.read_at(_FOOTER.size, size - _FOOTER.size))
+        if version != BLOB_VERSION:
+            raise CorruptFile(path, f"a blob file of version {BLOB_VERSION}", f"version {version}", size - 1)
+        index_start = size - _FOOTER.size - index_bytes
+        if index_bytes < 0 or index_start < 0:
+            raise CorruptFile(path, "the lengths of its records", f"{index_bytes} bytes of them in {size}", size - 5)
+        try:
+            self.lengths = decode_lengths(source.read_at(index_bytes, index_start))
+        except ValueError as e:
+            raise CorruptFile(path, "the lengths of its records", str(e), index_start) from None
+        stored = np.maximum(self.lengths, 0)
+        is_record = self.lengths >= 0
+        if (self.lengths[is_record] < RECORD_OVERHEAD).any() or self.lengths.min(initial=0) < BLOB_PLACEHOLDER_LENGTH:
+            raise CorruptFile(path, "the lengths of its records", "one that no record has", index_start)
+        if int(stored.sum()) != index_start:
+            raise CorruptFile(path, f"records of {index_start} bytes", f"lengths of {int(stored.sum())}", index_start)
+        self._offsets = np.cumsum(stored) - stored
+
+    @property
+    def is_placeholder(self) -> NDArray[np.bool_]:
+        """(n,): rows that the file says nothing of."""
+        found: NDArray[np.bool_] = self.lengths == BLOB_PLACEHOLDER_LENGTH
+        return found
+
+    def value(self, row: int) -> memoryview | None:
+        """None for a null, and for a placeholder. Raises CorruptFile."""
+        length, offset = int(self.lengths[row]), int(self._offsets[row])
+        if length < 0:
+            return None
+        if length - RECORD_OVERHEAD > _VALUE_BYTES_MAX:
+            raise UnsupportedFeature(
+                f"a value of {length - RECORD_OVERHEAD} bytes in {self._path}",
+                "a value in memory has at most 2 GiB",
+                "Read the file itself, or the column as descriptors: set blob-as-descriptor = true",
+            )
+        record = memoryview(self._source.read_at(length, offset))
+        said, crc = _RECORD_END.unpack_from(record, length - _RECORD_END.size)
+        is_whole = zlib.crc32(record[: length - _CRC_BYTES]) == crc
+        if record[: len(_MAGIC)] != _MAGIC or said != length or not is_whole:
+            raise CorruptFile(self._path, "a record with its magic, length and CRC-32", f"{length} other bytes", offset)
+        return record[len(_MAGIC) : length - _RECORD_END.size]
+
+    def place(self, row: int) -> tuple[int, int]:
+        """Where the value of a row that has one lies: offset and length."""
+        return int(self._offsets[row]) + len(_MAGIC), int(self.lengths[row]) - RECORD_OVERHEAD
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class BlobFileWriter:
+    """Records one after the other; `close` writes their lengths. The stream stays open."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self._lengths: list[int] = []
+        self.written_bytes = 0
+
+    def add(self, value: memoryview | bytes | None) -> None:
+        if value is None:
+            self._lengths.append(BLOB_NULL_LENGTH)
+            return
+        length = len(value) + RECORD_OVERHEAD
+        self._stream.write(_MAGIC)
+        self._stream.write(value)
+        size = _LENGTH.pack(length)
+        self._stream.write(_RECORD_END.pack(length, zlib.crc32(size, zlib.crc32(value, zlib.crc32(_MAGIC)))))
+        self._lengths.append(length)
+        self.written_bytes += length
+
+    def add_placeholder(self) -> None:
+        self._lengths.append(BLOB_PLACEHOLDER_LENGTH)
+
+    def close(self) -> None:
+        index = encode_lengths(np.array(self._lengths, np.int64))
+        self._stream.write(index)
+        self._stream.write(_FOOTER.pack(len(index), BLOB_VERSION))
+        self.written_bytes += len(index) + _FOOTER.size
+
+
+def pieces(sizes: NDArray[np.int64], rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that together have no more than so many rows and bytes, or one row."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + bytes_max, side="right"))
+        stop = min(max(stop, start + 1), start + rows_max, len(sizes))
+        yield start, stop
+        start = stop

@@ -1,0 +1,64 @@
+"""Blob descriptors: where the bytes of a BLOB lie, in place of the bytes.
+
+    int8 version │ int64 magic │ int32 bytes of the URI │ URI │ int64 offset │ int64 length, -1: to the end
+
+Numbers are little-endian.
+
+Source: Java `data/BlobDescriptor.java`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from storage.format import BLOB_DESCRIPTOR_MAGIC, BLOB_DESCRIPTOR_VERSION
+
+_HEAD: Final = struct.Struct("<bq")
+_SIZE: Final = struct.Struct("<i")
+_PLACE: Final = struct.Struct("<qq")
+
+
+@dataclass(frozen=True, slots=True)
+class BlobDescriptor:
+    """length: in bytes; -1 is up to the end of the file."""
+
+    uri: str
+    offset: int
+    length: int
+
+    def to_bytes(self) -> bytes:
+        uri = self.uri.encode()
+        head = _HEAD.pack(BLOB_DESCRIPTOR_VERSION, BLOB_DESCRIPTOR_MAGIC) + _SIZE.pack(len(uri))
+        return head + uri + _PLACE.pack(self.offset, self.length)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> BlobDescriptor:
+        """Raises ValueError for bytes that are none, or one of a later version."""
+        try:
+            version, at = data[0], 1
+            if version > BLOB_DESCRIPTOR_VERSION:
+                raise ValueError(f"a descriptor of version {version}")
+            if version > 1:  # the first had no magic
+                if _HEAD.unpack_from(data)[1] != BLOB_DESCRIPTOR_MAGIC:
+                    raise ValueError("no magic of a descriptor")
+                at = _HEAD.size
+            (size,) = _SIZE.unpack_from(data, at)
+            at += _SIZE.size
+            if not 0 <= size <= len(data) - at:
+                raise ValueError(f"a URI of {size} bytes")
+            uri = data[at : at + size].decode()
+            offset, length = _PLACE.unpack_from(data, at + size)
+        except (struct.error, IndexError):
+            raise ValueError(f"{len(data)} bytes, too few for a descriptor") from None
+        return cls(uri, offset, length)
+
+
+def is_descriptor(data: bytes) -> bool:
+    """Whether it begins as one that has a magic."""
+    return (
+        len(data) >= _HEAD.size
+        and data[0] <= BLOB_DESCRIPTOR_VERSION
+        and _HEAD.unpack_from(data)[1] == (BLOB_DESCRIPTOR_MAGIC)
+    )

@@ -1,0 +1,134 @@
+"""Another table with the same rows: the files of one snapshot are copied as they are, and committed there.
+
+Nothing is decoded, so levels, sequence numbers, deletes and deletion vectors stay. Only that snapshot: its history,
+tags and branches stay behind, and so does the position of a pipeline that wrote it. The files come as an OVERWRITE,
+whose rows are no changes: a follower that begins with `latest-full` gets them once.
+
+Source: Java `flink/clone/CloneFilesFunction.java` (which copies the files of append tables, and commits them likewise).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit, new_commit_user
+from storage.errors import CorruptFile, SnapshotExpired, UnsupportedFeature
+from storage.fileio.base import FileIO
+from storage.files.bucket_directory import all_paths, bucket_directory
+from storage.files.data_file import DataFileMeta
+from storage.files.index_file import index_file_path, index_path_of_name
+from storage.format import BATCH_COMMIT_IDENTIFIER
+from storage.logs import get_logger
+from storage.manifests.index_manifest import index_files_by_bucket, read_index_manifest
+from storage.manifests.snapshot_files import live_entries
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.threads import map_parallel
+
+_log = get_logger(__name__)
+_COPIED_BYTES: Final = 8 << 20  # at once
+_Bucket: TypeAlias = tuple[bytes, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """One file. size: as the manifest has it; None where it doesn't say."""
+
+    source: str
+    target: str
+    size: int | None
+
+
+def check_clonable(source: TableContext) -> None:
+    """Raises UnsupportedFeature for a table whose files mean something in their own table only."""
+    if source.options.is_on("row-tracking.enabled"):
+        raise UnsupportedFeature(
+            f"a clone of {source.name}",
+            "it tracks rows (row-tracking.enabled), and the ids of rows are those of their own table",
+            "create a table, and write the rows of a scan",
+        )
+
+
+def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) -> None:
+    """Copies the files of a snapshot, and commits them to the target.
+
+    target: without a snapshot, with all versions of the source's schema.
+
+    Raises CorruptFile for a file that is not what its manifest says, SnapshotExpired when the snapshot went meanwhile.
+    What was copied by then lies in the target's directory, and no snapshot names it.
+    """
+    messages = _messages(source, snapshot)
+    copies = list(_copies(source, target, messages))
+    try:
+        sizes = list(map_parallel(lambda copy: _copy(source.io, target.io, copy), copies))
+    except FileNotFoundError as error:
+        raise _lost(source, snapshot, error) from error
+    commit = TableCommit(target, new_commit_user(target.options))
+    inside = [_inside(message) for message in messages]
+    committable = Committable(BATCH_COMMIT_IDENTIFIER, inside, snapshot.watermark)
+    commit.overwrite(committable, dynamic=False)
+    _log.info("cloned", table=target.name, source=source.name, files=len(copies), bytes=sum(sizes))
+
+
+def _messages(source: TableContext, snapshot: Snapshot) -> list[CommitMessage]:
+    """As if they had just been written."""
+    index_files = index_files_by_bucket(read_index_manifest(source, snapshot.index_manifest))
+    data_files: dict[_Bucket, list[DataFileMeta]] = defaultdict(list)
+    total_buckets: dict[_Bucket, int] = {}
+    for entry in live_entries(source, snapshot):
+        data_files[entry.partition, entry.bucket].append(entry.file)
+        total_buckets[entry.partition, entry.bucket] = entry.total_buckets
+    return [
+        CommitMessage(
+            *bucket,
+            total_buckets=total_buckets.get(bucket),
+            new_files=tuple(data_files.get(bucket, ())),
+            new_index_files=tuple(index_files.get(bucket, ())),
+        )
+        for bucket in dict.fromkeys([*data_files, *index_files])
+    ]
+
+
+def _copies(source: TableContext, target: TableContext, messages: Sequence[CommitMessage]) -> Iterator[_Copy]:
+    for message in messages:
+        partition, bucket = message.partition, message.bucket
+        old = bucket_directory(source, partition, bucket)
+        new = bucket_directory(target, partition, bucket)
+        for file in message.new_files:
+            for path in all_paths(old, file):
+                name = path.rpartition("/")[2]
+                yield _Copy(path, f"{new}/{name}", file.file_size if name == file.file_name else None)
+        for index in message.new_index_files:
+            there = index_path_of_name(target, partition, bucket, index.file_name)
+            yield _Copy(index_file_path(source, partition, bucket, index), there, index.file_size)
+
+
+def _copy(source: FileIO, target: FileIO, copy: _Copy) -> int:
+    """The size of the file."""
+    size = 0
+    with source.open_input(copy.source) as read, target.open_output(copy.target) as write:
+        while data := read.read(_COPIED_BYTES):
+            write.stream.write(data)
+            size += len(data)
+        if copy.size is not None and size != copy.size:
+            raise CorruptFile(copy.source, f"{copy.size} bytes, as its manifest says", f"{size}")
+    return size
+
+
+def _inside(message: CommitMessage) -> CommitMessage:
+    """Copies lie in the table, wherever the files lay."""
+    return replace(
+        message,
+        new_files=tuple(replace(file, external_path=None) for file in message.new_files),
+        new_index_files=tuple(replace(file, external_path=None) for file in message.new_index_files),
+    )
+
+
+def _lost(source: TableContext, snapshot: Snapshot, error: FileNotFoundError) -> Exception:
+    if source.snapshots.find(snapshot.id) is None:
+        return SnapshotExpired(source.name, snapshot.id, "it expired while its files were copied")
+    return CorruptFile(str(error.filename or error), f"a file of snapshot {snapshot.id} of {source.name}", "no file")

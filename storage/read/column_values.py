@@ -1,0 +1,48 @@
+"""What a condition looks at in each row: the value of a column, or of one key of a MAP column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import BadInput
+from storage.read.literals import in_type_of_column, known_column
+
+
+def column_text(column: str, key: str | None) -> str:
+    """As conditions write it."""
+    if key is None:
+        return column
+    quoted = key.replace("'", "''")
+    return f"{column}['{quoted}']"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """name: as conditions write it.
+    type: of the values.
+    expression: gives them; null where a map lacks the key.
+    """
+
+    name: str
+    type: pa.DataType
+    expression: pc.Expression
+
+    @classmethod
+    def of(cls, column: str, key: str | None, schema: pa.Schema) -> ColumnValues:
+        """Raises BadInput where the schema has no such column, or it is no MAP whose keys are texts."""
+        kind = schema.field(known_column(column, schema)).type
+        field = pc.field(column)
+        if key is None:
+            return cls(column, kind, field)
+        name = column_text(column, key)
+        if not pa.types.is_map(kind) or not pa.types.is_string(kind.key_type):
+            raise BadInput(f"the filter names {name}, and column {column!r} is {kind}, no MAP whose keys are texts")
+        return cls(name, kind.item_type, pc.map_lookup(field, pa.scalar(key, kind.key_type), "first"))
+
+    def comparable(self, operator: str, value: Any) -> tuple[str, pa.Scalar]:
+        """(operator, value of their type) that says the same of them. Raises BadInput."""
+        return in_type_of_column(operator, value, self.name, self.type)

@@ -1,0 +1,1 @@
+"""Tables whose rows have their columns in several files (`data-evolution.enabled`), found by row id."""

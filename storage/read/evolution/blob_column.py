@@ -1,0 +1,84 @@
+"""A BLOB column of a row group: of several files, the newest that has a value for a row gives it.
+
+Source: Java `operation/BlobFallbackRecordReader.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.errors import CorruptFile
+from storage.files.bucket_directory import data_file_path
+from storage.files.data_file import DataFileMeta
+from storage.files.formats.blob.blob_file import BlobFile, pieces
+from storage.files.formats.blob.descriptor import BlobDescriptor
+from storage.files.reader import open_data_file
+from storage.merge.sections import BatchSize
+from storage.read.evolution.row_groups import row_ids
+from storage.table import TableContext
+
+
+def blob_column(
+    context: TableContext,
+    files: Sequence[DataFileMeta],
+    directory: str,
+    rows: range,
+    deleted: NDArray[np.int64] | None,
+    size: BatchSize,
+) -> Iterator[pa.Array]:
+    """The values of these row ids but the deleted ones, as bytes, or as descriptors if the table's options say so.
+
+    deleted: positions among `rows`.
+    Raises CorruptFile.
+    """
+    newest_first = sorted(files, key=lambda file: -file.max_sequence_number)
+    paths = [data_file_path(directory, file) for file in newest_first]
+    with ExitStack() as opened:
+        blobs = [BlobFile(opened.enter_context(open_data_file(context.io, path)), path) for path in paths]
+        giver, row = _givers(newest_first, blobs, paths, rows)
+        if deleted is not None:
+            giver, row = np.delete(giver, deleted), np.delete(row, deleted)
+        as_descriptor = context.options.is_on("blob-as-descriptor")
+
+        def value(which: int, position: int) -> memoryview | bytes | None:
+            if which < 0 or blobs[which].lengths[position] < 0:
+                return None
+            if as_descriptor:
+                return BlobDescriptor(paths[which], *blobs[which].place(position)).to_bytes()
+            return blobs[which].value(position)
+
+        sizes = np.zeros(len(giver), np.int64)
+        for which, blob in enumerate(blobs if not as_descriptor else ()):
+            sizes[giver == which] = np.maximum(blob.lengths[row[giver == which]], 0)
+        for start, stop in pieces(sizes, size.rows, size.bytes):
+            places = zip(giver[start:stop].tolist(), row[start:stop].tolist(), strict=True)
+            yield pa.array([value(which, position) for which, position in places], pa.binary())
+
+
+def _givers(
+    files: Sequence[DataFileMeta], blobs: Sequence[BlobFile], paths: Sequence[str], rows: range
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each row, which file gives its value (-1: none), and at which position in it."""
+    giver = np.full(len(rows), -1, np.int64)
+    position = np.zeros(len(rows), np.int64)
+    is_covered = np.zeros(len(rows), np.bool_)
+    for which, (file, blob) in enumerate(zip(files, blobs, strict=True)):
+        ids = row_ids(file)
+        if len(blob.lengths) != file.row_count:
+            raise CorruptFile(paths[which], f"{file.row_count} rows, as its manifest says", f"{len(blob.lengths)}")
+        if ids.start < rows.start or ids.stop > rows.stop:
+            raise CorruptFile(paths[which], f"values of rows {rows}, as the files beside it", f"of rows {ids}")
+        part = slice(ids.start - rows.start, ids.stop - rows.start)
+        is_taken = (giver[part] < 0) & ~blob.is_placeholder
+        giver[part][is_taken] = which
+        position[part][is_taken] = np.flatnonzero(is_taken)
+        is_covered[part] = True
+    if not is_covered.all():
+        missing = rows.start + int(np.argmin(is_covered))
+        raise CorruptFile(paths[0], f"values of rows {rows}, with those of the files beside it", f"none of {missing}")
+    return giver, position

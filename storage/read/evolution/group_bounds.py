@@ -1,0 +1,83 @@
+"""What is known of the columns of row groups before any file is opened: each column has the statistics of the file that
+gives it.
+
+Source: Java `operation/DataEvolutionFileStoreScan.java` (evolutionStats).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from storage.files.column_bounds import Bounds, ColumnBounds
+from storage.files.data_file import DataFileMeta
+from storage.files.reader import written_fields
+from storage.files.statistics import value_bounds
+from storage.format import ROW_ID_COLUMN
+from storage.read.evolution.row_groups import RowGroup, plain_files, row_ids_of
+from storage.table import TableContext
+from storage.types import arrow_type
+
+
+def group_bounds(context: TableContext, groups: Sequence[RowGroup]) -> Bounds:
+    """Bounds of the table's columns, and of `_ROW_ID`, by name, one a group.
+
+    context: under the schema to read with.
+    """
+    files = [file for group in groups for file in group]
+    of_files = value_bounds(context, files)
+    row_counts = pa.array([len(row_ids_of(group)) for group in groups], pa.int64())
+    givers = [_givers(context, group, start) for group, start in zip(groups, _starts(groups), strict=True)]
+    held = [{f.id for file in group for f in written_fields(context, file)} for group in groups]
+
+    def bounds(name: str) -> ColumnBounds:
+        if name == ROW_ID_COLUMN:
+            return _row_id_bounds(groups, row_counts)
+        field = context.schema.by_name[name]
+        if not files:
+            return ColumnBounds.unknown(arrow_type(field.type), row_counts)
+        found = of_files(name)
+        giver = pa.array([numbers.get(field.id) for numbers in givers], pa.int64())
+        is_nowhere = pa.array([field.id not in ids for ids in held])
+        nulls = found.null_count.take(giver)
+        return ColumnBounds(
+            found.minimum.take(giver),
+            found.maximum.take(giver),
+            pa.compute.if_else(is_nowhere, row_counts, nulls),
+            row_counts,
+        )
+
+    return cache(bounds)
+
+
+def _starts(groups: Sequence[RowGroup]) -> list[int]:
+    """Where the files of each group begin among all files."""
+    return [0, *np.cumsum([len(group) for group in groups]).tolist()][: len(groups)]
+
+
+def _givers(context: TableContext, group: RowGroup, start: int) -> Mapping[int, int]:
+    """By field id, the number of the file that gives the column. Not there: no file, or nobody can say."""
+    rows = len(row_ids_of(group))
+    numbers = {id(file): start + i for i, file in enumerate(group)}
+    newest: dict[int, DataFileMeta] = {}
+    unknown: set[int] = set()
+    for file in plain_files(group):
+        for f in written_fields(context, file):
+            first = newest.setdefault(f.id, file)
+            # of two files of one sequence number, the order in which they are listed decides
+            if file.row_count != rows or (first is not file and first.max_sequence_number == file.max_sequence_number):
+                unknown.add(f.id)
+    return {number: numbers[id(file)] for number, file in newest.items() if number not in unknown}
+
+
+def _row_id_bounds(groups: Sequence[RowGroup], row_counts: pa.Array) -> ColumnBounds:
+    ranges = [row_ids_of(group) for group in groups]
+    return ColumnBounds(
+        pa.array([ids.start for ids in ranges], pa.int64()),
+        pa.array([ids.stop - 1 for ids in ranges], pa.int64()),
+        pa.array([0] * len(groups), pa.int64()),
+        row_counts,
+    )

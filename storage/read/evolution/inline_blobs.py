@@ -1,0 +1,50 @@
+"""BLOB columns that lie in ordinary files as descriptors (`blob-descriptor-field`): their bytes are elsewhere.
+
+Source: Java `data/Blob.java` (fromBytes), `data/columnar/ColumnarRow.java` (getBlob).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from storage.errors import CorruptFile, UnsupportedFeature
+from storage.files.formats.blob.descriptor import BlobDescriptor
+from storage.table import TableContext
+from storage.types import DataField, Root
+
+
+def with_inline_blobs(context: TableContext, batch: pa.RecordBatch, fields: Sequence[DataField]) -> pa.RecordBatch:
+    """Descriptors of BLOB columns give way to the bytes that they name, unless the table's options want descriptors.
+
+    fields: of the batch. Raises CorruptFile, naming what a descriptor names.
+    """
+    blobs = [i for i, field in enumerate(fields) if field.type.root is Root.BLOB]
+    if not blobs or context.options.is_on("blob-as-descriptor"):
+        return batch
+    columns = list(batch.columns)
+    for i in blobs:
+        values = [None if value is None else _bytes_of(context, fields[i], value) for value in columns[i].to_pylist()]
+        columns[i] = pa.array(values, pa.binary())
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _bytes_of(context: TableContext, field: DataField, value: bytes) -> bytes:
+    try:
+        descriptor = BlobDescriptor.from_bytes(value)
+    except ValueError as e:
+        raise UnsupportedFeature(
+            f"{context.name}: a value of column {field.name} BLOB in an ordinary file",
+            f"it is no descriptor: {e}",
+            "Set blob-as-descriptor = true to see its bytes",
+        ) from None
+    try:
+        with context.io.open_input(descriptor.uri) as source:
+            left = source.size() - descriptor.offset
+            length = left if descriptor.length < 0 else descriptor.length
+            if descriptor.offset < 0 or length > left:
+                raise CorruptFile(descriptor.uri, f"{length} bytes at {descriptor.offset}", f"{left}")
+            return bytes(source.read_at(length, descriptor.offset))
+    except FileNotFoundError:
+        raise CorruptFile(descriptor.uri, f"a file that column {field.name} refers to", "none") from None

@@ -1,0 +1,158 @@
+"""Which files hold columns of the same rows, and which of them gives each column.
+
+    rows 0..99    a.parquet  all columns, sequence 1        v.parquet  only v, sequence 5      v comes from here
+                  b-0.blob   column b of rows 0..59         b-1.blob   column b of rows 60..99
+    rows 100..    …                                                                            the next group
+
+Files whose ranges of row ids overlap are one group. Of those that hold a column, the one with the largest sequence
+number gives it.
+
+Source: Java `operation/DataEvolutionSplitRead.java`, `utils/RangeHelper.java`, `utils/DataEvolutionUtils.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from storage.errors import CorruptFile, UnsupportedFeature
+from storage.files.data_file import DataFileMeta
+from storage.files.reader import written_fields
+from storage.format import BLOB_FORMAT, VECTOR_FILE_MARK
+from storage.paths import format_of
+from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
+from storage.table import TableContext
+from storage.types import DataField
+
+RowGroup: TypeAlias = list[DataFileMeta]
+
+_TRACKED: Final = (ROW_ID_FIELD, SEQUENCE_FIELD)  # every plain file tells them of its rows
+
+
+def row_ids(file: DataFileMeta) -> range:
+    """Of the rows of a file. Raises CorruptFile where its manifest doesn't say."""
+    if file.first_row_id is None:
+        raise CorruptFile(file.file_name, "the first row id of a file of a table with data evolution", "none")
+    return range(file.first_row_id, file.first_row_id + file.row_count)
+
+
+def row_ids_of(group: Sequence[DataFileMeta]) -> range:
+    ranges = [row_ids(file) for file in group]
+    return range(min(ids.start for ids in ranges), max(ids.stop for ids in ranges))
+
+
+def row_groups(files: Sequence[DataFileMeta]) -> list[RowGroup]:
+    """In the order of row ids; the files of a group in the order given."""
+    groups: list[list[int]] = []
+    end = -1
+    for number in sorted(range(len(files)), key=lambda i: (row_ids(files[i]).start, row_ids(files[i]).stop)):
+        ids = row_ids(files[number])
+        if groups and ids.start < end:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+        end = max(end, ids.stop)
+    return [[files[number] for number in sorted(group)] for group in groups]
+
+
+def is_blob_file(file: DataFileMeta) -> bool:
+    return format_of(file.file_name) == BLOB_FORMAT
+
+
+def is_vector_file(file: DataFileMeta) -> bool:
+    return VECTOR_FILE_MARK in file.file_name
+
+
+def plain_files(group: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+    """Those of ordinary columns, newest first. Raises CorruptFile where they are not of the same rows."""
+    plain = [file for file in group if not is_blob_file(file) and not is_vector_file(file)]
+    for file in plain[1:]:
+        if row_ids(file) != row_ids(plain[0]):
+            raise CorruptFile(file.file_name, f"rows {row_ids(plain[0])}, as {plain[0].file_name}", str(row_ids(file)))
+    return sorted(plain, key=lambda file: -file.max_sequence_number)
+
+
+def anchor_of(group: Sequence[DataFileMeta]) -> DataFileMeta | None:
+    """The file by whose name and positions the group's rows are deleted: the oldest plain one. None: there is none."""
+    return min(plain_files(group), key=lambda file: (file.max_sequence_number, file.file_name), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
+    """What gives some columns of a group: one plain file, or the files of a blob or of vectors.
+
+    fields: as asked for.
+    """
+
+    files: tuple[DataFileMeta, ...]
+    fields: tuple[DataField, ...]
+
+    @property
+    def is_blob(self) -> bool:
+        return is_blob_file(self.files[0])
+
+
+def column_sources(
+    context: TableContext, group: Sequence[DataFileMeta], wanted: Sequence[DataField]
+) -> list[ColumnSource]:
+    """Each of the wanted columns is in at most one of them; in none, if no file holds it. At least one source, if only
+    to count the rows.
+
+    context: under the schema to read with. wanted: its columns, `_ROW_ID`, `_SEQUENCE_NUMBER`.
+    """
+    left = {field.id: field for field in wanted}
+    sources = []
+    for files in _bunches(context, group):
+        held = {field.id for field in written_fields(context, files[0])}
+        if not is_blob_file(files[0]) and not is_vector_file(files[0]):
+            held |= {field.id for field in (*_TRACKED, *context.schema.partition_fields)}
+        found = tuple(left.pop(number) for number in list(left) if number in held)
+        if found:
+            sources.append(ColumnSource(files, found))
+    return sources or [ColumnSource(next(_bunches(context, group)), ())]
+
+
+def _bunches(context: TableContext, group: Sequence[DataFileMeta]) -> Iterator[tuple[DataFileMeta, ...]]:
+    """Files that together have a value for each row: plain files alone, newest first; then blobs, then vectors."""
+    for file in plain_files(group):
+        yield (file,)
+    by_column: dict[tuple[bool, tuple[int, ...]], list[DataFileMeta]] = {}
+    for file in group:
+        if is_blob_file(file) or is_vector_file(file):
+            columns = tuple(sorted(field.id for field in written_fields(context, file)))
+            by_column.setdefault((is_vector_file(file), columns), []).append(file)
+    for (is_vector, _), files in sorted(by_column.items()):
+        yield tuple(_newest_vectors(files) if is_vector else files)
+
+
+def _newest_vectors(files: Sequence[DataFileMeta]) -> Iterator[DataFileMeta]:
+    """One after the other; a file whose rows a newer one has is left out."""
+    end = -1
+    for file in sorted(files, key=lambda file: (row_ids(file).start, -file.max_sequence_number)):
+        ids = row_ids(file)
+        if ids.start >= end:
+            yield file
+            end = ids.stop
+        elif ids.stop > end:
+            raise UnsupportedFeature(
+                f"vectors of {file.file_name}",
+                "they overlap those of another file without being the same rows",
+                "Compact the table with Java Paimon",
+            )
+
+
+def claimed_columns(
+    context: TableContext, group: Sequence[DataFileMeta], *, names: Mapping[int, str]
+) -> list[tuple[DataFileMeta, frozenset[str]]]:
+    """For each plain file, newest first, the columns that it gives: values of others in it don't count any more.
+
+    names: of the table's columns, by field id.
+    """
+    taken: set[int] = set()
+    claims = []
+    for file in plain_files(group):
+        own = {field.id for field in written_fields(context, file)} - taken
+        taken |= own
+        claims.append((file, frozenset(names[number] for number in own if number in names)))
+    return claims

@@ -1,0 +1,28 @@
+"""The columns that row tracking gives a table beside its own.
+
+Source: Java `table/SpecialFields.java` (rowTypeWithRowTracking).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
+from storage.table import TableContext
+from storage.types import arrow_schema
+
+_TRACKED: Final = (ROW_ID_FIELD, SEQUENCE_FIELD)
+
+
+def has_row_ids(context: TableContext) -> bool:
+    return context.options.row_tracking_enabled and not context.schema.has_primary_key
+
+
+def tracked_schema(context: TableContext) -> pa.Schema:
+    """The table's columns, and with row tracking `_ROW_ID` and `_SEQUENCE_NUMBER` behind them."""
+    own = context.schema.arrow
+    if not has_row_ids(context):
+        return own
+    return pa.schema([*own, *arrow_schema(_TRACKED)])

@@ -1,0 +1,54 @@
+"""`t$row_tracking`: the rows of a table with `row-tracking.enabled`, and what tells each of them apart.
+
+    the table's columns | _ROW_ID BIGINT NOT NULL | _SEQUENCE_NUMBER BIGINT NOT NULL
+
+A row keeps its id when compactions move it; its sequence number is the snapshot that wrote it.
+
+Source: Java `table/system/RowTrackingTable.java`, `table/SpecialFields.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from storage.errors import BadInput
+from storage.read.increment import NoIncrement
+from storage.read.scan import TableScan, made_since
+from storage.read.snapshot_reader import SnapshotReader
+from storage.read.stream.share import Share
+from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
+from storage.system_tables.base import ReadAt, SystemTable
+from storage.table import TableContext
+from storage.types import arrow_schema
+
+_TRACKING: Final = arrow_schema([ROW_ID_FIELD, SEQUENCE_FIELD])
+
+
+class RowTracking(SystemTable):
+    name = "row_tracking"
+
+    def __init__(self, context: TableContext) -> None:
+        super().__init__(context)
+        if not context.options.is_on("row-tracking.enabled"):
+            raise BadInput(
+                f"{context.name}${self.name}: rows of {context.name} have no ids; only tables that were created with "
+                "row-tracking.enabled = true have them. Read the table itself"
+            )
+
+    def schema(self, context: TableContext) -> pa.Schema:
+        return pa.schema([*context.schema.arrow, *_TRACKING])
+
+    def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+        if not isinstance(at.increment, NoIncrement):
+            raise self.no_changes()
+        own = at.context.schema.names
+        columns = [name for name in self.schema(at.context).names if at.columns is None or name in at.columns]
+        condition = None if at.predicate is None else at.predicate.within(frozenset(own))
+        is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
+        keep = Share.of(at.context.options).keep_entry(at.context, is_new)
+        splits = TableScan(at.context, condition, keep).plan(at.snapshot)
+        # of no columns, rows can't be counted
+        return SnapshotReader(at.context, tuple(columns or own[:1]), condition).read(splits)

@@ -1,0 +1,73 @@
+"""Which files are read together, and which of them a column comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storage.errors import CorruptFile
+from storage.fileio.local import LocalFileIO
+from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from storage.options import TableOptions
+from storage.read.evolution.row_groups import anchor_of, column_sources, plain_files, row_groups
+from storage.schema.table_schema import TableSchema
+from storage.table import TableContext
+from storage.types import INT, AtomicType, DataField, Root
+
+FIELDS = (
+    DataField(0, "a", INT),
+    DataField(1, "v", INT),
+    DataField(2, "b", AtomicType(Root.BLOB)),
+    DataField(3, "new", INT),
+)
+OPTIONS = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+CONTEXT = TableContext(LocalFileIO(), "/t", "db.t", TableSchema(0, FIELDS, 3, options=OPTIONS), TableOptions(OPTIONS))
+
+
+def file(name: str, first: int | None, rows: int, sequence: int, *columns: str) -> DataFileMeta:
+    return DataFileMeta(
+        name, 1, rows, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, sequence, sequence, 0, 0,
+        first_row_id=first, write_columns=columns or ("a", "v"),
+    )  # fmt: skip
+
+
+OLD = file("old.parquet", 0, 10, 1)
+NEW_V = file("v.parquet", 0, 10, 5, "v")
+BLOB_1 = file("b-1.blob", 0, 6, 1, "b")
+BLOB_2 = file("b-2.blob", 6, 4, 1, "b")
+NEXT = file("next.parquet", 10, 5, 2)
+
+
+def test_files_whose_row_ids_overlap_are_a_group() -> None:
+    groups = row_groups([NEXT, BLOB_2, OLD, NEW_V, BLOB_1])
+    assert groups == [[BLOB_2, OLD, NEW_V, BLOB_1], [NEXT]]
+
+
+def test_the_newest_file_that_holds_a_column_gives_it() -> None:
+    sources = column_sources(CONTEXT, [OLD, NEW_V, BLOB_1, BLOB_2], FIELDS)
+    found = {tuple(f.file_name for f in source.files): [f.name for f in source.fields] for source in sources}
+    assert found == {("v.parquet",): ["v"], ("old.parquet",): ["a"], ("b-1.blob", "b-2.blob"): ["b"]}
+
+
+def test_rows_are_counted_where_no_file_holds_what_is_wanted() -> None:
+    (source,) = column_sources(CONTEXT, [OLD, NEW_V], [FIELDS[3]])
+    assert (len(source.files), source.fields) == (1, ())
+
+
+def test_rows_are_deleted_by_the_oldest_plain_file() -> None:
+    tied = replace(OLD, file_name="a-first-name.parquet")
+    assert anchor_of([NEW_V, BLOB_1, OLD, tied]) == tied
+    assert anchor_of([BLOB_1]) is None
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param([OLD, file("x.parquet", 0, 9, 7, "v")], id="plain files of other rows"),
+        pytest.param([OLD, file("y.parquet", None, 10, 7)], id="no row ids"),
+    ],
+)
+def test_files_that_contradict_each_other_are_told(group: list[DataFileMeta]) -> None:
+    with pytest.raises(CorruptFile):
+        plain_files(group)

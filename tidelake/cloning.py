@@ -1,0 +1,39 @@
+"""`Catalog.clone_table`: which snapshot is copied, and what becomes of a clone that fails."""
+
+from __future__ import annotations
+
+from storage.catalog.base import Catalog
+from storage.errors import BadInput
+from storage.maintenance.table_clone import check_clonable, clone_files
+from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+
+
+def clone(source: TableContext, catalog: Catalog, name: str, snapshot_id: int | None, tag: str | None) -> None:
+    """The table is made first, so that nobody else takes its name meanwhile; when a copy fails, it goes again."""
+    check_clonable(source)
+    snapshot = _snapshot(source, snapshot_id, tag)
+    catalog.restore_table(name, [source.schemas.get(schema_id) for schema_id in source.schemas.ids()])
+    if snapshot is None:
+        return
+    try:
+        clone_files(source, snapshot, catalog.load(name))
+    except BaseException:
+        catalog.drop_table(name)
+        raise
+
+
+def _snapshot(source: TableContext, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
+    if snapshot_id is not None and tag is not None:
+        raise BadInput("clone_table() takes at most one of snapshot and tag")
+    if tag is not None:
+        return TagStore(source.io, source.paths).get(tag)
+    if snapshot_id is None:
+        return source.snapshots.latest()
+    found = source.snapshots.find(snapshot_id)
+    if found is None:
+        earliest, latest = source.snapshots.earliest_id(), source.snapshots.latest_id()
+        there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+        raise BadInput(f"{source.name} has no snapshot {snapshot_id}: {there}")
+    return found
