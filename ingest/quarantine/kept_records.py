@@ -23,9 +23,9 @@ def kept_records(
     if not _holds_any(table, raw, decoded, router, owner):
         return None
     keep = (raw.offsets >= start) & (raw.offsets < stop)
-    for part in decoded.tables:
-        if part.target.name != table:
-            keep &= ~np.isin(raw.offsets, part.offsets)
+    others = [part.offsets for part in decoded.tables if part.target.name != table]
+    if others:  # all at once: a search for each of a thousand tables would take longer than decoding
+        keep[np.searchsorted(raw.offsets, np.concatenate(others))] = False
     for failure in decoded.failures:
         if owner(failure, raw) not in (None, table):
             keep[failure.row] = False
