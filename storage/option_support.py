@@ -122,7 +122,7 @@ def _blob_limitations(
         yield Limitation(where, operation, "this release knows no arrays and maps of blobs", USE_JAVA)
     elif schema.has_primary_key or not options.data_evolution_enabled:
         yield Limitation(where, operation, "its values lie in files of their own, which need data evolution", USE_JAVA)
-    elif operation in (Operation.WRITE, Operation.COMPACT):
+    elif operation is Operation.COMPACT:
         yield Limitation(where, operation, "its values lie in files of their own", USE_JAVA)
 
 

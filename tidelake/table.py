@@ -12,17 +12,13 @@ import pyarrow as pa
 from compaction import table_compaction
 from compaction.append.clustering import ClusteringStrategy
 from compaction.cancellation import CancellationToken
-from compaction.compact_manager import compact_manager_factory
 from compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrite_file_indexes
 from compaction.jobs.request import CompactionRequest
 from compaction.report import CompactionReport
 from storage.arguments import INT64_MAX, check_whole_number, checked, checked_except
-from storage.commit.table_commit import TableCommit, new_commit_user
 from storage.errors import BadInput
 from storage.expire.expire_now import ExpiryResult, expire_now
 from storage.expire.retention import retention_of
-from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.maintenance.batch_tags import tag_batch_write
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.read.changes import ChangeBatch, ChangeReader
@@ -44,20 +40,18 @@ from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.share import Share
 from storage.read.stream.start import Start, StartAt
 from storage.read.time_travel import TimeTravel
-from storage.row_level.assignments import Assignments
-from storage.row_level.row_changes import RowLevelOperation, change_rows
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.system_tables.base import ReadAt
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
+from tidelake.row_level.row_changes import RowChanges
 from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
-from tidelake.table_maintenance import TableMaintenance
 from tidelake.writer import Writer
 
 
-class Table(TableMaintenance):
+class Table(RowChanges):
     """One table. Cheap; holds no files open. Sees schema changes when it is asked for again (`catalog.table(name)`)."""
 
     _sequence_numbers = False  # whether changes come with `_SEQUENCE_NUMBER`
@@ -325,61 +319,6 @@ class Table(TableMaintenance):
         return rewrite_file_indexes(self._context, where=condition, dry_run=dry_run)
 
     @checked
-    def truncate(
-        self,
-        *,
-        partition: Mapping[str, Any] | None = None,
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> int | None:
-        """Remove all rows, or those of the partitions that agree with `partition` (column -> value), in one snapshot.
-
-        Returns its id, None when (commit_user, identifier) was committed before. Older snapshots keep the rows.
-        Raises BadInput for {}: leave `partition` out to remove all rows.
-        """
-        commit = TableCommit(self._context, self._user(commit_user))
-        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        return commit.truncate(number) if partition is None else commit.drop_partitions([partition], number)
-
-    @checked
-    def delete(
-        self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
-    ) -> int | None:
-        """Remove the rows that match, in one snapshot. Of an append table they are marked in deletion vectors (option
-        `deletion-vectors.enabled`), and gone for good once their files are compacted; of one with a primary key,
-        deletes are written, which most merge engines take.
-
-        where: made with `tidelake.col` or `pyarrow.compute`. Rows that others add meanwhile stay.
-        Returns the id of the snapshot; None when no row matches, or (commit_user, identifier) was committed before.
-        """
-        return self._change_rows(RowLevelOperation(as_predicate(where, self.schema)), commit_user, identifier)
-
-    @checked
-    def update(
-        self,
-        where: Predicate | Any,
-        values: Mapping[str, Any],
-        *,
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> int | None:
-        """Replace the rows that match, in one snapshot: as `delete`, with new rows in their place. With a primary key
-        only where the newest row of a key wins (merge-engine = deduplicate).
-
-        values: by column, what it becomes: a value, or an expression over the columns made with `pyarrow.compute`
-        (`{"amount": pc.field("amount") * 2}`), which sees the row as it was.
-        """
-        change = RowLevelOperation(as_predicate(where, self.schema), Assignments(values))
-        return self._change_rows(change, commit_user, identifier)
-
-    def _change_rows(self, change: RowLevelOperation, commit_user: str | None, identifier: int | None) -> int | None:
-        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        published = change_rows(self._context, change, self._user(commit_user), number, compact_manager_factory())
-        if published is not None and identifier is None:
-            tag_batch_write(self._context, published)
-        return published
-
-    @checked
     def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
     ) -> ExpiryResult:
@@ -442,8 +381,3 @@ class Table(TableMaintenance):
         if found is None:
             raise BadInput(f"{self.name} has no snapshot from {as_of} or before")
         return found
-
-    def _user(self, commit_user: str | None) -> str:
-        if commit_user is not None and not commit_user.strip():
-            raise BadInput("the commit user is blank; name it, or pass None for a new one")
-        return commit_user or new_commit_user(self._context.options)

@@ -29,6 +29,7 @@ class CommitMessage:
         there is.
     base_key_index: of tables whose keys move between partitions, the snapshot up to which their index knows them (0: of
         none); None: nobody asked it.
+    base_row_ids: of columns that were written for rows of older files, the snapshot that had these rows.
     base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had
         none.
     """
@@ -48,6 +49,7 @@ class CommitMessage:
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     base_hash_index: frozenset[str] | None = None
     base_key_index: int | None = None
+    base_row_ids: int | None = None
     base_snapshot_id: int | None = None
     compact_reason: str = ""
     compact_tombstones: tuple[DataFileMeta, ...] = ()

@@ -53,12 +53,14 @@ from storage.commit.file_system_commit import snapshot_commit_of
 from storage.commit.index_changes import changed_index, check_hash_index, check_vectors
 from storage.commit.owner_process import OwnerProcess
 from storage.commit.partition_statistics import partition_statistics
+from storage.commit.row_ids import check_rows_are_as_they_were
 from storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
 from storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
 from storage.files.bucket_directory import partition_directory
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.manifests.index_manifest import IndexEntry
+from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.snapshot_files import delta_entries, live_entries_of
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -143,9 +145,7 @@ class Publisher:
         self._store = context.snapshots
         self._tracker = SnapshotTracker(self._store, commit_user, context.name, context.identity)
         self._builder = SnapshotBuilder(context)
-        self._concurrent_writes = ConcurrentWrites(
-            self._store, lambda s: delta_entries(context, s), commit_user, context.name
-        )
+        self._concurrent_writes = ConcurrentWrites(self._store, self._delta_entries, commit_user, context.name)
 
     def adopt_schema(self, context: TableContext) -> None:
         """Commit under this version of the schema from now on: the same table, the same keys."""
@@ -218,6 +218,9 @@ class Publisher:
             if snapshot.id == FIRST_SNAPSHOT_ID:
                 return found
         return None
+
+    def _delta_entries(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
+        return delta_entries(self._context, snapshot)
 
     # ------------------------------------------------------------ one attempt
 
@@ -322,6 +325,8 @@ class Publisher:
         self, request: CommitRequest, changes: CommitChanges, base: Snapshot | None
     ) -> tuple[CommitChanges, Sequence[IndexEntry] | None]:
         """The changes to publish, and the complete index where they change it. Raises CommitConflict."""
+        messages = request.committable.messages
+        check_rows_are_as_they_were(messages, base, self._store, self._delta_entries, self._context.name)
         if request.is_first:
             self._check_key_index(request, base)
         if request.bases:

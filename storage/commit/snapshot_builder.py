@@ -13,6 +13,7 @@ from functools import cache
 from importlib import metadata
 
 from storage.commit.commit_changes import CommitChanges
+from storage.commit.row_ids import with_row_ids
 from storage.format import FileKind
 from storage.manifests.index_manifest import IndexEntry
 from storage.manifests.manifest_entry import ManifestEntry
@@ -55,6 +56,7 @@ class SnapshotBuilder:
         self._table_name = context.name
         self._manifests = context.shared(ManifestStore)
         self._limits = MergeLimits.of(context.options)
+        self._has_row_ids = context.options.row_tracking_enabled
         self._schema_id = context.schema.id
         self._schema_of_statistics: dict[str, int | None] = {}
 
@@ -92,12 +94,15 @@ class SnapshotBuilder:
         known = {meta.file_name for meta in before}
         files += [meta.file_name for meta in after if meta.file_name not in known]
         base_list = self._list(after, files)
-        delta_list = self._list(self._manifest(changes.entries, files), files)
+        entries, next_row_id = changes.entries, (base.next_row_id or 0) if base is not None else 0
+        if self._has_row_ids:
+            entries, next_row_id = with_row_ids(entries, _next_id(base), next_row_id)
+        delta_list = self._list(self._manifest(entries, files), files)
         changelog_list = self._list(self._manifest(changes.changelog, files), files) if changes.changelog else None
         index_manifest = self._index(index, base, files)
         added_rows = _row_count(changes.entries, FileKind.ADD) - _row_count(changes.entries, FileKind.DELETE)
         snapshot = Snapshot(
-            id=base.id + 1 if base is not None else FIRST_SNAPSHOT_ID,
+            id=_next_id(base),
             schema_id=self._latest_schema_id(),
             base_manifest_list=base_list.name,
             base_manifest_list_size=base_list.size,
@@ -116,7 +121,7 @@ class SnapshotBuilder:
             watermark=_later(envelope.watermark, base.watermark if base is not None else None),
             statistics=changes.statistics or self._inherited_statistics(base),
             properties=dict(envelope.properties),
-            next_row_id=(base.next_row_id or 0) if base is not None else 0,
+            next_row_id=next_row_id,
             operation=envelope.operation,
             uuid=envelope.uuid,
             writer_version=writer_version(),
@@ -165,6 +170,10 @@ class SnapshotBuilder:
                 schema_id = None
             self._schema_of_statistics = {name: schema_id}
         return self._schema_of_statistics[name]
+
+
+def _next_id(base: Snapshot | None) -> int:
+    return base.id + 1 if base is not None else FIRST_SNAPSHOT_ID
 
 
 def _row_count(entries: Sequence[ManifestEntry], kind: FileKind) -> int:

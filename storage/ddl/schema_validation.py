@@ -97,6 +97,23 @@ def _types_can_be_stored(schema: TableSchema, _: TableOptions) -> None:
             _check_type(f"column {field.name!r}", found)
 
 
+def _blobs_have_files_of_their_own(schema: TableSchema, options: TableOptions) -> None:
+    """Which need row ids, and another column beside them."""
+    blobs = [field for field in schema.fields if any(part.root is Root.BLOB for part in walk_types(field.type))]
+    for field in blobs:
+        where = f"column {field.name!r} {field.type}"
+        if field.type.root is not Root.BLOB:
+            raise UnsupportedFeature(where, "this release knows no blobs inside of other types", "Use BYTES there")
+        if schema.has_primary_key or not options.data_evolution_enabled:
+            raise UnsupportedFeature(
+                where,
+                "its values lie in files of their own, which only append tables with data evolution have",
+                "Use BYTES, or no primary key, and row-tracking.enabled = data-evolution.enabled = true",
+            )
+    if blobs and len(blobs) == len(schema.fields):
+        raise BadInput(f"all columns are BLOB ({', '.join(f.name for f in blobs)}); add one of another type")
+
+
 def _types_are_not_too_deep(schema: TableSchema, _: TableOptions) -> None:
     for field in schema.fields:
         levels = _parquet_levels(field.type)
@@ -115,8 +132,6 @@ def _parquet_levels(data_type: DataType) -> int:
 
 def _check_type(where: str, found: DataType) -> None:
     match found:
-        case AtomicType(root=Root.BLOB):
-            raise UnsupportedFeature(f"{where} BLOB", "its values lie in files of their own", "Use BYTES")
         case AtomicType() if found.root in _WITH_LENGTH and found.length < 1:
             raise BadInput(f"{where}: {found} holds no value; give it a length of 1 or more")
         case RowType() if not found.fields:
@@ -201,6 +216,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _field_ids_are_unique,
     _types_are_not_too_deep,
     _types_can_be_stored,
+    _blobs_have_files_of_their_own,
     _defaults_are_values,
     _keys_are_columns,
     _primary_key_is_more_than_the_partition,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,20 @@ def file_fields(context: TableContext) -> tuple[DataField, ...]:
     return (*keys, SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
 
 
+class FilesBeside(Protocol):
+    """Files that hold other columns of the same rows: each belongs to one data file."""
+
+    def write(self, rows: pa.RecordBatch) -> None: ...
+
+    def roll(self) -> list[DataFileMeta]:
+        """The data file is full: what was written belongs to it."""
+        ...
+
+    def abort(self) -> None:
+        """Delete what `roll` has not given."""
+        ...
+
+
 class RollingFileWriter:
     """Writes batches to one file after the other. Not thread-safe.
 
@@ -55,6 +69,7 @@ class RollingFileWriter:
     names: of the writer's files; None begins a new series.
     changelog: whether these are changelog files, which have settings of their own and only roll by size.
     plan: of such files, where it is known.
+    beside: for columns that lie in files of their own; theirs stand behind the data file that they belong to.
     After an exception only `abort` may be called.
     """
 
@@ -69,6 +84,7 @@ class RollingFileWriter:
         names: DataFileNames | None = None,
         clock_ms: Callable[[], int] = local_time_as_utc_ms,
         plan: FilePlan | None = None,
+        beside: FilesBeside | None = None,
     ) -> None:
         options = context.options
         prefix = options.changelog_file_prefix if changelog else options.data_file_prefix
@@ -76,6 +92,7 @@ class RollingFileWriter:
         self._directory = directory
         self._plan = plan or FilePlan(context, level, file_source, changelog)
         self._names = names or DataFileNames(prefix)
+        self._beside = beside
         self._clock_ms = clock_ms
         self._target_bytes = options.target_file_size_bytes(has_primary_key=context.schema.has_primary_key)
         rolls_by_rows = file_source is FileSource.APPEND and not changelog
@@ -84,10 +101,17 @@ class RollingFileWriter:
         self._open: _OpenFile | None = None
         self._finished: list[DataFileMeta] = []
 
-    def write(self, batch: pa.RecordBatch, *, first_sequence_number: int | None = None) -> None:
+    def write(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        first_sequence_number: int | None = None,
+        beside: pa.RecordBatch | None = None,
+    ) -> None:
         """batch: the columns of `file_fields`, in order; of a table with a primary key sorted by it, no key twice, and
             behind all keys written before.
         first_sequence_number: of its first row, for a table without one.
+        beside: the columns of the same rows that lie in files of their own.
 
         Raises BadInput for values that the file format can't hold.
         """
@@ -98,6 +122,8 @@ class RollingFileWriter:
                 self._open = _OpenFile(self._context, self._plan, path)
             part = batch.slice(start, self._rows_until_the_next_look(self._open))
             self._open.write(part, None if first_sequence_number is None else first_sequence_number + start)
+            if self._beside is not None and beside is not None:
+                self._beside.write(beside.slice(start, part.num_rows))
             start += part.num_rows
             self._row_count += part.num_rows
             if self._open.row_count >= self._target_rows or self._is_full(self._open):
@@ -122,6 +148,7 @@ class RollingFileWriter:
         if finished is not None:
             self._finished.append(finished.finish(self._clock_ms()))
             self._plan.learn(finished.stored_per_held)
+            self._finished += self._beside.roll() if self._beside is not None else ()
 
     def close(self) -> list[DataFileMeta]:
         """The files written, durable, in the order of their rows; none when there were no rows."""
@@ -133,6 +160,8 @@ class RollingFileWriter:
         if self._open is not None:
             self._open.abort()
             self._open = None
+        if self._beside is not None:
+            self._beside.abort()
         self._context.io.delete_all(path for file in self._finished for path in all_paths(self._directory, file))
         self._finished = []
 
@@ -170,7 +199,9 @@ class FilePlan:
 
     def indexer(self) -> FileIndexer | None:
         """Of a new file; None for files without indexes. Changelog files have none."""
-        return FileIndexer(self._indexes, self._columns) if self._indexes else None
+        if not self._indexes or not any(indexed.column in self._columns for indexed, _ in self._indexes.each()):
+            return None
+        return FileIndexer(self._indexes, self._columns, frozenset(self._columns))
 
     def learn(self, stored_per_held: float | None) -> None:
         """The next file's size is estimated by what the last one came to."""

@@ -223,6 +223,11 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
         default = 128 * MEBIBYTE if has_primary_key else 256 * MEBIBYTE
         return self._size_bytes("target-file-size", default)
 
+    @property
+    def blob_target_file_size_bytes(self) -> int:
+        """Of a file of blobs; as a data file's, unless said otherwise."""
+        return self._size_bytes("blob.target-file-size", self.target_file_size_bytes(has_primary_key=False))
+
     target_file_row_num = OptionValue[int]("target-file-row-num")
 
     # Containers of file indexes up to this size lie in the manifest, larger ones in files of their own. Which columns

@@ -9,17 +9,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.deletion_vectors.index_file import read_vector
+from storage.errors import CorruptFile
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
+from storage.read.evolution.group_reader import GroupReader
+from storage.read.evolution.row_groups import anchor_of, row_ids
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
 from storage.read.scan import TableScan
 from storage.read.skipping.index_answers import IndexQuestion
 from storage.read.snapshot_reader import filtered
-from storage.schema.table_schema import POSITION_FIELD
+from storage.schema.table_schema import POSITION_FIELD, ROW_ID_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
@@ -46,6 +50,9 @@ def matching_rows(
     columns: wanted beside the position. Files, and parts of them, that hold no such row are not read.
     Raises SnapshotExpired.
     """
+    if context.options.data_evolution_enabled:
+        yield from _of_row_groups(context, snapshot, predicate, columns)
+        return
     fields = [*context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)])), POSITION_FIELD]
     question = IndexQuestion(context, predicate)
     for split in TableScan(context, predicate).plan(snapshot):
@@ -71,3 +78,25 @@ def matching_rows(
                     if rows.num_rows:
                         wanted = rows.select([*columns, POSITION_FIELD.name])
                         yield MatchingRows(split.partition, split.bucket, file, wanted)
+
+
+def _of_row_groups(
+    context: TableContext, snapshot: Snapshot | None, predicate: Predicate, columns: Sequence[str]
+) -> Iterator[MatchingRows]:
+    """Rows of several files: the oldest plain one of a group stands for all."""
+    fields = context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)]))
+    reader = GroupReader(context, (*fields, ROW_ID_FIELD), predicate)
+    for split in TableScan(context, predicate).plan(snapshot):
+        directory = bucket_directory(context, split.partition, split.bucket)
+        for section in split.sections:
+            group = [file for run in section for file in run]
+            anchor = anchor_of(group)
+            if anchor is None:
+                raise CorruptFile(group[0].file_name, "ordinary columns of its rows in another file", "none")
+            with raise_if_snapshot_expired(context, split.snapshot_id):
+                batches = reader.read(group, directory, split.partition, split.deletion_files)
+                for rows in filtered(context, batches, predicate):
+                    if rows.num_rows:
+                        positions = pc.subtract(rows.column(ROW_ID_FIELD.name), row_ids(anchor).start)
+                        wanted = rows.select(columns).append_column(POSITION_FIELD.name, positions)
+                        yield MatchingRows(split.partition, split.bucket, anchor, wanted)

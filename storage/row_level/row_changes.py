@@ -125,6 +125,12 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> N
             "rows are deleted by marking them, and readers of this table don't look for marks",
             "Set deletion-vectors.modifiable = true, then deletion-vectors.enabled = true",
         )
+    elif change.assignments is not None and context.options.row_tracking_enabled:
+        raise UnsupportedFeature(
+            f"{context.name}: {what} on a table with row tracking",
+            "rows would lie in other files, and get other ids",
+            "With data evolution, write the columns again by row id: update_columns()",
+        )
     check_supported(context, Operation.WRITE)
 
 

@@ -333,7 +333,7 @@ class AppendBucketWriter:
         with self._lock:
             self._flush()
             if self._open is not None:
-                self._new_files += self._open.close()
+                self._new_files += self._closed(self._open)
                 self._open = None
 
     def take_increment(self) -> Increment:
@@ -381,10 +381,16 @@ class AppendBucketWriter:
         if not self._batches:
             return
         if self._open is None:
-            self._open = self._files.data()
+            self._open = self._new_file_writer()
         for batch in self._batches:
             self._write_batch(self._open, batch)
         self._forget_memory()
+
+    def _new_file_writer(self) -> RollingFileWriter:
+        return self._files.data()
+
+    def _closed(self, output: RollingFileWriter) -> Sequence[DataFileMeta]:
+        return output.close()
 
     def _write_batch(self, output: RollingFileWriter, batch: pa.RecordBatch) -> None:
         output.write(batch, first_sequence_number=self.next_sequence_number)

@@ -29,8 +29,9 @@ from storage.types.row_kinds import row_kinds
 from storage.write.assigners import BucketAssigner, bucket_assigner_of
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey, BucketRouter, RoutedRows, split_by_group
-from storage.write.bucket_writer import AppendBucketWriter, BucketWriter, PrimaryKeyBucketWriter
+from storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
 from storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
+from storage.write.evolution.tracked_bucket_writer import append_bucket_writer
 from storage.write.increment import Increment, as_written
 from storage.write.memory_budget import MemoryBudget, pieces
 from storage.write.postpone.bucket_writer import PostponeBucketWriter
@@ -395,10 +396,9 @@ class TableWriter:
             return PostponeBucketWriter(self._context, key)
         state = self._restored()
         state.check_total_buckets(key.partition, self._bucketing.total_buckets, self._context.name)
-        next_sequence_number = self._next_sequence_numbers.get(key, 0)
-        files = BucketFiles(self._context, key)
+        next_sequence_number, files = self._next_sequence_numbers.get(key, 0), BucketFiles(self._context, key)
         if self._merge_function is None:
-            return AppendBucketWriter(self._context, files, next_sequence_number)
+            return append_bucket_writer(self._context, files, next_sequence_number)
         factory = self._compactor_of  # may become None at any moment
         return PrimaryKeyBucketWriter(
             self._context,

@@ -50,6 +50,8 @@ def members(of_class: type) -> dict[str, dict[str, object]]:
         name: {k: (p.kind, p.default) for k, p in inspect.signature(member).parameters.items()}
         if inspect.isfunction(member)
         else {}
-        for name, member in vars(of_class).items()
+        for part in of_class.__mro__
+        if part.__name__ in (of_class.__name__, "RowChanges")
+        for name, member in vars(part).items()
         if not name.startswith("_")
     }

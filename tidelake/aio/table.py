@@ -21,13 +21,13 @@ from storage.read.stream.start import StartAt
 from storage.threads import run_uncancellable, run_with_cancel
 from storage.write.memory_budget import MemoryBudget
 from tidelake.aio.blocking_iterators import iterate, wait_for_snapshot
-from tidelake.aio.maintenance import TableMaintenance
+from tidelake.aio.row_changes import RowChanges
 from tidelake.aio.scan import Scan
 from tidelake.aio.writer import Writer
 from tidelake.table import Table as BlockingTable
 
 
-class Table(TableMaintenance):
+class Table(RowChanges):
     """See `tidelake.Table`."""
 
     _inner: BlockingTable
@@ -160,37 +160,6 @@ class Table(TableMaintenance):
 
     async def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:
         return await asyncio.to_thread(self._inner.rewrite_file_index, where=where, dry_run=dry_run)
-
-    async def truncate(
-        self,
-        *,
-        partition: Mapping[str, Any] | None = None,
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> int | None:
-        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
-        return await run_uncancellable(
-            self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier
-        )
-
-    async def delete(
-        self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
-    ) -> int | None:
-        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
-        return await run_uncancellable(self._inner.delete, where, commit_user=commit_user, identifier=identifier)
-
-    async def update(
-        self,
-        where: Predicate | Any,
-        values: Mapping[str, Any],
-        *,
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> int | None:
-        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
-        return await run_uncancellable(
-            self._inner.update, where, values, commit_user=commit_user, identifier=identifier
-        )
 
     async def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None

@@ -10,6 +10,7 @@ from storage.options.option import (
     MAKING_FILES,
     READING,
     USING_ROWS,
+    WRITE,
     Option,
     Refusal,
     acts,
@@ -21,7 +22,7 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, FRACTION, INT, LONG, MAP, SIZE, TEXT, WORD, one_of
 
 _SHREDDING: Final = "it belongs to the shredding of variants, which writing refuses"
-_BLOB: Final = "it belongs to BLOB columns, which writing refuses"
+_BLOB: Final = "it belongs to BLOB columns whose values are fetched from elsewhere, which writing does not"
 _BY_ENGINES_DDL: Final = "CREATE TABLE of SQL engines acts on it; here columns have their types already"
 _VECTOR: Final = "it belongs to vector.file.format, which writing refuses"
 _NO_FORMAT: Final = other_than("parquet", "orc", "avro", example="csv")
@@ -97,18 +98,17 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("variant.shredding.maxInferBufferRow", INT, "4096", _SHREDDING),
     without_effect("variant.shredding.adaptive.maxInferBufferRow", INT, "256", _SHREDDING),
     without_effect("variant.shredding.adaptive.retentionRatio", FRACTION, "0.05", _SHREDDING),
-    refused(
-        "blob-field",
-        TEXT,
-        None,
-        Refusal(MAKING_FILES, is_set("photo"), "values of BLOB columns lie in files of their own", USE_JAVA),
-        immutable=True,
-    ),
+    without_effect("blob-field", TEXT, None, _BY_ENGINES_DDL, immutable=True),
     refused(
         "blob-descriptor-field",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("photo"), "values of BLOB columns lie in files of their own", USE_JAVA),
+        Refusal(
+            MAKING_FILES,
+            is_set("photo"),
+            "names of files elsewhere are read, and not written",
+            USE_JAVA,
+        ),
         fallbacks=("blob.stored-descriptor-fields",),
         immutable=True,
     ),
@@ -120,14 +120,20 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         immutable=True,
     ),
     without_effect("blob-view.resolve.enabled", BOOLEAN, "true", "it belongs to blob-view-field, which is refused"),
-    acts("blob-as-descriptor", BOOLEAN, "false", READING),
+    acts(
+        "blob-as-descriptor",
+        BOOLEAN,
+        "false",
+        READING,
+        Refusal(WRITE, IS_TRUE, "values are taken as they are, and not as the names of others", "Unset it for writing"),
+    ),
     without_effect("blob-descriptor.source-table", TEXT, None, _BLOB),
     without_effect("blob-write-null-on-missing-file", BOOLEAN, "false", _BLOB),
     without_effect("blob-write-null-on-fetch-failure", BOOLEAN, "false", _BLOB),
-    without_effect("blob.target-file-size", SIZE, None, _BLOB),
-    without_effect("blob.split-by-file-size", BOOLEAN, None, _BLOB),
-    without_effect("blob.copy-buffer-size", SIZE, "4 kb", _BLOB),
-    without_effect("blob-compaction.enabled", BOOLEAN, "false", _BLOB),
+    acts("blob.target-file-size", SIZE, None, WRITE),
+    without_effect("blob.split-by-file-size", BOOLEAN, None, "splits are of rows; blobs are read when a row is"),
+    without_effect("blob.copy-buffer-size", SIZE, "4 kb", SPEED),
+    without_effect("blob-compaction.enabled", BOOLEAN, "false", "tables with blobs are compacted by Java Paimon alone"),
     refused(
         "blob-descriptor.*",
         TEXT,

@@ -11,6 +11,7 @@ from storage.options.option import (
     IS_TRUE,
     MAKING_FILES,
     READ,
+    USING_ROWS,
     Option,
     Refusal,
     acts,
@@ -21,8 +22,8 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, COLUMNS, FRACTION, INT, LONG, SIZE, TEXT, one_of
 
 _GLOBAL: Final = "it belongs to global indexes, which only make reading faster"
-_TRACKING: Final = "it belongs to row tracking, which writing refuses"
-_EVOLUTION: Final = "it belongs to data evolution, which writing refuses"
+_TRACKING: Final = "in which order new files get their row ids, no reader can tell"
+_EVOLUTION: Final = "it belongs to jobs of Flink and Spark"
 
 INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
     acts("file-index.<type>.columns", COLUMNS, None, MAKING_FILES),
@@ -107,18 +108,20 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
     acts("deletion-vectors.merge-on-read", BOOLEAN, "false", READ),
     acts("deletion-vectors.bitmap64", BOOLEAN, "false", MAKING_FILES),
     acts("compaction.delete-ratio-threshold", FRACTION, "0.2", COMPACT),
-    refused(
+    acts(
         "row-tracking.enabled",
         BOOLEAN,
         "false",
-        Refusal(MAKING_FILES, IS_TRUE, "row ids would be missing", USE_JAVA),
+        USING_ROWS,
+        Refusal(COMPACT, IS_TRUE, "rows would get other ids", USE_JAVA),
         immutable=True,
     ),
-    refused(
+    acts(
         "data-evolution.enabled",
         BOOLEAN,
         "false",
-        Refusal(MAKING_FILES, IS_TRUE, "columns of a row lie in several files", USE_JAVA),
+        USING_ROWS,
+        Refusal(COMPACT, IS_TRUE, "columns of a row lie in several files", USE_JAVA),
         immutable=True,
     ),
     without_effect("row-tracking.partition-group-on-commit", BOOLEAN, "true", _TRACKING),

@@ -58,7 +58,7 @@ class GroupReader:
         if self._rules_out(group, directory):
             return
         sources = column_sources(self.context, group, self.fields)
-        reading = _GroupInBucket(self, group, directory, partition, self._deleted(group, deletion_files))
+        reading = _GroupInBucket(self, group, directory, partition, self.deleted(group, deletion_files))
         streams = [reading.stream(source, is_alone=len(group) == 1) for source in sources]
         found = [field for source in sources for field in source.fields]
         places = {field.id: place for place, field in enumerate(found)}
@@ -80,8 +80,8 @@ class GroupReader:
                     "Leave the column out, or let it be null (ALTER)",
                 )
 
-    def _deleted(self, group: RowGroup, deletion_files: Mapping[str, DeletionFile]) -> NDArray[np.int64] | None:
-        """Positions in the group."""
+    def deleted(self, group: RowGroup, deletion_files: Mapping[str, DeletionFile]) -> NDArray[np.int64] | None:
+        """Positions in the group of rows that don't count."""
         anchor = anchor_of(group)
         if anchor is None or (deletion := deletion_files.get(anchor.file_name)) is None:
             return None

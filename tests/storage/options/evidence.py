@@ -396,6 +396,13 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/read/evolution/test_blob_columns.py": {
         "test_descriptors_name_the_bytes_that_a_read_gives": ("blob-as-descriptor",),
     },
+    "tests/interop/test_row_id_writes.py": {
+        "test_rows_ids_and_blobs_that_we_write_are_read_by_java_and_pypaimon": (
+            "row-tracking.enabled",
+            "data-evolution.enabled",
+            "blob.target-file-size",
+        ),
+    },
     "tests/storage/write/test_write_buffer.py": {
         "test_a_buffer_of_many_segments_is_flushed": ("write-buffer-size",),
     },

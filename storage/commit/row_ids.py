@@ -1,0 +1,107 @@
+"""Row ids of new files: each row gets the next one, when its snapshot is made; and what stands in the way of columns
+that were written for rows of older files.
+
+    sequence number 0 of a new file    the snapshot that commits it
+    first row id, none                 the next of the table; blobs have those of the file before them
+
+Source: Java `operation/commit/RowTrackingCommitUtils.java`, `operation/commit/ConflictDetection.java`
+(checkForRowIdFromSnapshot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from storage.commit.commit_message import CommitMessage
+from storage.errors import CommitConflict
+from storage.files.data_file import DataFileMeta
+from storage.format import BLOB_FORMAT, ROW_ID_COLUMN, FileKind, FileSource
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.paths import format_of
+from storage.snapshots.snapshot import Snapshot, SnapshotStore
+
+
+def with_row_ids(
+    entries: Sequence[ManifestEntry], snapshot_id: int, next_row_id: int
+) -> tuple[list[ManifestEntry], int]:
+    """The entries as the snapshot holds them, and the first row id that is free after it.
+
+    entries: a file of blobs stands behind the data file that its rows are in.
+    """
+    found = []
+    start = next_row_id  # of the data file that blobs belong to
+    blob_ends: dict[str, int] = {}  # by column: up to where the rows of that file have their blobs
+    for entry in entries:
+        file = entry.file
+        if entry.kind is FileKind.ADD:
+            file = _numbered(file, snapshot_id)
+            if _needs_ids(file):
+                if format_of(file.file_name) == BLOB_FORMAT and file.write_columns:
+                    first = blob_ends.get(file.write_columns[0], start)
+                    blob_ends[file.write_columns[0]] = first + file.row_count
+                    file = replace(file, first_row_id=first)
+                else:
+                    start, blob_ends = next_row_id, {}
+                    file = replace(file, first_row_id=next_row_id)
+                    next_row_id += file.row_count
+        found.append(replace(entry, file=file))
+    return found, next_row_id
+
+
+def _numbered(file: DataFileMeta, snapshot_id: int) -> DataFileMeta:
+    if file.min_sequence_number == 0:
+        return replace(file, min_sequence_number=snapshot_id, max_sequence_number=snapshot_id)
+    return replace(file, max_sequence_number=snapshot_id) if file.max_sequence_number == 0 else file
+
+
+def _needs_ids(file: DataFileMeta) -> bool:
+    holds_them = file.write_columns is not None and ROW_ID_COLUMN in file.write_columns
+    return file.file_source is FileSource.APPEND and file.first_row_id is None and not holds_them
+
+
+def check_rows_are_as_they_were(
+    messages: Sequence[CommitMessage],
+    base: Snapshot | None,
+    store: SnapshotStore,
+    delta_entries: Callable[[Snapshot], Iterable[ManifestEntry]],
+    table_name: str,
+) -> None:
+    """Columns were written for rows as a snapshot had them: nobody wrote the same columns of them since, or moved or
+    removed their files. Raises CommitConflict.
+    """
+    ours = [(m.partition, file) for m in messages if m.base_row_ids is not None for file in m.new_files]
+    bases = [m.base_row_ids for m in messages if m.base_row_ids is not None]
+    if not ours or base is None:
+        return
+    for snapshot_id in range(min(bases) + 1, base.id + 1):
+        snapshot = store.find(snapshot_id)
+        if snapshot is None:
+            raise CommitConflict(
+                f"{table_name}: snapshot {snapshot_id} expired while columns of older rows were being written, so it "
+                "is unknown whether they are still the same. Nothing was published; write them again"
+            )
+        for entry in delta_entries(snapshot):
+            for partition, file in ours:
+                if entry.partition == partition and _meet(entry, file):
+                    raise CommitConflict(
+                        f"{table_name}: snapshot {snapshot_id} changed rows {_ids(file)}, of which this commit writes "
+                        f"columns {', '.join(file.write_columns or ())}. Nothing was published; write them again"
+                    )
+
+
+def _meet(entry: ManifestEntry, file: DataFileMeta) -> bool:
+    other = entry.file
+    if other.first_row_id is None:
+        return False
+    one, two = _ids(other), _ids(file)
+    if one.stop <= two.start or two.stop <= one.start:
+        return False
+    if entry.kind is FileKind.DELETE or other.file_source is FileSource.COMPACT:
+        return True
+    return other.write_columns is None or not set(other.write_columns).isdisjoint(file.write_columns or ())
+
+
+def _ids(file: DataFileMeta) -> range:
+    first = file.first_row_id or 0
+    return range(first, first + file.row_count)

@@ -1,0 +1,56 @@
+"""An append table's rows that get an id each, when they are committed; BLOB columns go into files of their own.
+
+Source: Java `append/AppendOnlyWriter.java`, `append/DedicatedFormatRollingFileWriter.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from storage.files.data_file import DataFileMeta
+from storage.files.writer import RollingFileWriter
+from storage.table import TableContext
+from storage.write.bucket_files import BucketFiles
+from storage.write.bucket_writer import AppendBucketWriter
+from storage.write.evolution.blob_files import BlobFiles
+from storage.write.evolution.file_columns import blob_columns, plain_columns, with_columns
+
+
+def append_bucket_writer(context: TableContext, files: BucketFiles, next_sequence_number: int) -> AppendBucketWriter:
+    """The one that the table's options ask for."""
+    if context.options.row_tracking_enabled:
+        return TrackedBucketWriter(context, files)
+    return AppendBucketWriter(context, files, next_sequence_number)
+
+
+class TrackedBucketWriter(AppendBucketWriter):
+    """Rows have no sequence number of their own: that of a file is the snapshot that commits it."""
+
+    def __init__(self, context: TableContext, files: BucketFiles) -> None:
+        super().__init__(context, files, next_sequence_number=0)
+        self._context = context
+        self._blobs = blob_columns(context)
+        self._plain = plain_columns(context)
+
+    def _new_file_writer(self) -> RollingFileWriter:
+        if not self._blobs:
+            return super()._new_file_writer()
+        beside = BlobFiles(self._context, self._files.directory, self._files.data_names, self._blobs)
+        return self._files.data_beside(with_columns(self._context, self._plain), beside)
+
+    def _write_batch(self, output: RollingFileWriter, batch: pa.RecordBatch) -> None:
+        if not self._blobs:
+            super()._write_batch(output, batch)
+            return
+        output.write(batch.select(self._plain), first_sequence_number=0, beside=batch.select(self._blobs))
+
+    def _closed(self, output: RollingFileWriter) -> Sequence[DataFileMeta]:
+        return [self._as_committed(file) for file in output.close()]
+
+    def _as_committed(self, file: DataFileMeta) -> DataFileMeta:
+        if file.write_columns is None and self._blobs:
+            file = replace(file, write_columns=tuple(self._plain))
+        return replace(file, min_sequence_number=0, max_sequence_number=0)

@@ -1,0 +1,56 @@
+"""Changes of rows with async. What changes something is waited for when it is cancelled: it ends whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from storage.read.predicate import Predicate
+from storage.threads import run_uncancellable
+from tidelake.aio.maintenance import TableMaintenance
+from tidelake.row_level.row_changes import RowChanges as BlockingRowChanges
+
+
+class RowChanges(TableMaintenance):
+    """See `tidelake.Table`."""
+
+    _inner: BlockingRowChanges
+
+    async def truncate(
+        self,
+        *,
+        partition: Mapping[str, Any] | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(
+            self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier
+        )
+
+    async def delete(
+        self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(self._inner.delete, where, commit_user=commit_user, identifier=identifier)
+
+    async def update(
+        self,
+        where: Predicate | Any,
+        values: Mapping[str, Any],
+        *,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(
+            self._inner.update, where, values, commit_user=commit_user, identifier=identifier
+        )
+
+    async def update_columns(
+        self, rows: pa.Table, *, commit_user: str | None = None, identifier: int | None = None
+    ) -> int | None:
+        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        return await run_uncancellable(self._inner.update_columns, rows, commit_user=commit_user, identifier=identifier)

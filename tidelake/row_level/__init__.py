@@ -1,0 +1,1 @@
+"""Changes of single rows, as `tidelake.Table` offers them."""
