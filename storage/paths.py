@@ -29,6 +29,7 @@ SNAPSHOT_PREFIX: Final = "snapshot-"
 CHANGELOG_PREFIX: Final = "changelog-"
 TAG_PREFIX: Final = "tag-"
 BRANCH_PREFIX: Final = "branch-"
+BRANCH_CLAIM: Final = "being-made"
 CONSUMER_PREFIX: Final = "consumer-"
 MANIFEST_PREFIX: Final = "manifest-"
 MANIFEST_LIST_PREFIX: Final = "manifest-list-"
@@ -125,6 +126,10 @@ class TablePaths:
     def branch_root(self, name: str) -> str:
         """The directory of a branch other than main."""
         return f"{self.branch_directory}/{BRANCH_PREFIX}{name}"
+
+    def branch_claim(self, name: str) -> str:
+        """There while somebody makes the branch. Java has no such file, and looks for none."""
+        return f"{self.branch_root(name)}/{BRANCH_CLAIM}"
 
     @property
     def manifest_directory(self) -> str:

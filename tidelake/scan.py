@@ -12,6 +12,7 @@ from storage.arguments import checked
 from storage.errors import BadInput, UnsupportedFeature
 from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.increment import Increment, read_increment
+from storage.read.other_branch import OtherBranch, PartOfRead, parts_of_read
 from storage.read.predicate import And, Predicate, as_predicate
 from storage.read.scan import TableScan, made_since
 from storage.read.skipping.explain import ExplainedFile, explain_scan
@@ -35,12 +36,14 @@ class Scan:
         columns: tuple[str, ...],
         predicate: Predicate | None,
         files_since_ms: int | None = None,
+        other: OtherBranch | None = None,
     ) -> None:
         self._context = context
         self._snapshot = snapshot
         self._columns = columns
         self._predicate = predicate
         self._files_since_ms = files_since_ms
+        self._other = other
         self._splits: list[Split] | None = None
 
     @property
@@ -79,26 +82,39 @@ class Scan:
     def splits(self) -> list[Split]:
         """Units that can be read one by one, in any order and anywhere: `to_batches(splits=[…])`."""
         if self._splits is None:
-            self._splits = self._planned.plan(self._snapshot)
+            self._splits = [split for part in self._parts() for split in part.splits()]
         return self._splits
 
-    @property
-    def _planned(self) -> TableScan:
+    def _parts(self) -> list[PartOfRead]:
+        return parts_of_read(self._planned, self._context, self._snapshot, self._other)
+
+    def _planned(self, context: TableContext) -> TableScan:
         is_new = None if self._files_since_ms is None else made_since(self._files_since_ms)
-        keep = Share.of(self._context.options).keep_entry(self._context, is_new)
-        return TableScan(self._context, self._predicate, keep)
+        keep = Share.of(self._context.options).keep_entry(context, is_new)
+        return TableScan(context, self._predicate, keep)
 
     @checked
     def explain(self) -> list[ExplainedFile]:
-        """Of each file of the snapshot, why it is read or not. Opens no data file."""
+        """Of each file of the snapshot, why it is read or not. Opens no data file. Of another branch, from which
+        partitions are read, only files of these.
+        """
         if not self.has_splits:
             self.splits()  # raises
-        return explain_scan(self._planned, self._snapshot)
+        return [file for part in self._parts() for file in explain_scan(part.scan, part.snapshot)]
 
     @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
         """In bounded memory, whatever the size of the table."""
-        return self._reader.read(self.splits() if splits is None else splits)
+        found = self.splits() if splits is None else splits
+        if self._other is None:
+            return self._reader.read(found)
+        return self._of_both(self._other, found)
+
+    def _of_both(self, other: OtherBranch, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        theirs = SnapshotReader(other.context, self._columns, self._predicate)
+        for split in splits:
+            for rows in (theirs if split.of_other_branch else self._reader).read([split]):
+                yield rows.cast(self.schema)  # what is nullable in one branch may not be so in the other
 
     @checked
     def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:

@@ -22,7 +22,6 @@ from storage.expire.retention import retention_of
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.read.changes import ChangeBatch, ChangeReader
-from storage.read.expired_snapshots import snapshot_expired
 from storage.read.follow import Bound, CancelEvent, Follower, follow
 from storage.read.increment import (
     NO_INCREMENT,
@@ -35,14 +34,12 @@ from storage.read.increment import (
     parse_scan_mode,
     read_increment,
 )
+from storage.read.other_branch import other_branch, refuse_other_branch
 from storage.read.predicate import Predicate, as_predicate
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.share import Share
 from storage.read.stream.start import Start, StartAt
-from storage.read.time_travel import TimeTravel
-from storage.schema.table_schema import TableSchema
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
-from storage.snapshots.tags import TagStore
+from storage.read.time_travel import TimeTravel, named_state
 from storage.system_tables.base import ReadAt
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
@@ -140,16 +137,16 @@ class Table(RowChanges):
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
-            return self._scan_at(ReadAt(self._context, None, increment), columns, filter)
-        context, found, files_since_ms = self._travel(snapshot, tag, as_of)
-        return self._scan_at(ReadAt(context, found, files_since_ms=files_since_ms), columns, filter)
+            refuse_other_branch(self._context, "a read of rows that came")
+            return self._scan_at(ReadAt(self._context, None, increment=increment), columns, filter)
+        return self._scan_at(self._travel(snapshot, tag, as_of), columns, filter)
 
     def _scan_at(self, at: ReadAt, columns: Sequence[str] | None, condition: Any) -> Scan:
         if not isinstance(at.increment, NoIncrement):
             names, predicate = projection(at.context.schema.arrow, columns, condition)
             return IncrementalScan(at.context, at.increment, names, predicate)
         names, predicate = snapshot_projection(at.context, columns, condition)
-        return Scan(at.context, at.snapshot, names, predicate, at.files_since_ms)
+        return Scan(at.context, at.snapshot, names, predicate, at.files_since_ms, at.other)
 
     def _increment(
         self,
@@ -332,52 +329,19 @@ class Table(RowChanges):
             self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
         )
 
-    def _travel(
-        self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None
-    ) -> tuple[TableContext, Snapshot | None, int | None]:
-        """The snapshot, the table under the schema to read it with, and the time since which its files count."""
+    def _travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> ReadAt:
+        """The snapshot, the table under the schema to read it with, and what else counts."""
         files_since_ms = None
         if snapshot_id is None and tag is None and as_of is None:
             position = TimeTravel.of(self._context)
             snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
             files_since_ms = position.files_since_ms
-        found = self._found(snapshot_id, tag, as_of)
+        found = named_state(self._context, snapshot_id, tag, as_of)
         self._identity.check_before_read()  # after looking: what was found is surely of this table
-        if found is None or (snapshot_id is None and tag is None and as_of is None):
-            return self._context, found, files_since_ms
-        schema: TableSchema = self._context.schemas.get(found.schema_id)
-        return self._context.with_schema(schema), found, files_since_ms
-
-    def _found(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> Snapshot | None:
-        store = self._context.snapshots
-        if tag is not None:
-            return TagStore(self._context.io, self._context.paths).get(tag)
-        if as_of is not None:
-            return self._as_of(store, as_of)
-        return store.latest() if snapshot_id is None else self._by_id(store, snapshot_id)
-
-    def _by_id(self, store: SnapshotStore, snapshot_id: int) -> Snapshot:
-        check_whole_number("scan(snapshot=…)", snapshot_id, at_least=1)
-        found = store.find(snapshot_id)
-        if found is not None:
-            return found
-        earliest, latest = store.earliest_id(), store.latest_id()
-        if latest is not None and snapshot_id < latest:
-            raise snapshot_expired(self._context, snapshot_id)
-        there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
-        raise BadInput(f"{self.name} has no snapshot {snapshot_id}: {there}")
-
-    def _as_of(self, store: SnapshotStore, as_of: datetime | int) -> Snapshot:
-        if not isinstance(as_of, datetime | int):
-            raise BadInput(f"scan(as_of={as_of!r}): as_of is a datetime or epoch milliseconds")
-        try:
-            time_ms = as_of if isinstance(as_of, int) else int(as_of.timestamp() * 1000)
-        except (ValueError, OverflowError, OSError):
-            raise BadInput(
-                f"scan(as_of={as_of!r}): the local time zone can't place this time; give a datetime with a zone, or "
-                "epoch milliseconds"
-            ) from None
-        found = store.as_of(time_ms)
-        if found is None:
-            raise BadInput(f"{self.name} has no snapshot from {as_of} or before")
-        return found
+        context = self._context
+        if found is not None and (snapshot_id, tag, as_of) != (None, None, None):
+            context = context.with_schema(context.schemas.get(found.schema_id))
+        other = other_branch(
+            context, found, snapshot_id=snapshot_id, tag=tag, as_of=as_of, files_since_ms=files_since_ms
+        )
+        return ReadAt(context, found, other, files_since_ms=files_since_ms)

@@ -31,7 +31,7 @@ from storage.options import TableOptions
 from storage.paths import TablePaths, check_branch_name
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
-from storage.snapshots.branches import branch_names
+from storage.snapshots.branches import branch_names, check_branches_read
 from storage.snapshots.snapshot import SnapshotStore
 from storage.snapshots.snapshot_commit import SnapshotCommit
 from storage.system_tables.all_tables import warehouse_table
@@ -164,6 +164,7 @@ class FileSystemCatalog:
             if self._has_schema(identifier):
                 return False
             check_creatable(str(identifier), schema)
+            check_branches_read(self._io, self._paths(identifier), {}, schema.options)
             if identifier.database not in self.list_databases():
                 raise self._no_database(identifier.database)
             self._refuse_leftovers(identifier)
@@ -271,12 +272,11 @@ class FileSystemCatalog:
             if replace(evolved, id=current.id, time_ms=current.time_ms) == current:
                 return current
             check_alterable(str(identifier), current, evolved, identifier.branch)
+            check_branches_read(self._io, self._paths(identifier), current.options, evolved.options)
             self._check_registrable(identifier, evolved)
             if schemas.publish(evolved):
                 return evolved
-        raise CommitConflict(
-            f"{identifier}: others changed the schema {_ALTER_ATTEMPTS} times meanwhile; try again later"
-        )
+        raise CommitConflict(f"{identifier}: others changed the schema {_ALTER_ATTEMPTS} times; try again later")
 
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
         """See Catalog. A dynamic option `branch` names the branch, as `$branch_NAME` does."""

@@ -26,6 +26,7 @@ def create_branch(
     """A branch that begins with a tag or snapshot of this one; with neither it is empty, under the newest schema.
 
     Its schemas come last: a branch without the schema of its first snapshot was not made to the end, and is none.
+    A file claims the name first: of two who make it at once, one does, and what lies there is not of both.
 
     Returns what it begins with. Raises BadInput for a name that is taken; SnapshotExpired when the beginning went
     meanwhile: then there is no branch.
@@ -33,8 +34,9 @@ def create_branch(
     check_branch_name(name)
     if tag is not None and snapshot_id is not None:
         raise BadInput("a branch begins with a tag or with a snapshot; name one of them")
+    taken = BadInput(f"{context.name} has a branch {name!r} already; choose another name, or delete it first")
     if name in branch_names(context.io, context.paths):
-        raise BadInput(f"{context.name} has a branch {name!r} already; choose another name, or delete it first")
+        raise taken
     first = None
     if tag is not None:
         first = TagStore(context.io, context.paths).get(tag)
@@ -42,7 +44,12 @@ def create_branch(
         first = snapshot_to_keep(context, snapshot_id)
     newest_schema = context.schemas.latest_id() if first is None else first.schema_id
     target = context.paths.for_branch(name)
-    io = context.io
+    io, claim = context.io, context.paths.branch_claim(name)
+    if not io.create_if_absent(claim, b""):
+        raise taken
+    if len(io.list_directory(target.branch_root(name))) > 1:  # somebody was through with it before the claim
+        io.delete(claim)
+        raise taken
     if first is not None:
         io.create_if_absent(target.snapshot(first.id), first.to_json().encode())
         if tag is not None:
@@ -53,6 +60,7 @@ def create_branch(
     for schema_id in sorted(context.schemas.ids()):
         if newest_schema is None or schema_id <= newest_schema:
             io.create_if_absent(target.schema(schema_id), io.read(context.paths.schema(schema_id)))
+    io.delete(claim)
     return first
 
 

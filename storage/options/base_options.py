@@ -5,7 +5,7 @@ Source: Java `options/Options.java`, `options/OptionsUtils.java`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, Self, TypeVar
 
@@ -52,9 +52,9 @@ class BaseOptions(Mapping[str, str]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._values!r})"
 
-    def rebase(self, stored: Mapping[str, str]) -> Self:
-        """The same dynamic options over another schema's."""
-        return type(self)(stored, self._dynamic)
+    def rebase(self, stored: Mapping[str, str], *, without: Collection[str] = ()) -> Self:
+        """The same dynamic options over another schema's. without: those that don't come along."""
+        return type(self)(stored, {key: text for key, text in self._dynamic.items() if key not in without})
 
     def overridden(self, dynamic: Mapping[str, str]) -> Self:
         """These, with more dynamic ones on top."""

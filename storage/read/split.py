@@ -28,6 +28,7 @@ class Split:
         sections of one run with one file. With data evolution a section is a row group, each of its files a run.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     deletion_files: by the name of a data file, where its deletion vector lies: the rows at its positions don't count.
+    of_other_branch: of the branch that the options name beside the one that was opened.
     """
 
     snapshot_id: int
@@ -36,6 +37,7 @@ class Split:
     sections: tuple[Section, ...]
     raw_convertible: bool
     deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
+    of_other_branch: bool = False
 
     @property
     def files(self) -> list[DataFileMeta]:

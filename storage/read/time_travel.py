@@ -1,4 +1,4 @@
-"""Where a read begins when its caller names no place: what the options of a table say, stored or dynamic.
+"""Which state a read is of: the one that its caller names, or else the options of the table, stored or dynamic.
 
 Source: Java `table/source/snapshot/*StartingScanner.java`, `table/source/snapshot/TimeTravelUtil.java`.
 """
@@ -6,13 +6,17 @@ Source: Java `table/source/snapshot/*StartingScanner.java`, `table/source/snapsh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
+from storage.arguments import check_whole_number
 from storage.errors import BadInput
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.options.scan_options import StartupMode
+from storage.read.expired_snapshots import snapshot_expired
 from storage.read.stream.start import Start, first_position, newest_compacted
+from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
@@ -83,3 +87,53 @@ def _at_watermark(context: TableContext, watermark_ms: int) -> int:
         if snapshot.watermark is not None and snapshot.watermark >= watermark_ms:
             return snapshot.id
     raise BadInput(f"{context.name} has no snapshot with a watermark of {watermark_ms} or later")
+
+
+# ---------------------------------------------------------------- the state itself
+
+
+def named_state(
+    context: TableContext, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None
+) -> Snapshot | None:
+    """as_of: a datetime (naive ones are local time) or epoch milliseconds. None for a table without snapshots.
+
+    Raises BadInput where there is no such state, SnapshotExpired where it is gone.
+    """
+    if tag is not None:
+        return TagStore(context.io, context.paths).get(tag)
+    if as_of is not None:
+        return _as_of(context, as_of)
+    return context.snapshots.latest() if snapshot_id is None else _by_id(context, snapshot_id)
+
+
+def time_in_ms(as_of: datetime | int) -> int:
+    """Epoch milliseconds. Raises BadInput for what is no time."""
+    if not isinstance(as_of, datetime | int):
+        raise BadInput(f"scan(as_of={as_of!r}): as_of is a datetime or epoch milliseconds")
+    try:
+        return as_of if isinstance(as_of, int) else int(as_of.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise BadInput(
+            f"scan(as_of={as_of!r}): the local time zone can't place this time; give a datetime with a zone, or "
+            "epoch milliseconds"
+        ) from None
+
+
+def _by_id(context: TableContext, snapshot_id: int) -> Snapshot:
+    check_whole_number("scan(snapshot=…)", snapshot_id, at_least=1)
+    store = context.snapshots
+    found = store.find(snapshot_id)
+    if found is not None:
+        return found
+    earliest, latest = store.earliest_id(), store.latest_id()
+    if latest is not None and snapshot_id < latest:
+        raise snapshot_expired(context, snapshot_id)
+    there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+    raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")
+
+
+def _as_of(context: TableContext, as_of: datetime | int) -> Snapshot:
+    found = context.snapshots.as_of(time_in_ms(as_of))
+    if found is None:
+        raise BadInput(f"{context.name} has no snapshot from {as_of} or before")
+    return found

@@ -5,11 +5,30 @@ Source: Java `utils/FileSystemBranchManager.java`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+from storage.errors import BadInput
 from storage.fileio.base import FileIO
+from storage.format import DEFAULT_BRANCH
 from storage.paths import TablePaths, parse_branch_name
+
+FALLBACK_BRANCH: Final = "scan.fallback-branch"
+PRIMARY_BRANCH: Final = "scan.primary-branch"
 
 
 def branch_names(io: FileIO, paths: TablePaths) -> list[str]:
     """Of one table, in alphabetical order; `main` is not among them."""
     entries = io.list_directory(paths.branch_directory)
     return sorted(name for e in entries if e.is_directory and (name := parse_branch_name(e.name)) is not None)
+
+
+def check_branches_read(io: FileIO, paths: TablePaths, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    """Of options of a table, before they become new. Raises BadInput where a read would have no branch, or two."""
+    given = [key for key in (FALLBACK_BRANCH, PRIMARY_BRANCH) if new.get(key, "").strip()]
+    if len(given) > 1:
+        raise BadInput(f"options {FALLBACK_BRANCH} and {PRIMARY_BRANCH} can't both be set; set one")
+    for key in given:
+        name = new[key].strip()
+        if name != old.get(key) and name not in (DEFAULT_BRANCH, *branch_names(io, paths)):
+            raise BadInput(f"option {key} = {name}: there is no such branch; create it first")

@@ -15,9 +15,10 @@ from storage.errors import BadInput
 from storage.files.bucket_directory import partition_directory
 from storage.messages.suggestions import did_you_mean
 from storage.paths import parse_partition_path
+from storage.read.other_branch import other_branch
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.system_tables.metadata_table import Columns, Item, MetadataTable, bigint, text
-from storage.system_tables.partitions import FileTotals, partition_totals
+from storage.system_tables.partitions import FileTotals, partitions_read
 from storage.table import TableContext
 
 
@@ -91,9 +92,7 @@ class AllPartitions(WarehouseTable[tuple[TableContext, FileTotals]]):
 
     def items(self, at: ReadAt) -> Sequence[tuple[TableContext, FileTotals]]:
         partitioned = (table for table in self.tables() if table.schema.partition_keys)
-        return [
-            (table, of_one) for table in partitioned for of_one in partition_totals(table, table.snapshots.latest())
-        ]
+        return [(table, of_one) for table in partitioned for of_one in _partitions_of(table)]
 
     def columns(self, items: Sequence[tuple[TableContext, FileTotals]], context: TableContext) -> Columns:
         return {
@@ -178,3 +177,8 @@ def _stored_name(table: TableContext, partition: bytes) -> str:
     """As in directories, yet unescaped: `dt=19857` with `partition.legacy-name`."""
     spec = parse_partition_path(partition_directory(table, partition))
     return "/".join(f"{name}={value}" for name, value in spec.items())
+
+
+def _partitions_of(table: TableContext) -> list[FileTotals]:
+    latest = table.snapshots.latest()
+    return partitions_read(table, latest, other_branch(table, latest))

@@ -17,9 +17,9 @@ from storage.errors import UnsupportedFeature
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.read.changes import ChangeBatch, ChangeReader
 from storage.read.increment import ChangesOf, DifferenceOf, Increment, NoIncrement
+from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_diff import SnapshotDiff
-from storage.read.snapshot_reader import SnapshotReader
 from storage.read.stream.share import Share
 from storage.schema.table_schema import SEQUENCE_FIELD
 from storage.system_tables.base import ReadAt, SystemTable
@@ -65,10 +65,10 @@ class AuditLog(SystemTable):
 
     def _rows_of_snapshot(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
         numbers = (SEQUENCE_COLUMN,) if self.sequence_numbers else ()
-        reader = SnapshotReader(at.context, (*at.context.schema.names, KIND_COLUMN, *numbers))
         is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
         keep = Share.of(at.context.options).keep_entry(at.context, is_new)
-        return reader.read(TableScan(at.context, keep_entry=keep).plan(at.snapshot))
+        parts = parts_of_read(lambda context: TableScan(context, keep_entry=keep), at.context, at.snapshot, at.other)
+        return rows_of_parts(parts, (*at.context.schema.names, KIND_COLUMN, *numbers))
 
     def _rows_of_increment(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
         increment: Increment | NoIncrement = at.increment

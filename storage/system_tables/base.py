@@ -15,6 +15,7 @@ import pyarrow as pa
 from storage.errors import UnsupportedFeature
 from storage.read.changes import ChangeBatch
 from storage.read.increment import NO_INCREMENT, Increment, NoIncrement
+from storage.read.other_branch import OtherBranch
 from storage.read.predicate import Predicate
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
@@ -26,6 +27,7 @@ class ReadAt:
 
     context: under the schema to read with.
     snapshot: None for a table without snapshots.
+    other: the branch that partitions are read from which the context's lacks.
     increment: what came between two snapshots, instead.
     files_since_ms: only files that were made at this time or later; None is all.
     columns: those that are needed; None is all. A table may give more.
@@ -34,6 +36,7 @@ class ReadAt:
 
     context: TableContext
     snapshot: Snapshot | None
+    other: OtherBranch | None = None
     increment: Increment | NoIncrement = NO_INCREMENT
     files_since_ms: int | None = None
     columns: frozenset[str] | None = None

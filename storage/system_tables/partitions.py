@@ -17,6 +17,7 @@ import pyarrow as pa
 from storage.binary_row import decode_rows
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_store import ManifestStore
+from storage.read.other_branch import OtherBranch
 from storage.snapshots.snapshot import Snapshot
 from storage.system_tables.base import ReadAt
 from storage.system_tables.files import files_at
@@ -87,6 +88,18 @@ def partition_totals(context: TableContext, snapshot: Snapshot | None) -> list[F
     return sorted(found.values(), key=lambda of_one: of_one.partition_text)
 
 
+def partitions_read(context: TableContext, snapshot: Snapshot | None, other: OtherBranch | None) -> list[FileTotals]:
+    """The same of what a read sees, of both branches where it reads two."""
+    found = partition_totals(context, snapshot)
+    if other is None:
+        return found
+    others = partition_totals(other.context, other.snapshot)
+    first, second = (others, found) if other.goes_first else (found, others)
+    there = {item.partition for item in first}
+    both = [*first, *(item for item in second if item.partition not in there)]
+    return sorted(both, key=lambda item: item.partition_text)
+
+
 def spec_texts(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
     """`dt=2024-05-14/hour=7` of each serialized partition; nulls and blanks by option `partition.default-name`."""
     fields = context.schema.partition_fields
@@ -132,7 +145,7 @@ class Partitions(MetadataTable[FileTotals]):
     )
 
     def items(self, at: ReadAt) -> Sequence[FileTotals]:
-        return partition_totals(at.context, at.snapshot)
+        return partitions_read(at.context, at.snapshot, at.other)
 
     def columns(self, items: Sequence[FileTotals], context: TableContext) -> Columns:
         unknown = [None] * len(items)

@@ -12,8 +12,8 @@ import pyarrow as pa
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.read.changes import ChangeBatch
 from storage.read.increment import NoIncrement
+from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
-from storage.read.snapshot_reader import SnapshotReader
 from storage.read.stream.share import Share
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.table import TableContext
@@ -32,15 +32,18 @@ class ReadOptimized(SystemTable):
         if not isinstance(at.increment, NoIncrement):
             raise self.no_changes()
         is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
-        highest = at.context.options.num_levels - 1
-        has_levels = at.context.schema.has_primary_key
 
-        def keeps(entry: ManifestEntry) -> bool:
-            return (not has_levels or entry.file.level == highest) and (is_new is None or is_new(entry))
+        def scan_of(context: TableContext) -> TableScan:
+            highest = context.options.num_levels - 1
+            has_levels = context.schema.has_primary_key
 
-        keep = Share.of(at.context.options).keep_entry(at.context, keeps)
-        splits = TableScan(at.context, keep_entry=keep).plan(at.snapshot)
-        return SnapshotReader(at.context, at.context.schema.names).read(splits)
+            def keeps(entry: ManifestEntry) -> bool:
+                return (not has_levels or entry.file.level == highest) and (is_new is None or is_new(entry))
+
+            return TableScan(context, keep_entry=Share.of(at.context.options).keep_entry(context, keeps))
+
+        parts = parts_of_read(scan_of, at.context, at.snapshot, at.other)
+        return rows_of_parts(parts, at.context.schema.names)
 
     def changes(self, change: ChangeBatch) -> pa.RecordBatch:
         self.check_changes()

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from storage.errors import BadInput
 from storage.read.increment import NoIncrement
+from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
-from storage.read.snapshot_reader import SnapshotReader
 from storage.read.stream.share import Share
 from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
 from storage.system_tables.base import ReadAt, SystemTable
@@ -49,6 +49,5 @@ class RowTracking(SystemTable):
         condition = None if at.predicate is None else at.predicate.within(frozenset(own))
         is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
         keep = Share.of(at.context.options).keep_entry(at.context, is_new)
-        splits = TableScan(at.context, condition, keep).plan(at.snapshot)
-        # of no columns, rows can't be counted
-        return SnapshotReader(at.context, tuple(columns or own[:1]), condition).read(splits)
+        parts = parts_of_read(lambda context: TableScan(context, condition, keep), at.context, at.snapshot, at.other)
+        return rows_of_parts(parts, tuple(columns or own[:1]))  # of no columns, rows can't be counted

@@ -20,7 +20,7 @@ from storage.options.option import (
 )
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
-_FALLBACK: Final = "it belongs to scan.fallback-branch, which reading refuses"
+_FAILS_FAST: Final = "a file of the other branch that can't be read is always an error"
 _READ_TAG: Final = "a read whose snapshot expires meanwhile ends in an error, never in other rows"
 _LOOKUP_JOIN: Final = "it belongs to lookup joins of Flink"
 
@@ -73,19 +73,9 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
         "none",
         Refusal(READ, other_than("none", example="compact"), "it is for Java's own jobs", "Unset it"),
     ),
-    refused(
-        "scan.fallback-branch",
-        TEXT,
-        None,
-        Refusal(READING, is_set("dev"), "rows may lie in another branch", "Read the branch itself"),
-    ),
-    refused(
-        "scan.primary-branch",
-        TEXT,
-        None,
-        Refusal(READING, is_set("dev"), "rows may lie in another branch", "Read the branch itself"),
-    ),
-    without_effect("scan.fallback-branch.read-fail-fast", BOOLEAN, "false", _FALLBACK),
+    acts("scan.fallback-branch", TEXT, None, READ),
+    acts("scan.primary-branch", TEXT, None, READ),
+    without_effect("scan.fallback-branch.read-fail-fast", BOOLEAN, "false", _FAILS_FAST),
     refused(
         "scan.ignore-corrupt-files",
         BOOLEAN,

@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "tests/interop/test_fallback_branches.py": {
+        "test_a_partition_comes_from_one_branch_as_in_java": ("scan.fallback-branch", "scan.primary-branch"),
+    },
     "tests/interop/test_manifest_formats.py": {
         "test_java_opens_what_we_write_and_we_go_on_after_java": ("manifest.format",),
     },

@@ -1,0 +1,191 @@
+"""Partitions that a branch lacks are read from another one: options `scan.fallback-branch`, `scan.primary-branch`.
+
+With a fallback branch, partitions that have files here are read here, and others there; with a primary branch the other
+way round. What else the condition says does not matter: a partition comes from one branch. Only reads of a state do so.
+Changes, writes, deletes and maintenance are of the branch that was opened.
+
+Source: Java `table/FallbackReadFileStoreTable.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+import pyarrow as pa
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.format import DEFAULT_BRANCH
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.snapshot_files import live_entries
+from storage.read.expired_snapshots import raise_if_snapshot_expired
+from storage.read.scan import TableScan
+from storage.read.snapshot_reader import SnapshotReader
+from storage.read.split import Split
+from storage.read.time_travel import time_in_ms
+from storage.snapshots.branches import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_names
+from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from storage.snapshots.tags import TagStore
+from storage.table import TableContext
+from storage.types import same_ignoring_nullability
+
+_OF_ONE_BRANCH: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  # Java: rewriteOtherOptions
+
+
+@dataclass(frozen=True, slots=True)
+class OtherBranch:
+    """context: under the schema to read with. snapshot: None where it has none. goes_first: its partitions do."""
+
+    context: TableContext
+    snapshot: Snapshot | None
+    goes_first: bool
+
+
+def named_branch(context: TableContext) -> tuple[str, str] | None:
+    """(option, branch) that the options name beside the one that was opened. Raises BadInput for two of them."""
+    given = [
+        (key, name) for key in (FALLBACK_BRANCH, PRIMARY_BRANCH) if (name := (context.options.get(key) or "").strip())
+    ]
+    if len(given) > 1:
+        raise BadInput(f"{context.name}: options {FALLBACK_BRANCH} and {PRIMARY_BRANCH} are both set; unset one")
+    return given[0] if given and given[0][1] != context.branch else None
+
+
+def other_branch(
+    context: TableContext,
+    found: Snapshot | None,
+    *,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    as_of: datetime | int | None = None,
+    files_since_ms: int | None = None,
+) -> OtherBranch | None:
+    """What a read takes from another branch; None where the options name none.
+
+    found: the state of the branch that was opened; the others say how it was named. The other branch's state is the one
+    of the same tag or time; for a snapshot's id that of its time, else its first.
+
+    Raises BadInput where the branches don't fit together, UnsupportedFeature for a read that can't be of both.
+    """
+    named = named_branch(context)
+    if named is None:
+        return None
+    option, name = named
+    if files_since_ms is not None:
+        raise _can_t(context, option, "a read of files by their time")
+    other = _opened(context, option, name)
+    snapshot = _state(other, found, snapshot_id, tag, as_of)
+    if snapshot is not None and (snapshot_id, tag, as_of) != (None, None, None):
+        other = other.with_schema(other.schemas.get(snapshot.schema_id))
+    _check_alike(context, other, option)
+    return OtherBranch(other, snapshot, option == PRIMARY_BRANCH)
+
+
+def refuse_other_branch(context: TableContext, what: str) -> None:
+    """For a read that is of one branch only. what: the read, in words. Raises UnsupportedFeature."""
+    named = named_branch(context)
+    if named is not None:
+        raise _can_t(context, named[0], what)
+
+
+def _can_t(context: TableContext, option: str, what: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"{context.name}: option {option} = {context.options[option]}",
+        f"{what} is of one branch",
+        f"Open the table with {option} set to an empty text, and the other branch by its name",
+    )
+
+
+def _opened(context: TableContext, option: str, name: str) -> TableContext:
+    if name not in (DEFAULT_BRANCH, *branch_names(context.io, context.paths)):
+        raise BadInput(f"{context.name}: option {option} = {name}, and there is no such branch; make it, or unset this")
+    other = context.of_branch(name)
+    return replace(other, options=context.options.rebase(other.schema.options, without=_OF_ONE_BRANCH))
+
+
+def _state(
+    other: TableContext,
+    found: Snapshot | None,
+    snapshot_id: int | None,
+    tag: str | None,
+    as_of: datetime | int | None,
+) -> Snapshot | None:
+    store = other.snapshots
+    if tag is not None:
+        tags = TagStore(other.io, other.paths)
+        if tag not in tags.names():
+            raise BadInput(
+                f"{other.name}: branch {other.branch!r}, from which partitions are read, has no tag {tag!r}; make it "
+                "there, too"
+            )
+        return tags.get(tag)
+    if as_of is not None:
+        return store.as_of(time_in_ms(as_of))
+    if snapshot_id is None or found is None:
+        return store.latest()
+    return store.as_of(found.time_ms) or store.find(FIRST_SNAPSHOT_ID)
+
+
+def _check_alike(context: TableContext, other: TableContext, option: str) -> None:
+    here, there = context.schema, other.schema
+    alike = here.names == there.names and here.partition_keys == there.partition_keys
+    if not alike or not all(
+        same_ignoring_nullability(a.type, b.type) for a, b in zip(here.fields, there.fields, strict=True)
+    ):
+        shown = [", ".join(f"{f.name} {f.type}" for f in schema.fields) for schema in (here, there)]
+        raise BadInput(
+            f"{context.name}: option {option} = {other.branch}, whose columns are others: {shown[1]} instead of "
+            f"{shown[0]}; alter one of the branches, or unset the option"
+        )
+
+
+# ---------------------------------------------------------------- reading both
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfRead:
+    """What is read of one branch."""
+
+    scan: TableScan
+    snapshot: Snapshot | None
+    of_other_branch: bool = False
+
+    def splits(self) -> list[Split]:
+        found = self.scan.plan(self.snapshot)
+        return [replace(split, of_other_branch=True) for split in found] if self.of_other_branch else found
+
+
+def parts_of_read(
+    scan_of: Callable[[TableContext], TableScan],
+    context: TableContext,
+    snapshot: Snapshot | None,
+    other: OtherBranch | None,
+) -> list[PartOfRead]:
+    """One for each branch. scan_of: the question to a branch."""
+    own = PartOfRead(scan_of(context), snapshot)
+    if other is None:
+        return [own]
+    others = PartOfRead(scan_of(other.context), other.snapshot, of_other_branch=True)
+    first, second = (others, own) if other.goes_first else (own, others)
+    there, keep = _partitions(first), second.scan.keep_entry
+
+    def is_missing(entry: ManifestEntry) -> bool:
+        return entry.partition not in there and (keep is None or keep(entry))
+
+    return [first, replace(second, scan=replace(second.scan, keep_entry=is_missing))]
+
+
+def _partitions(part: PartOfRead) -> frozenset[bytes]:
+    """That have files, whether rows of these are visible or not."""
+    if part.snapshot is None:
+        return frozenset()
+    context = part.scan.context
+    with raise_if_snapshot_expired(context, part.snapshot.id):
+        return frozenset(entry.partition for entry in live_entries(context, part.snapshot))
+
+
+def rows_of_parts(parts: list[PartOfRead], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield from SnapshotReader(part.scan.context, columns, part.scan.predicate).read(part.splits())
