@@ -200,7 +200,8 @@ class Flow:
                 if isinstance(batch, _ReadAgain):
                     await decoded.send(batch, 0)
                     continue
-                await self._checkpoints.give_way()
+                if not raw:  # one that lags behind has no time to give away
+                    await self._checkpoints.give_way()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
                 with self._observed.activity("decoding a batch"):
                     result = await run_cpu_bound(self._decoder.decode, batch)

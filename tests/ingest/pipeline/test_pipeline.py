@@ -262,7 +262,7 @@ async def test_a_slow_table_pauses_the_source(step: str) -> None:
 
 
 @pytest.mark.parametrize(("interval_ms", "at_most_ms"), [(250, 50), (500, 100), (60_000, 100)])
-async def test_what_is_read_while_rows_become_files_is_decoded_a_little_later(
+async def test_what_is_read_last_while_rows_become_files_is_decoded_a_little_later(
     monkeypatch: pytest.MonkeyPatch, interval_ms: int, at_most_ms: int
 ) -> None:
     gate, may_come, decoded = Gate(), asyncio.Event(), list[int]()
@@ -280,19 +280,19 @@ async def test_what_is_read_while_rows_become_files_is_decoded_a_little_later(
     real = FakeDecoder.decode
     monkeypatch.setattr(FakeDecoder, "decode", decode)
     table = FakeTable("t")
-    first, second = raw_batch([0]), raw_batch([1])
-    rig = Rig(SourceThatWaits([first, second]), [table], interval_ms=interval_ms, bytes_max=first.nbytes)
+    batches = [raw_batch([n]) for n in range(4)]
+    rig = Rig(SourceThatWaits(batches), [table], interval_ms=interval_ms, bytes_max=batches[0].nbytes)
     rig.sinks["t"].at_prepare = gate
     run = asyncio.create_task(rig.pipeline.run())
     await gate.reached()
     may_come.set()
     await until_due_in(rig, at_most_ms)
-    assert decoded == [0]
+    assert decoded == [0, 1, 2]  # not where others queue up behind it
     rig.clock.advance(at_most_ms)
-    await until(lambda: decoded == [0, 1])  # with the rows still on their way into files
+    await until(lambda: decoded == [0, 1, 2, 3])  # with the rows still on their way into files
     gate.open()
     await asyncio.wait_for(run, 30)
-    assert table.rows == values(0, 1)
+    assert table.rows == values(0, 1, 2, 3)
 
 
 async def test_when_memory_is_short_room_is_made_before_the_next_write() -> None:
