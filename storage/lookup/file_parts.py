@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.files.column_bounds import ColumnBounds
-from storage.lookup.key_search import first_not_less
 from storage.lookup.lookup_file import Keys
+from storage.merge.key_search import first_not_less
 from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
 
 PART_ROWS: Final = 100_000  # or more: opening a part costs a lookup some 0.3 ms

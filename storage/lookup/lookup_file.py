@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.lookup.bloom_filter import BloomFilter, key_hashes
-from storage.lookup.key_search import equal_keys, first_not_less
+from storage.merge.key_search import equal_keys, first_not_less
 from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
 from storage.merge.row_changes import KeyedRows
 from storage.merge.spill_folder import FOLDERS

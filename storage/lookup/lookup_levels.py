@@ -17,9 +17,9 @@ from storage.binary_row import decode_rows_of_files
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import Chunks
 from storage.lookup.file_parts import FileParts, Part
-from storage.lookup.key_search import first_not_less
 from storage.lookup.lookup_cache import LookupCache
 from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, Found, Keys, key_words
+from storage.merge.key_search import first_not_less
 from storage.merge.normalized_keys import KeyWords, NormalizedKey, align_keys
 from storage.merge.row_changes import KeyedRows
 from storage.schema.table_schema import LEVEL_FIELD

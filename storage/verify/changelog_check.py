@@ -1,8 +1,13 @@
 """Is the changelog the table? A state, and what changed since, folded together, beside the state at the end.
 
-Rows are compared one by one, bucket by bucket, in one pass in the order of keys: the state at the beginning, the files
-of the changelog, oldest first, and the state at the end are merged like the sorted runs they are, so memory is bounded
-whatever the size of each.
+Bucket by bucket, each in the order of its keys:
+
+1. The state at the end is read; each range of some ten thousand of its keys gets a checksum (`key_ranges`).
+2. The state at the beginning and the files of the changelog, oldest first, are merged like the sorted runs they are,
+   folded, and get checksums of the same ranges.
+3. Where checksums differ all three are merged once more, and the rows of these ranges compared one by one.
+
+Memory is bounded whatever the size of each: a batch of each run, the smaller the more runs there are.
 
     changelog-producer           what folds the rows of a key
     none, input                  the table's merge engine: they are rows as they were written
@@ -17,9 +22,9 @@ The states are what a stream begins with: of `lookup` the levels above 0, of `fu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +36,10 @@ from storage.format import KIND_COLUMN, CommitKind, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.merge.key_groups import Groups, Mask
 from storage.merge.merge_functions import merge_function_of
-from storage.merge.merge_reader import MergeOrder
+from storage.merge.merge_reader import Merge, MergeOrder
 from storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
 from storage.merge.row_changes import KeyedRows, equal_rows
+from storage.merge.sections import BatchSize, batch_size
 from storage.options import ChangelogProducer
 from storage.read.changes import ChangeReader, whole_keys
 from storage.read.scan import TableScan
@@ -45,10 +51,13 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types import arrow_schema
 from storage.types.row_kinds import is_retract, row_kinds, with_kind
+from storage.verify.key_ranges import Checksums
 
 _SIDE: Final = "_SIDE"
 _BEFORE, _CHANGE, _AFTER = range(3)
 _KEY_NUMBER: Final = "_KEY_NUMBER"
+
+T = TypeVar("T")
 _Bucket = tuple[bytes, int]
 
 
@@ -62,6 +71,21 @@ class ChangelogDifference:
     key: pa.RecordBatch
     folded: pa.RecordBatch | None
     there: pa.RecordBatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a bucket holds: two states, and the changes between them, oldest first."""
+
+    before: Split | None
+    changes: Sequence[ManifestEntry]
+    after: Split | None
+
+    @property
+    def size(self) -> BatchSize:
+        """Of the batches that all of it may be read in at a time."""
+        states = [file for split in (self.before, self.after) if split is not None for file in split.files]
+        return batch_size([[file] for file in (*states, *(entry.file for entry in self.changes))])
 
 
 @dataclass(slots=True)
@@ -162,15 +186,41 @@ class _Check:
             for entry in self._changes.entries(snapshot):
                 changes[entry.partition, entry.bucket].append(entry)
         for bucket in sorted(before.keys() | after.keys() | changes.keys()):
-            runs = [
-                *self._state_run(before.get(bucket), _BEFORE),
-                *(self._change_run(entry) for entry in changes.get(bucket, ())),
-                *self._state_run(after.get(bucket), _AFTER),
-            ]
-            fan_in = fan_in_of(self._context.options)
-            for _ in multi_pass_merge(runs, self._schema, self._order, self._compare, fan_in=fan_in):
-                pass
+            self._check(_Parts(before.get(bucket), changes.get(bucket, ()), after.get(bucket)))
         return self._report
+
+    def _check(self, parts: _Parts) -> None:
+        columns = self._context.schema.names
+        there = Checksums.of(self._rows_of(parts.after), self._order.key_columns, columns)
+        folded = Checksums(there.ranges, columns)
+        for rows in self._merged(parts, self._fold):
+            folded.add(rows)
+        differs = there.differ(folded)
+        if differs.any():
+
+            def in_differing_range(rows: pa.RecordBatch) -> pa.RecordBatch:
+                wanted = differs[there.ranges.of_rows(rows)]
+                return rows if wanted.all() else rows.filter(pa.array(wanted))
+
+            for _ in self._merged(parts, self._compare, in_differing_range, with_after=True):
+                pass
+
+    def _merged(
+        self,
+        parts: _Parts,
+        merge: Merge[T],
+        wanted: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
+        *,
+        with_after: bool = False,
+    ) -> Iterator[T]:
+        """What `merge` makes of the rows of equal keys: of the state before, of changes, and of the state after."""
+        runs = [
+            self._marked(self._rows_of(parts.before), _BEFORE),
+            *(self._marked(self._change_run(entry, parts.size), _CHANGE) for entry in parts.changes),
+            *([self._marked(self._rows_of(parts.after), _AFTER)] if with_after else []),
+        ]
+        fan_in = fan_in_of(self._context.options)
+        return multi_pass_merge([map(wanted, run) for run in runs], self._schema, self._order, merge, fan_in=fan_in)
 
     # ------------------------------------------------------------ rows, in the order of keys
 
@@ -182,30 +232,46 @@ class _Check:
         )
         return {(split.partition, split.bucket): split for split in scan.plan(snapshot)}
 
-    def _state_run(self, split: Split | None, side: int) -> Iterator[Iterator[pa.RecordBatch]]:
-        if split is None:
-            return
-        reader = SnapshotReader(self._context, self._context.schema.names)
-        yield (self._marked(with_kind(batch, RowKind.INSERT), side) for batch in reader.read([split]))
+    def _rows_of(self, split: Split | None) -> Iterator[pa.RecordBatch]:
+        if split is not None:
+            reader = SnapshotReader(self._context, self._context.schema.names)
+            yield from (with_kind(batch, RowKind.INSERT) for batch in reader.read([split]))
 
-    def _change_run(self, entry: ManifestEntry) -> Iterator[pa.RecordBatch]:
+    def _change_run(self, entry: ManifestEntry, size: BatchSize) -> Iterator[pa.RecordBatch]:
         path = data_file_path(bucket_directory(self._context, entry.partition, entry.bucket), entry.file)
         fields = [*self._context.schema.fields, KIND_FIELD]
-        batches = read_data_file(self._context, entry.file, path, fields, partition=entry.partition)
-        for batch in whole_keys(batches, self._order.key_columns):
-            self._report.changes += batch.num_rows
-            yield self._marked(batch, _CHANGE)
+        batches = read_data_file(
+            self._context,
+            entry.file,
+            path,
+            fields,
+            partition=entry.partition,
+            batch_rows=size.rows,
+            batch_bytes=size.bytes,
+        )
+        return whole_keys(batches, self._order.key_columns)
 
-    def _marked(self, batch: pa.RecordBatch, side: int) -> pa.RecordBatch:
-        marks = pa.array(np.full(batch.num_rows, side, np.int8))
-        return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=self._schema)
+    def _marked(self, batches: Iterator[pa.RecordBatch], side: int) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            marks = pa.array(np.full(batch.num_rows, side, np.int8))
+            yield pa.RecordBatch.from_arrays([*batch.columns, marks], schema=self._schema)
 
     # ------------------------------------------------------------ keys
+
+    def _fold(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+        """Whole groups of equal keys: the state before, then changes, oldest first."""
+        self._report.keys += len(groups)
+        self._report.changes += int(np.count_nonzero(rows.column(_SIDE).to_numpy() == _CHANGE))
+        rows = rows.drop_columns([_SIDE])
+        every = np.ones(len(groups.rows), np.bool_)
+        if self._is_folded:
+            self._check_kinds(rows, groups)
+        return self._folded(rows, groups, every).adds().rows
 
     def _compare(self, rows: pa.RecordBatch, groups: Groups) -> None:
         """Whole groups of equal keys: the state before, changes oldest first, the state after."""
         side = rows.column(_SIDE).to_numpy()[groups.rows]
-        self._report.keys += len(groups)
+        self._report.keys += len(groups) - int(np.count_nonzero(groups.any(side != _AFTER)))  # the others were counted
         rows = rows.drop_columns([_SIDE])
         there = _last(rows, groups, side == _AFTER)
         folded = self._folded(rows, groups, side != _AFTER).adds()
@@ -223,20 +289,19 @@ class _Check:
 
     def _folded(self, rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> KeyedRows:
         if self._is_folded:
-            self._check_kinds(rows, groups, wanted)
             return _last(rows, groups, wanted)
         numbers = np.zeros(rows.num_rows, np.int64)
-        numbers[groups.rows] = groups.spread(np.arange(len(groups)))
+        numbers[groups.rows] = groups.numbers
         kept = groups.keep(wanted)
         if not len(kept):
             return KeyedRows(rows.slice(0, 0), np.zeros(0, np.intp))
         merged = self._engine.merge(rows.append_column(_KEY_NUMBER, pa.array(numbers)), kept)
         return KeyedRows(merged.select(rows.schema.names), merged.column(_KEY_NUMBER).to_numpy())
 
-    def _check_kinds(self, rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> None:
+    def _check_kinds(self, rows: pa.RecordBatch, groups: Groups) -> None:
         """Each kind beside the one before it, of the same key."""
-        kinds = row_kinds(rows)[groups.rows][wanted]
-        key = groups.spread(np.arange(len(groups)))[wanted]
+        kinds = row_kinds(rows)[groups.rows]
+        key = groups.numbers
         begins = np.append(True, key[1:] != key[:-1]) if len(key) else np.zeros(0, np.bool_)
         before = np.append(np.int8(RowKind.DELETE), kinds[:-1]) if len(kinds) else kinds
         is_there = ~begins & ~is_retract(before)

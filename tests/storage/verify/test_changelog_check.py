@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
+from storage.merge.row_changes import equal_rows
+from storage.verify import key_ranges
 from storage.verify.changelog_check import check_changelog
 from tests.support.cases import unpack_golden
 from tests.support.levels import examples
@@ -28,6 +31,14 @@ COMMITS = st.lists(
     min_size=1,
     max_size=5,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_ranges() -> Iterator[None]:
+    """Each table has several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_ranges, "RANGE_ROWS", 2)
+        yield
 
 
 def write(table: tidelake.Table, rows: list[tuple[int, bool, int]]) -> None:
@@ -135,6 +146,25 @@ def test_a_row_that_its_changes_do_not_come_to_is_named(table: tidelake.Table) -
     }
     expected = {3: {"folded": [1], "there": [7]}, 11: {"folded": None, "there": [8]}}
     assert found == expected[report.first.key["id"].to_pylist()[0]]
+
+
+def test_only_ranges_of_keys_that_differ_are_compared_row_by_row(
+    table: tidelake.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+
+    def noted(rows: pa.RecordBatch, *others: Any) -> Any:
+        compared.extend(rows["id"].to_pylist())
+        return equal_rows(rows, *others)
+
+    monkeypatch.setattr("storage.verify.changelog_check.equal_rows", noted)
+    assert check_changelog(table.context).is_sound
+    assert compared == []
+    write(tidelake.Table(table.context.with_options({"changelog-producer": "none"})), [(3, False, 7)])
+    report = check_changelog(table.context)
+    assert (report.differing, report.keys) == (1, 10)
+    assert 3 in compared
+    assert len(compared) <= 2
 
 
 def test_kinds_that_do_not_fit_what_was_there_are_named(table: tidelake.Table) -> None:

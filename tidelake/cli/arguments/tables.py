@@ -351,7 +351,7 @@ def _add_table_maintenance(verbs: Verbs) -> None:
     verify.add_argument(
         "--changelog",
         action="store_true",
-        help="fold the changelog instead, and compare it with the table row by row",
+        help="fold the changelog instead, and compare it with the table by checksums of key ranges",
     )
     verify.add_argument(
         "--start", type=not_negative, metavar="ID", help="of --changelog: the state to begin with; 0 is no row"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tidelake
@@ -66,6 +67,29 @@ def test_a_changelog_that_is_not_the_table_fails_with_the_key_and_its_history(
     document = call(*command, "--json").document
     assert document["first"] == {"key": {"id": 1}, "folded": {"id": 1, "v": "b"}, "there": {"id": 1, "v": "c"}}
     assert len(document["history"]["changes"]) == 2
+
+
+def test_where_a_changelog_was_tampered_with_the_first_key_is_shown_with_its_versions_and_its_changes(
+    call: Call, tmp_path: Path, table: tidelake.Table
+) -> None:
+    with table.writer(commit_user="etl") as writer:
+        writer.write(pa.table({"id": range(2, 9), "v": ["x"] * 7}, SCHEMA))
+        writer.commit(3)
+    (path,) = (path for path in tmp_path.rglob("changelog-*") if pq.read_metadata(path).num_rows == 7)
+    rows = pq.read_table(path)
+    values = ["doctored" if key.as_py() in (5, 7) else "x" for key in rows["id"]]
+    at = rows.schema.get_field_index("v")
+    pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(values)), path)
+    command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
+    said = call(*command)
+    assert said.code == 1
+    assert "WRONG  2 keys have another row than their changes come to" in said.out
+    assert "first: id=5\n  folded     id=5 v=doctored\n  the table  id=5 v=x\n" in said.out
+    assert "versions on file, oldest first; * is merged by a read of this snapshot\n* #3 +I id=5 v=x\n" in said.out
+    assert "changelog, oldest first\n  #3 +I id=5 v=doctored\n" in said.out
+    document = call(*command, "--json").document
+    assert document["first"]["key"] == {"id": 5}
+    assert document["history"]["changes"] == [{"snapshot": 3, "kind": "+I", "row": {"id": 5, "v": "doctored"}}]
 
 
 def test_changes_are_followed_to_an_end(call: Call, tmp_path: Path, table: tidelake.Table) -> None:

@@ -1,0 +1,104 @@
+"""Checksums of rows by ranges of keys: two tables that have the same ones, range by range, have the same rows.
+
+Rows come in the order of their keys, batch by batch. The first of the tables says where ranges end: each holds some ten
+thousand of its rows. Memory: a key and two numbers for each range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.merge.key_search import first_not_less
+from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
+from storage.verify.row_hashes import row_hashes
+
+RANGE_ROWS: Final = 65_536  # up to twice as many, as batches end where they end
+
+
+@dataclass(frozen=True)
+class KeyRanges:
+    """ends: the last key of each range but the last, which has no end; None: there is one range.
+
+    key_columns: most significant first.
+    """
+
+    key_columns: Sequence[str]
+    ends: pa.RecordBatch | None = None
+
+    def __len__(self) -> int:
+        return 1 if self.ends is None else self.ends.num_rows + 1
+
+    def of_rows(self, rows: pa.RecordBatch) -> NDArray[np.intp]:
+        """(n,): which range each row is in."""
+        if self.ends is None:
+            return np.zeros(rows.num_rows, np.intp)
+        ends, keys = align_keys([self._words(self.ends), self._words(rows)])
+        return first_not_less(ends, keys)
+
+    def _words(self, rows: pa.RecordBatch) -> list[NormalizedKey]:
+        return [normalize_column(rows.column(name), nullable=False) for name in self.key_columns]
+
+
+class Checksums:
+    """Number and sum of the hashes of the rows of each range.
+
+    columns: what counts.
+    counts (r,), sums (r,): of rows so far; None is no row.
+    """
+
+    def __init__(
+        self,
+        ranges: KeyRanges,
+        columns: Sequence[str],
+        counts: NDArray[np.int64] | None = None,
+        sums: NDArray[np.uint64] | None = None,
+    ) -> None:
+        self.ranges = ranges
+        self._columns = columns
+        self._counts = np.zeros(len(ranges), np.int64) if counts is None else counts
+        self._sums = np.zeros(len(ranges), np.uint64) if sums is None else sums
+
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch], key_columns: Sequence[str], columns: Sequence[str]) -> Checksums:
+        """Of batches in the order of their keys, which say where ranges end."""
+        ends: list[pa.RecordBatch] = []
+        counts: list[int] = []
+        sums: list[NDArray[np.uint64]] = []
+        for part in chain.from_iterable(map(_parts, batches)):
+            if not counts or counts[-1] >= RANGE_ROWS:
+                counts.append(0)
+                sums.append(np.zeros(1, np.uint64))
+                ends.append(part)
+            counts[-1] += part.num_rows
+            sums[-1] += row_hashes(map(part.column, columns), part.num_rows).sum(dtype=np.uint64)
+            ends[-1] = part.select(key_columns).take(pa.array([part.num_rows - 1]))  # no slice: it keeps the batch
+        ranges = KeyRanges(key_columns, pa.concat_batches(ends[:-1]) if len(ends) > 1 else None)
+        return cls(ranges, columns, np.array(counts), np.concatenate(sums)) if counts else cls(ranges, columns)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """rows: in the order of their keys."""
+        if not rows.num_rows:
+            return
+        hashes = row_hashes(map(rows.column, self._columns), rows.num_rows)
+        until = np.append(np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64))
+        numbers = self.ranges.of_rows(rows)
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        stops = np.append(starts[1:], rows.num_rows)
+        self._counts[numbers[starts]] += stops - starts
+        self._sums[numbers[starts]] += until[stops] - until[starts]
+
+    def differ(self, other: Checksums) -> NDArray[np.bool_]:
+        """(r,): ranges, the same of both, whose rows are not the same."""
+        found: NDArray[np.bool_] = (self._counts != other._counts) | (self._sums != other._sums)
+        return found
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    return (batch.slice(start, RANGE_ROWS) for start in range(0, batch.num_rows, RANGE_ROWS))
