@@ -34,6 +34,7 @@ from storage.errors import (
 from storage.read.changes import ChangeBatch
 from storage.read.predicate import Column, Predicate, col
 from storage.read.stream.position import ChangePosition
+from storage.read.variants.columns import variant_from_json, variant_get, variant_to_json
 from storage.snapshots.snapshot import Snapshot
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.consumers import ConsumerPosition, TableConsumers
@@ -81,4 +82,7 @@ __all__ = [
     "__version__",
     "col",
     "open_catalog",
+    "variant_from_json",
+    "variant_get",
+    "variant_to_json",
 ]

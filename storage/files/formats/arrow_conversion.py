@@ -30,6 +30,7 @@ from storage.types import (
     not_null,
 )
 from storage.types.arrow_buffers import fixed_width_values
+from storage.variants.shredding import assembled
 
 Leaf: TypeAlias = Callable[[pa.Array, AtomicType], pa.Array]
 """Converts values that are not nested."""
@@ -188,15 +189,11 @@ def stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 
 def variant(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """The two parts by name. Raises UnsupportedFeature where a value lies in more parts."""
+    """The two parts by name, put together where a value lies in more."""
     if not pa.types.is_struct(column.type):
         raise pa.ArrowInvalid(f"no variant but {column.type}")
     if column.type.get_field_index("typed_value") >= 0:
-        raise UnsupportedFeature(
-            "shredded VARIANT",
-            "parts of the values lie in columns of their own, and this release can't put them together",
-            "Rewrite the rows with variant.shreddingSchema unset",
-        )
+        return struct_array(assembled(column), list(target), column)
     return struct_array([column.field(f.name).cast(f.type) for f in target], list(target), column)
 
 

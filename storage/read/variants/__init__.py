@@ -1,0 +1,1 @@
+"""What variants hold, for people and programs."""
