@@ -25,6 +25,7 @@ from tidelake.spark.procedures.histories import (
     rollback,
     rollback_to_timestamp,
     rollback_to_watermark,
+    trigger_tag_automatic_creation,
 )
 from tidelake.spark.procedures.partitions import expire_partitions, mark_partition_done, rescale
 from tidelake.spark.procedures.upkeep import (
@@ -65,4 +66,5 @@ __all__ = [
     "rollback",
     "rollback_to_timestamp",
     "rollback_to_watermark",
+    "trigger_tag_automatic_creation",
 ]

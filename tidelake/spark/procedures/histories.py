@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from storage.errors import BadInput
+from storage.maintenance.automatic_tags import AutomaticTags
 from storage.options.values import parse_duration_ms
 from tidelake.catalog import open_catalog
 from tidelake.table import Table
@@ -75,6 +76,20 @@ def create_tag_from_timestamp(
         raise BadInput(f"{table} has no snapshot committed at {timestamp} or later; create_tag tags the latest one")
     made = opened.create_tag(tag, snapshot=found.id, retain=_duration(time_retained))
     return TaggedSnapshot(tag, made.id, made.time_ms, made.watermark)
+
+
+def trigger_tag_automatic_creation(table: str, warehouse: str, *, catalog_options: Options = None) -> list[str]:
+    """The tags that `tag.automatic-creation` has become due for; returns those that are new. What a committing writer
+    does, for a table that nobody commits to.
+    """
+    opened = _open(table, warehouse, catalog_options)
+    if not AutomaticTags.made_for(opened.context):
+        raise BadInput(
+            f"{table} has no schedule of tags. Set its option tag.automatic-creation to process-time or watermark"
+        )
+    before = set(opened.tags())
+    AutomaticTags(opened.context).run()
+    return sorted(set(opened.tags()) - before)
 
 
 def rename_branch(

@@ -202,6 +202,18 @@ def test_rows_are_counted_lost_files_left_out_branches_merged_and_tables_purged(
     assert rows_of(log) == []
 
 
+def test_tags_that_are_due_are_made_for_a_table_that_nobody_commits_to(lake: str) -> None:
+    table = keyed(lake)
+    with pytest.raises(BadInput, match="no schedule of tags"):
+        procedures.trigger_tag_automatic_creation("shop.t", lake)
+    options = {"tag.automatic-creation": "process-time", "tag.creation-period": "daily"}
+    changes = [tidelake.SetOption(name, value) for name, value in options.items()]
+    tidelake.open_catalog(lake).alter_table("shop.t", changes)
+    (made,) = procedures.trigger_tag_automatic_creation("shop.t", lake)
+    assert list(table.tags()) == [made]
+    assert procedures.trigger_tag_automatic_creation("shop.t", lake) == []
+
+
 def test_files_of_attempts_that_died_are_swept(lake: str) -> None:
     table = keyed(lake)
     bucket = Path(lake) / "shop.db" / "t" / "day=d0" / "bucket-0"
