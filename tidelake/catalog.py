@@ -12,6 +12,7 @@ from storage.arguments import checked
 from storage.catalog import opening
 from storage.catalog.base import Catalog as StorageCatalog
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier
+from storage.catalog.repair import repair
 from storage.catalog.view import View
 from storage.catalog.views import Views
 from storage.ddl.schema_changes import SchemaChange, SetOption
@@ -100,6 +101,16 @@ class Catalog:
         """A new version of the schema with all changes, or BadInput and none of them."""
         self._inner.alter_table(name, changes)
         return self.table(name)
+
+    @checked
+    def repair(self, name: str | None = None) -> list[str]:
+        """Let a catalog with names of its own (jdbc, hive) say what the files in its warehouse say: tables that were
+        copied there or whose entries were lost come in, columns, options and partitions are brought up to date. Files
+        are not touched, and entries without files stay.
+
+        name: a database, or `database.table`; None is the whole warehouse. Returns the tables whose entries changed.
+        """
+        return repair(self._inner, name)
 
     # ------------------------------------------------------------ views
 

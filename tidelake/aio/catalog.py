@@ -107,6 +107,9 @@ class Catalog:
     async def rename_view(self, name: str, new_name: str) -> None:
         await run_uncancellable(self._inner.rename_view, name, new_name)
 
+    async def repair(self, name: str | None = None) -> list[str]:
+        return await run_uncancellable(self._inner.repair, name)
+
     async def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:
         return await run_uncancellable(self._inner.rescale_table, name, bucket, partition=partition)
 

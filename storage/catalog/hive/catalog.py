@@ -8,7 +8,7 @@ Source: Java `hive/HiveCatalog.java`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,8 +20,8 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.hive.address import MetastoreAddress
 from storage.catalog.hive.client import MetastoreClient
 from storage.catalog.hive.lock import MetastoreLocks
-from storage.catalog.hive.partition_sync import HiveCommits
-from storage.catalog.hive.table_entries import EntryStyle, is_external, is_paimon, is_view
+from storage.catalog.hive.partition_sync import HiveCommits, PartitionEntries
+from storage.catalog.hive.table_entries import EntryStyle, has_partition_entries, is_external, is_paimon, is_view
 from storage.catalog.hive.views import HiveViews
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from storage.catalog.view import ViewStore
@@ -30,6 +30,7 @@ from storage.fileio.base import FileIO
 from storage.fileio.location import LOCAL_SCHEME, scheme_of
 from storage.format import DEFAULT_BRANCH
 from storage.logs import get_logger
+from storage.manifests.snapshot_files import live_entries
 from storage.options.values import parse_boolean, parse_duration_ms
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
@@ -265,12 +266,14 @@ class HiveCatalog(FileSystemCatalog):
         """Again: another change may have come between, and an earlier one may have failed half way."""
         self._show(identifier, schema)
 
-    def _show(self, identifier: Identifier, schema: TableSchema) -> None:
+    def _show(self, identifier: Identifier, schema: TableSchema, older: Iterable[int] = ()) -> None:
+        """older: versions of the schema whose options the entry may have, besides the last one before."""
         if identifier.branch != DEFAULT_BRANCH:
             return
         entry, before = self._required_entry(identifier), self._required_entry(identifier)
-        earlier = self._schemas(identifier).get(schema.id - 1).options if schema.id else {}
-        self._style.update(entry, schema, removed=tuple(sorted(earlier.keys() - schema.options.keys())))
+        schemas = self._schemas(identifier)
+        earlier = {key for i in (schema.id - 1, *older) if i >= 0 for key in schemas.get(i).options}
+        self._style.update(entry, schema, removed=tuple(sorted(earlier - schema.options.keys())))
         if entry == before:
             return
         properties = {"DO_NOT_UPDATE_STATS": str(self._settings.skips_statistics).lower()}
@@ -283,6 +286,40 @@ class HiveCatalog(FileSystemCatalog):
             )
         except (ttypes.InvalidOperationException, ttypes.MetaException) as e:
             raise BadInput(f"table {identifier} can't be altered: {self!r} refuses it: {e.message}") from e
+
+    # ------------------------------------------------------------ made right after the files
+
+    def databases_of_files(self) -> list[str]:
+        return super().list_databases()
+
+    def tables_of_files(self, database: str) -> list[str]:
+        entries = self._io.list_directory(self._database_path(database))
+        names = sorted(entry.name for entry in entries if entry.is_directory)
+        return [name for name in names if self._schemas(Identifier(database, name)).latest_id() is not None]
+
+    def register(self, identifier: Identifier) -> bool:
+        """See `storage.catalog.repair`. Partitions that the metastore lacks are added, as in Java; none is removed."""
+        schema = self._schemas(identifier).latest()
+        if schema is None:
+            raise self._no_table(identifier)
+        before = self._entry(identifier)
+        if before is None:
+            new = self._style.new_table(identifier, schema, self._paths(identifier).location)
+            self._client.change(lambda c: c.create_table(new))
+        elif not is_paimon(before):
+            raise BadInput(f"{identifier} is a table of another kind in {self!r}: drop it there, or rename ours")
+        else:
+            self._show(identifier, schema, [i for i in self._schemas(identifier).ids() if i < schema.id])
+        added = 0
+        if has_partition_entries(schema):
+            context = self.load(str(identifier))
+            latest = context.snapshots.latest()
+            live = set() if latest is None else {entry.partition for entry in live_entries(context, latest)}
+            entries = PartitionEntries(self._client, self._style)
+            known = entries.count(context)
+            entries.add(context, live)
+            added = entries.count(context) - known
+        return bool(added) or self._entry(identifier) != before
 
     # ------------------------------------------------------------ what the metastore says
 

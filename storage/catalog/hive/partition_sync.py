@@ -124,6 +124,10 @@ class PartitionEntries:
         )
         self.client.read(lambda c: c.add_partitions_req(request))  # may be repeated
 
+    def count(self, context: TableContext) -> int:
+        database, _, table = context.name.partition(".")
+        return len(self.client.read(lambda c: c.get_partition_names(database, table, -1)))
+
     def remove(self, context: TableContext, partitions: Iterable[bytes]) -> None:
         database, _, table = context.name.partition(".")
         for directory in sorted(partition_directory(context, partition) for partition in partitions):

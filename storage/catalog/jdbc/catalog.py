@@ -191,6 +191,31 @@ class JdbcCatalog(FileSystemCatalog):
     def _properties(self, schema: TableSchema) -> dict[str, str]:
         return table_properties(schema) if self._mirrors_properties else {}
 
+    # ------------------------------------------------------------ made right after the files
+
+    def databases_of_files(self) -> list[str]:
+        return super().list_databases()
+
+    def tables_of_files(self, database: str) -> list[str]:
+        entries = self._io.list_directory(self._database_path(database))
+        names = sorted(entry.name for entry in entries if entry.is_directory)
+        return [name for name in names if self._schemas(Identifier(database, name)).latest_id() is not None]
+
+    def register(self, identifier: Identifier) -> bool:
+        """See `storage.catalog.repair`."""
+        schema = self._schemas(identifier).latest()
+        if schema is None:
+            raise self._no_table(identifier)
+        self._refuse_view(identifier)
+        self._check_registrable(identifier, schema)
+        database, table, properties = identifier.database, identifier.table, self._properties(schema)
+        if self._names.add_table(database, table, properties):
+            return True
+        if not self._mirrors_properties or self._names.properties(database, table) == properties:
+            return False
+        self._names.set_properties(database, table, properties)
+        return True
+
     # ------------------------------------------------------------ locks
 
     @contextmanager

@@ -105,6 +105,12 @@ class NameStore:
             return False
         return True
 
+    def properties(self, database: str, table: str) -> dict[str, str]:
+        of_table = self._of_table(TABLE_PROPERTIES, database, table)
+        columns = (TABLE_PROPERTIES.c.property_key, TABLE_PROPERTIES.c.property_value)
+        with self.address.transaction() as connection:
+            return {str(key): str(value) for key, value in connection.execute(select(*columns).where(of_table))}
+
     def set_properties(self, database: str, table: str, properties: Mapping[str, str]) -> None:
         """In place of those that the table has."""
         with self.address.transaction() as connection:

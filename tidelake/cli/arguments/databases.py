@@ -1,4 +1,4 @@
-"""`tidelake database …`."""
+"""`tidelake database …`, `tidelake catalog …`."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ def add_database(verbs: Verbs) -> None:
     drop.add_argument("--cascade", action="store_true", help="and all of its tables, with their rows")
     drop.add_argument("--yes", action="store_true", help="with --cascade: that is meant")
     add_warehouse(drop)
+
+
+def add_catalog(verbs: Verbs) -> None:
+    repair = command(verbs, "repair", "databases:repair", "let the catalog (jdbc, hive) say what the files say")
+    repair.add_argument("name", metavar="NAME", nargs="?", help="a database or a table; default: all of the warehouse")
+    add_warehouse(repair)

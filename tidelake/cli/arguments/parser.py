@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelake.cli.arguments.common import noun
-from tidelake.cli.arguments.databases import add_database
+from tidelake.cli.arguments.databases import add_catalog, add_database
 from tidelake.cli.arguments.pipelines import (
     add_completion,
     add_dead_letters,
@@ -120,6 +120,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_spark(noun(nouns, "spark", "the same pipeline on Spark Structured Streaming"))
     add_completion(nouns)
     add_database(noun(nouns, "database", "databases: list, create, drop"))
+    add_catalog(noun(nouns, "catalog", "names that a catalog keeps beside the files: repair"))
     add_table(noun(nouns, "table", "create tables, read them, follow their changes"))
     add_view(noun(nouns, "view", "views of a catalog: list, show, create, rename, drop"))
     return parser

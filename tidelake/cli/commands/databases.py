@@ -1,4 +1,4 @@
-"""`tidelake database …`."""
+"""`tidelake database …`, `tidelake catalog …`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ def drop(out: CommandOutput, *, name: str, catalog: CatalogAddress, cascade: boo
         raise CommandRefused(f"Delete all tables of {name} in {catalog.warehouse}? Pass --yes if that is meant")
     catalog.open().drop_database(name, cascade=cascade)
     _done(out, {"dropped": name}, f"dropped database {name}")
+
+
+def repair(out: CommandOutput, *, name: str | None, catalog: CatalogAddress) -> None:
+    repaired = catalog.open().repair(name)
+    if out.is_json:
+        out.document({"repaired": repaired})
+        return
+    for table in repaired:
+        out.console.print(printable(table), soft_wrap=True)
+    out.note(f"{len(repaired)} tables were not in the catalog as their files say; they are now")
 
 
 def _done(out: CommandOutput, document: dict[str, str], note: str) -> None:

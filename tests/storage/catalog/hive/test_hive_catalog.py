@@ -269,3 +269,81 @@ def test_a_metastore_that_is_away_is_named() -> None:
     away = tidelake.open_catalog("lake", metastore="hive", uri="thrift://127.0.0.1:1")
     with pytest.raises(ConnectionError, match=r"no Hive metastore answers: 127\.0\.0\.1:1"):
         away.list_databases()
+
+
+# ---------------------------------------------------------------- made right after the files
+
+
+def shown(lake: HiveLake, table: str) -> tuple[Any, ...]:
+    """What of an entry is no time, no identity and none of Hive's own numbers."""
+    found = entry(lake, table)
+    of_hive = {
+        "transient_lastDdlTime",
+        "numFiles",
+        "totalSize",
+        "last_modified_time",
+        "last_modified_by",
+        "bucketing_version",
+    }
+    parameters = {key: value for key, value in found.parameters.items() if key not in of_hive}
+    storage = (found.sd.location, found.sd.inputFormat, found.sd.outputFormat, found.sd.serdeInfo.serializationLib)
+    columns = [(column.name, column.type) for column in (*found.sd.cols, *found.partitionKeys)]
+    return columns, storage, found.tableType, parameters
+
+
+@pytest.fixture
+def lost(hive_lake: HiveLake, lake: tidelake.Catalog) -> tidelake.Catalog:
+    """A table with partitions, whose entry was dropped, and not its files."""
+    table = lake.create_table(
+        hive_lake.name("t"), BY_DAY, primary_key=["id", "day"], partition_by=["day"], options=PARTITIONED
+    )
+    write(table, "mon", "tue/1")
+    lake.alter_table(hive_lake.name("t"), [tidelake.AddColumn("n", pa.int32())])
+    asked(hive_lake, lambda c: c.drop_table(hive_lake.database, "t", False))
+    assert lake.list_tables(hive_lake.database) == []
+    return lake
+
+
+def test_an_entry_that_was_lost_comes_back_as_java_makes_it(
+    hive_lake: HiveLake, lost: tidelake.Catalog, java_with_hive: JavaOracle
+) -> None:
+    name = hive_lake.name("t")
+    java_with_hive.command("repair", hive_lake.of_java, name)
+    javas = shown(hive_lake, "t"), partitions(hive_lake, "t")
+    del javas[0][-1]["path"]  # said twice: the entry has a place for it, which its own new tables use alone
+    asked(hive_lake, lambda c: c.drop_table(hive_lake.database, "t", False))
+    assert lost.repair(name) == [name]
+    for mine, theirs in zip(shown(hive_lake, "t"), javas[0], strict=True):
+        assert mine == theirs
+    assert partitions(hive_lake, "t") == javas[1]
+    assert javas[1] == ["day=mon", "day=tue%2F1"]
+    assert lost.repair(name) == lost.repair(hive_lake.database) == []
+    assert sorted(row["id"] for row in java_with_hive.read(hive_lake.of_java, name)) == [0, 1]
+
+
+def test_a_repair_brings_in_databases_tables_columns_options_and_partitions(
+    hive_lake: HiveLake, lost: tidelake.Catalog, call: Call
+) -> None:
+    asked(hive_lake, lambda c: c.drop_database(hive_lake.database, False, False))
+    assert lost.repair() == [hive_lake.name("t")]
+    changed = entry(hive_lake, "t")
+    changed.parameters["metastore.partitioned-table"], changed.parameters["own"] = "false", "kept"
+    changed.sd.cols = changed.sd.cols[:2]
+    asked(hive_lake, lambda c: c.alter_table(hive_lake.database, "t", changed))
+    asked(hive_lake, lambda c: c.drop_partition(hive_lake.database, "t", ["mon"], False))
+    arguments = ["-w", hive_lake.warehouse, *(f"--catalog-option={k}={v}" for k, v in hive_lake.options.items())]
+    repaired = call("catalog", "repair", hive_lake.database, *arguments, "--json")
+    assert (repaired.code, repaired.document) == (0, {"repaired": [hive_lake.name("t")]})
+    found = entry(hive_lake, "t")
+    assert [column.name for column in found.sd.cols] == ["id", "v", "n"]
+    assert (found.parameters["metastore.partitioned-table"], found.parameters["own"]) == ("true", "kept")
+    assert partitions(hive_lake, "t") == ["day=mon", "day=tue%2F1"]
+
+
+def test_what_can_t_be_repaired_is_refused(hive_lake: HiveLake, lake: tidelake.Catalog, tmp_path: Path) -> None:
+    with pytest.raises(tidelake.BadInput, match=r"no table .*\.nowhere"):
+        lake.repair(hive_lake.name("nowhere"))
+    with pytest.raises(tidelake.BadInput, match="no database 'nowhere'"):
+        lake.repair("nowhere")
+    with pytest.raises(tidelake.UnsupportedFeature, match="no names of its own"):
+        tidelake.open_catalog(str(tmp_path)).repair()

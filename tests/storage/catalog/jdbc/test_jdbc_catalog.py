@@ -149,3 +149,20 @@ def test_it_pickles_and_shows_no_secret(tmp_path: Path) -> None:
 def test_a_database_that_cannot_be_had_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match=rf"catalog database jdbc:sqlite:{tmp_path}/no/such.*unable to open"):
         open_catalog(f"{tmp_path}/lake", {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/no/such.db"})
+
+
+def test_a_repair_brings_in_what_lies_in_the_warehouse(tmp_path: Path) -> None:
+    lake = catalog(tmp_path)
+    write(lake.create_table("shop.orders", SCHEMA, primary_key=["id"], options={"bucket": "1"}), 1)
+    before = rows(tmp_path, "SELECT * FROM paimon_table_properties ORDER BY 4")
+    for table in ("paimon_tables", "paimon_table_properties", "paimon_database_properties"):
+        rows(tmp_path, f"DELETE FROM {table}")
+    assert lake.list_databases() == []
+    assert lake.repair() == ["shop.orders"]
+    assert rows(tmp_path, "SELECT * FROM paimon_table_properties ORDER BY 4") == before
+    assert lake.table("shop.orders").scan().to_arrow().num_rows == 1
+    rows(tmp_path, "DELETE FROM paimon_table_properties")
+    assert lake.repair("shop.orders") == (["shop.orders"] if before else [])
+    assert lake.repair("shop") == []
+    with pytest.raises(tidelake.BadInput, match=r"shop\.nowhere"):
+        lake.repair("shop.nowhere")

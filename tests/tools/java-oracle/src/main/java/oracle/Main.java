@@ -244,6 +244,9 @@ public final class Main {
             case "rename":
                 lake.catalog.renameTable(Lake.id(name), Lake.id(arg(3, "NEW")), false);
                 return;
+            case "repair":
+                lake.catalog.repairTable(Lake.id(name));
+                return;
             case "tables":
                 for (String table : lake.catalog.listTables(Lake.id(name).getDatabaseName())) {
                     print(Values.object().put("table", table));
