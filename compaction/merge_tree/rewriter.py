@@ -108,7 +108,7 @@ class MergeTreeRewriter:
         merging = SectionMerge.of(self.context, section)
         size = merging.batch_size
         if len(section) == 1:  # every key has one row
-            yield from (self.merge.of_single_run(batch) for batch in self._read_run(section[0], size))
+            yield from map(self.merge.of_single_run, self._read_run(section[0], size))
             return
         yield from merging.merge(
             lambda run: self._read_run(run, size),

@@ -253,8 +253,9 @@ class _OpenFile:
             self._indexer.add(batch)
         if self._key_names:
             keys = batch.select(self._key_names)  # the other columns may be large
-            self._first = keys.take(_FIRST_ROW) if self._first is None else self._first  # no slice: it keeps the batch
-            self._last = keys.slice(len(keys) - 1)
+            # no slices: they keep the batch
+            self._first = keys.take(_FIRST_ROW) if self._first is None else self._first
+            self._last = keys.take(pa.array([len(keys) - 1]))
             sequence = pc.min_max(batch.column(SEQUENCE_COLUMN))
             first, last = sequence["min"].as_py(), sequence["max"].as_py()
             kinds = batch.column(KIND_COLUMN).to_numpy()

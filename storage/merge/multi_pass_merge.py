@@ -3,7 +3,7 @@
 Nothing is merged twice, only sorted: whatever the merge engine, it sees all rows of a key once, oldest first.
 
 Memory: batches of a group's run are as large as those of the group together. Where one batch of each run fits the
-memory of a section (`section.batch_size`), so does one of each group.
+memory of a section (`section.batch_size`), so does one of each group. Of large rows all but one wait on disk.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from storage.merge.key_groups import Groups
 from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
-from storage.merge.spill_file import SpillFile
+from storage.merge.spill_file import ParkedRows, SpillFile
 from storage.options import TableOptions
 
 FAN_IN: Final = 100  # a process may have 1,024 files open as a rule, and merges in more than one thread
@@ -55,6 +55,7 @@ def multi_pass_merge(
         closed. A full disk raises OSError.
     """
     with ExitStack() as scratch:
+        parked_rows = scratch.enter_context(ParkedRows(spill_directory))
 
         def written(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             file = SpillFile(spill_directory, schema, run)
@@ -62,13 +63,13 @@ def multi_pass_merge(
             return file.read()
 
         def as_one(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-            return written(merge_runs(group, order, keep_all))
+            return written(merge_runs(group, order, keep_all, parked_rows=parked_rows))
 
         runs = [written(run) if number in written_first else run for number, run in enumerate(runs)]
         while len(runs) > fan_in:
             kept, groups = _grouped(runs, fan_in)
             runs = [*kept, *map(as_one, groups)]
-        yield from merge_runs(runs, order, merge, newest_wins=newest_wins)
+        yield from merge_runs(runs, order, merge, newest_wins=newest_wins, parked_rows=parked_rows)
 
 
 def _grouped(

@@ -27,6 +27,7 @@ from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
 from storage.write.compactor import Compactor, CompactResult, RestoredBucket
 from storage.write.increment import Increment, merge_compactions
+from storage.write.memory_budget import large_row_bytes
 from storage.write.write_buffer import WriteBuffer
 
 _log = get_logger(__name__)
@@ -40,6 +41,9 @@ class BucketWriter(Protocol):
 
     @property
     def held_bytes(self) -> int: ...
+
+    @property
+    def large_row_bytes(self) -> int: ...
 
     @property
     def next_sequence_number(self) -> int:
@@ -147,6 +151,10 @@ class PrimaryKeyBucketWriter:
     @property
     def held_bytes(self) -> int:
         return self._buffer.held_bytes
+
+    @property
+    def large_row_bytes(self) -> int:
+        return self._buffer.large_row_bytes
 
     @property
     def next_sequence_number(self) -> int:
@@ -319,6 +327,10 @@ class AppendBucketWriter:
     @property
     def held_bytes(self) -> int:
         return self._held_bytes
+
+    @property
+    def large_row_bytes(self) -> int:
+        return max(map(large_row_bytes, self._batches), default=0)
 
     def write(self, rows: pa.RecordBatch) -> None:
         with self._lock:

@@ -26,6 +26,11 @@ class MemoryOwner(Protocol):
         """Read without the holder's lock: a moment old is fine."""
         ...
 
+    @property
+    def large_row_bytes(self) -> int:
+        """Of the largest rows among what is held, where they are large; else 0."""
+        ...
+
     def flush_memory(self) -> None:
         """Write down (spill or flush) what is held. Takes the holder's own lock."""
         ...
@@ -63,29 +68,35 @@ class MemoryBudget:
         return self._largest() is not None
 
     def rebalance(self) -> None:
-        """Make the largest holders give back until the sum is below the limit, and each below OWNER_BYTES_MAX. Errors
-        of their writes come through.
+        """Make the largest holders give back until the sum is below the limit, and each below OWNER_BYTES_MAX. Of large
+        rows there must be room for one more: its caller makes it beside what is held. Errors of their writes come
+        through.
         """
         while (holder := self._largest()) is not None:
             holder.flush_memory()
 
     def make_room_for(self, rows: pa.RecordBatch) -> None:
         """Before large rows come that don't fit beside what is held. Smaller ones don't wait: larger files."""
-        if rows.nbytes < LARGE_ROW_BYTES * max(1, rows.num_rows):
-            return
-        while (holder := self._largest(rows.nbytes)) is not None:
+        while large_row_bytes(rows) and (holder := self._largest(rows.nbytes)) is not None:
             holder.flush_memory()
 
     def _largest(self, coming_bytes: int = 0) -> MemoryOwner | None:
         """The owner that must flush next; None when all is within the limits, or nobody holds anything."""
         with self._lock:
             held = {holder: holder.held_bytes for holder in self._holders}
+            coming_bytes = max([coming_bytes, *(holder.large_row_bytes for holder in self._holders)])
         largest = max(held, key=held.__getitem__, default=None)
         if largest is None or not held[largest]:
             return None
         if sum(held.values()) + coming_bytes <= self.limit_bytes and held[largest] <= OWNER_BYTES_MAX:
             return None
         return largest
+
+
+def large_row_bytes(rows: pa.RecordBatch) -> int:
+    """Of a row on average, where that is large; else 0."""
+    row_bytes: int = rows.nbytes // max(1, rows.num_rows)
+    return row_bytes if row_bytes >= LARGE_ROW_BYTES else 0
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,7 @@ from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort
 from storage.merge.multi_pass_merge import keep_all
 from storage.merge.spill_file import SpillFile
 from storage.types.row_kinds import row_kinds
-from storage.write.memory_budget import LARGE_ROW_BYTES
+from storage.write.memory_budget import LARGE_ROW_BYTES, large_row_bytes
 
 # A flush holds a piece of every segment.
 SEGMENTS_MAX: Final = 64
@@ -49,6 +49,7 @@ class WriteBuffer:
         self._segments: list[SpillFile] = []
         self.next_sequence_number = next_sequence_number
         self.held_bytes = 0
+        self.large_row_bytes = 0
 
     @property
     def is_empty(self) -> bool:
@@ -70,6 +71,7 @@ class WriteBuffer:
         self.next_sequence_number += rows.num_rows
         self._batches.append(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
         self.held_bytes += rows.nbytes + numbers.nbytes
+        self.large_row_bytes = max(self.large_row_bytes, large_row_bytes(rows))
 
     @property
     def has_large_rows(self) -> bool:
@@ -151,7 +153,7 @@ class WriteBuffer:
 
     def _forget_memory(self) -> None:
         self._batches = []
-        self.held_bytes = 0
+        self.held_bytes = self.large_row_bytes = 0
 
 
 def _begun(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

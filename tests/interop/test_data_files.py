@@ -16,10 +16,22 @@ from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
 from storage.fileio.local import LocalFileIO
 from storage.files.data_file import EMPTY_ROW
+from storage.files.formats.base import LARGE_ROW_BYTES
 from storage.files.writer import RollingFileWriter, file_fields
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
-from storage.types import ArrayType, DataField, MapType, Root, arrow_schema, arrow_type, not_null, parse_type
+from storage.types import (
+    BIGINT,
+    STRING,
+    ArrayType,
+    DataField,
+    MapType,
+    Root,
+    arrow_schema,
+    arrow_type,
+    not_null,
+    parse_type,
+)
 from tests.storage.files.samples import FORMATS, SAMPLES, Sample, options_of
 from tests.support.expected import difference, json_rows
 from tests.support.java_oracle import JavaOracle
@@ -142,6 +154,23 @@ def test_java_reads_files_of_many_pages(name: str, shape: Shape, tmp_path: Path,
     parts = [batch.slice(start, rows // 5) for start in range(0, rows, rows // 5)]
     committed(tmp_path, fields, parts, {"file.format": name, "file.block-size": "200 kb", "parquet.page.size": "8 kb"})
     assert java_reads(java_oracle, tmp_path, pa.Table.from_batches([batch])) is None
+
+
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_java_and_pypaimon_read_row_groups_of_large_values(
+    compression: str, tmp_path: Path, java_oracle: JavaOracle, pypaimon: Pypaimon
+) -> None:
+    large = "x€" * (LARGE_ROW_BYTES // 4) + "0123456789"
+    fields = [DataField(0, "k", not_null(BIGINT)), DataField(1, "a", STRING), DataField(2, "b", not_null(STRING))]
+    columns = [([0, 1], ["a", large], ["b", large]), ([2], [None], [large]), ([3], [large], [""]), ([4], ["c"], ["d"])]
+    batches = [
+        pa.record_batch([pa.array(values) for values in of_batch], schema=arrow_schema(fields)) for of_batch in columns
+    ]
+    committed(tmp_path, fields, batches, {"file.compression": compression})
+    table = pa.Table.from_batches(batches)
+    assert java_reads(java_oracle, tmp_path, table) is None
+    back = json_rows(pypaimon.read(tmp_path, TABLE))
+    assert difference(table, [[row[n] for n in table.schema.names] for row in back], in_order=True) is None
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ T = TypeVar("T")
 
 BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, where the offsets of a column of texts end
 LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # Arrow encodes and decodes a row group of such rows as a whole: few to one
+
+# Decoding a large row takes up to three times its size, encoding it twice: flush, compaction and reader take turns.
+one_large_row_group: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from storage.files.formats.base import (
     FormatWriterSettings,
     batch_of,
     corruption,
+    one_large_row_group,
 )
 from storage.files.formats.leaf_columns import leaf_numbers
 from storage.files.formats.parquet_bounds import row_group_bounds
@@ -150,7 +151,8 @@ def _mean_row_bytes(metadata: pq.FileMetaData, row_group: int) -> int:
 
 def _row_group(reader: pq.core.ParquetReader, columns: Sequence[int], number: int) -> Iterator[pa.RecordBatch]:
     """Of large rows. Nothing of it is held when it was read; a stream holds its pages and the batch before."""
-    parts = reader.read_row_group(number, columns, use_threads=False).to_batches()
+    with one_large_row_group:
+        parts = reader.read_row_group(number, columns, use_threads=False).to_batches()
     while parts:
         yield parts.pop(0)
 

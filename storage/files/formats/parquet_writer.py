@@ -6,7 +6,6 @@ Source: Java `format/parquet/*`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from storage.files.formats.base import (
     LARGE_ROW_BYTES,
     FormatWriterSettings,
     format_option,
+    one_large_row_group,
     parts_of,
 )
 from storage.files.formats.field_ids import with_field_ids
@@ -35,6 +35,8 @@ from storage.files.formats.leaf_columns import leaves_of
 from storage.files.formats.parquet_bounds import ChunkMinMax
 from storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed
+from storage.files.formats.parquet_large_values import CODECS as LARGE_VALUES_CODECS
+from storage.files.formats.parquet_large_values import joined, large_columns, read_footer, write_row_group
 from storage.files.min_max import ColumnMinMax
 from storage.options.values import parse_boolean, parse_size_bytes
 from storage.types import AtomicType, DataField, DataType, Root, RowType, arrow_type
@@ -63,10 +65,6 @@ _LEAST_ROWS: Final = 1_000  # of a row group, however large they are
 _DICTIONARY: Final = "parquet.enable.dictionary"
 
 
-# Arrow encodes and compresses all of a large row's page in memory, twice the row: a flush waits for a compaction's.
-_one_large_row_group: Final = threading.Lock()
-
-
 class ParquetWriter:
     """See `FormatWriter`."""
 
@@ -84,7 +82,8 @@ class ParquetWriter:
         self._has_large_rows = False  # at the file's beginning
         self._writer: pq.ParquetWriter | None = None
         self._footer_catcher: _FooterCatcher | None = None
-        self._metadata: list[pq.FileMetaData] = []
+        self._metadata: list[pq.FileMetaData] = []  # of the file's parts: one, or one more for each with large values
+        self._is_joined = False
 
     @property
     def written_bytes(self) -> int:
@@ -144,18 +143,29 @@ class ParquetWriter:
                 self._has_large_rows = self._holds_large_rows
             columns = [pa.chunked_array(parts) for parts in zip(*(b.columns for b in self._held), strict=True)]
             table = self._stored(pa.Table.from_arrays(columns, names=[f.name for f in self._fields]))
-            if self._writer is None:
-                self._writer = self._opened(self._options.encodings(table))
-            with _one_large_row_group if self._holds_large_rows else nullcontext():
-                self._writer.write_table(table, row_group_size=table.num_rows)
+            with one_large_row_group if self._holds_large_rows else nullcontext():
+                self._write_table(table)
         self.stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
         self._held, self._held_bytes, self._held_rows = [], 0, 0
         if self._has_large_rows:
             pa.default_memory_pool().release_unused()
 
+    def _write_table(self, table: pa.Table) -> None:
+        large = large_columns(table) if self._holds_large_rows and self._options.codec in LARGE_VALUES_CODECS else []
+        encodings = self._options.encodings(table.drop_columns(large))
+        if large or self._is_joined:
+            self._close_arrow_writer()
+            arguments = self._options.writer_arguments(self._form, encodings, frozenset[str]())
+            self._metadata.append(write_row_group(self._stream, table, large, arguments))
+            self._is_joined = True
+            return
+        if self._writer is None:
+            self._writer = self._opened(encodings)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
     def _stored(self, table: pa.Table) -> pa.Table:
         """The row group as Arrow shall write it; its bounds are noted on the way."""
-        self._min_max.note(table, lacks_footer=self._has_large_rows)
+        self._min_max.note(table, lacks_footer=self._has_large_rows or self._holds_large_rows or self._is_joined)
         return _as_stored(table, self._fields, self._form)
 
     def _opened(self, encodings: Encodings) -> pq.ParquetWriter:
@@ -172,15 +182,28 @@ class ParquetWriter:
     def close(self) -> ColumnMinMax:
         if self._held:
             self._write_row_group()
-        if self._writer is None:
+        if self._writer is None and not self._is_joined:
             self._writer = self._opened(Encodings(frozenset(), frozenset()))
-        if self._footer_catcher is None:
-            self._writer.close()
-        else:
-            with self._footer_catcher as caught:
-                self._writer.close()
-            self._stream.write(framed(binary_as_int96(caught.footer, self._form.int96_leaves)))
+        footer = self._close_arrow_writer()
+        if self._is_joined:
+            footer = joined(self._metadata)
+            self._metadata = [read_footer(footer)]
+        if footer is not None:
+            self._stream.write(framed(binary_as_int96(footer, self._form.int96_leaves)))
         return self._min_max.of_file(self._metadata[0])
+
+    def _close_arrow_writer(self) -> bytes | None:
+        """Its footer, unless that is in the file already."""
+        writer, self._writer = self._writer, None
+        catcher, self._footer_catcher = self._footer_catcher, None
+        if writer is None:
+            return None
+        if catcher is None:
+            writer.close()
+            return None
+        with catcher as caught:
+            writer.close()
+        return caught.footer
 
     def abort(self) -> None:
         if self._writer is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from storage.merge import merge_reader
 from storage.merge.key_groups import Groups
 from storage.merge.merge_functions import Deduplicate
 from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch, merge_runs, sort_batch
+from storage.merge.spill_file import ParkedRows
 from tests.support.case_values import column_of, column_type
 from tests.support.cases import Case, case_id, check_members, vectors
 
@@ -249,3 +251,28 @@ def test_of_large_rows_only_the_newest_are_copied_and_nothing_else_changes(
         merged = merge_runs(drawn.open(), order, merge, newest_wins=True)
         assert pa.Table.from_batches(merged, SCHEMA).to_pylist() == expected
     assert set(seen) <= {1}, "older rows never reach the merge"
+
+
+@given(runs(), st.sampled_from([(), ("version",)]), st.booleans(), st.booleans())
+def test_large_rows_that_wait_on_disk_merge_as_those_in_memory(
+    drawn: Runs, sequence_fields: tuple[str, ...], in_order: bool, newest_wins: bool
+) -> None:
+    """However small they are here."""
+    order = MergeOrder(KEY, sequence_fields=sequence_fields, runs_in_order=in_order)
+    merge = Deduplicate().merge
+    expected = pa.Table.from_batches(merge_runs(drawn.open(), order, merge), SCHEMA).to_pylist()
+    with pytest.MonkeyPatch.context() as patch, ParkedRows(None) as parked_rows:
+        patch.setattr(merge_reader, "LARGE_ROW_BYTES", 0)
+        patch.setattr(merge_reader, "WAITING_BYTES_MAX", 0)
+        merged = merge_runs(drawn.open(), order, merge, newest_wins=newest_wins, parked_rows=parked_rows)
+        assert pa.Table.from_batches(merged, SCHEMA).to_pylist() == expected
+
+
+def test_parked_rows_leave_nothing_behind(tmp_path: Path) -> None:
+    rows = pa.record_batch({"k": [1, 2, 3]})
+    with ParkedRows(str(tmp_path)) as parked_rows:
+        first, second = parked_rows.park(rows.slice(1, 1)), parked_rows.park(rows)
+        assert first().equals(rows.slice(1, 1))
+        assert len(list(tmp_path.glob("*/*.arrow"))) == 1
+        del second
+    assert list(tmp_path.iterdir()) == []

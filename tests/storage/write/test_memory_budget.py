@@ -11,14 +11,15 @@ from storage.write.memory_budget import MemoryBudget
 
 
 class Holder:
-    def __init__(self, name: str, held_bytes: int, order: list[str]) -> None:
+    def __init__(self, name: str, held_bytes: int, order: list[str], large_row_bytes: int = 0) -> None:
         self.name = name
         self.held_bytes = held_bytes
+        self.large_row_bytes = large_row_bytes
         self._order = order
 
     def flush_memory(self) -> None:
         self._order.append(self.name)
-        self.held_bytes = 0
+        self.held_bytes = self.large_row_bytes = 0
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,17 @@ def test_room_is_made(held: Mapping[str, int], gives_back: Sequence[str], monkey
     budget.rebalance()
     assert order == gives_back
     assert not budget.is_exceeded
+
+
+@pytest.mark.parametrize(
+    ("large_row_bytes", "gives_back"),
+    [
+        pytest.param(40, [], id="another one fits"),
+        pytest.param(41, ["a"], id="another one would not"),
+    ],
+)
+def test_of_large_rows_there_is_room_for_one_more(large_row_bytes: int, gives_back: Sequence[str]) -> None:
+    budget, order = MemoryBudget(100), list[str]()
+    budget.join(Holder("a", 60, order, large_row_bytes))
+    budget.rebalance()
+    assert order == gives_back

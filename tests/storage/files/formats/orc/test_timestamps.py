@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyarrow import orc
 
 from storage.errors import UnsupportedFeature
-from storage.files.formats.orc_timestamps import OrcTail
+from storage.files.formats.orc.timestamps import OrcTail
 from storage.types import arrow_type, timestamp
 
 CODECS = ("uncompressed", "snappy", "zlib", "lz4", "zstd")

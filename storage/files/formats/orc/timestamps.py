@@ -21,8 +21,8 @@ import zstandard
 
 from storage.errors import UnsupportedFeature
 from storage.files.formats.arrow_conversion import times_from_parts
-from storage.files.formats.orc_run_lengths import Integers, decode_bits, decode_integers
-from storage.files.formats.protobuf import Message, parse_message, varints, zigzag
+from storage.files.formats.orc.protobuf import Message, parse_message, varints, zigzag
+from storage.files.formats.orc.run_lengths import Integers, decode_bits, decode_integers
 
 _TIMESTAMP, _TIMESTAMP_INSTANT = 9, 18  # orc_proto.proto, Type.Kind
 _PRESENT, _DATA, _SECONDARY = 0, 1, 5  # Stream.Kind

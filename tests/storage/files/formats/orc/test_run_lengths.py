@@ -1,11 +1,11 @@
-"""Run-length encodings, by the examples of the specification. (Against Arrow's decoder: test_orc_timestamps.py.)"""
+"""Run-length encodings, by the examples of the specification. (Against Arrow's decoder: test_timestamps.py.)"""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 
-from storage.files.formats.orc_run_lengths import decode_bits, decode_integers
+from storage.files.formats.orc.run_lengths import decode_bits, decode_integers
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from storage.files.formats.base import (
     refuse_types,
 )
 from storage.files.formats.field_ids import with_field_ids
-from storage.files.formats.orc_timestamps import OrcTail
+from storage.files.formats.orc.timestamps import OrcTail
 from storage.files.min_max import ColumnMinMax, MinMaxCollector
 from storage.options.values import parse_size_bytes
 from storage.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataField, Root, arrow_schema, arrow_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from storage.files.formats.protobuf import parse_message, varints, zigzag
+from storage.files.formats.orc.protobuf import parse_message, varints, zigzag
 
 
 def test_fields_of_every_kind_are_told_by_number() -> None:
