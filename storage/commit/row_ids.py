@@ -45,6 +45,8 @@ def with_row_ids(
                     start, blob_ends = next_row_id, {}
                     file = replace(file, first_row_id=next_row_id)
                     next_row_id += file.row_count
+            elif file.first_row_id is not None:  # of rows that are there, or came with their ids
+                next_row_id = max(next_row_id, file.first_row_id + file.row_count)
         found.append(replace(entry, file=file))
     return found, next_row_id
 

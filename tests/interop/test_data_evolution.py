@@ -136,3 +136,21 @@ def test_rows_whose_columns_were_replaced_read_as_java_reads_them(
     names = [*table.schema.names, "_ROW_ID", "_SEQUENCE_NUMBER"]
     assert difference(table.scan(columns=names).to_arrow(), tracked) is None
     assert [str(problem) for problem in inspect_table(table, deep=True).problems] == []
+
+
+def test_vectors_in_files_of_their_own_are_read_as_java_reads_them(tmp_path: Path, java_oracle: JavaOracle) -> None:
+    vector = {"type": "VECTOR", "element": "FLOAT", "length": 2}
+    kinds: dict[str, Any] = {"id": "INT", "e": vector, "b": "BLOB"}
+    columns = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    options = {**EVOLVING, "vector.file.format": "parquet", "vector.target-file-size": "1 b"}
+    java_oracle.create(tmp_path, NAME, columns, options=options)
+    for start in (0, 5):
+        rows = [{"id": start + i, "e": [i, -0.5] if i % 3 else None, "b": {"hex": f"0{i}"}} for i in range(5)]
+        java_oracle.write(tmp_path, NAME, rows)
+    table = tidelake.open_catalog(str(tmp_path)).table(NAME)
+    names = [file.file_name for split in table.scan().splits() for file in split.files]
+    assert any(".vector." in name for name in names)
+    expected = [list(row.values()) for row in java_oracle.read(tmp_path, NAME)]
+    assert difference(table.scan().to_arrow(), expected) is None
+    alone = [[row[1]] for row in expected]
+    assert difference(table.scan(columns=["e"]).to_arrow(), alone) is None

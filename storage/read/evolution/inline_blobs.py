@@ -43,7 +43,7 @@ def _bytes_of(context: TableContext, field: DataField, value: bytes) -> bytes:
         with context.io.open_input(descriptor.uri) as source:
             left = source.size() - descriptor.offset
             length = left if descriptor.length < 0 else descriptor.length
-            if descriptor.offset < 0 or length > left:
+            if descriptor.offset < 0 or not 0 <= length <= left:
                 raise CorruptFile(descriptor.uri, f"{length} bytes at {descriptor.offset}", f"{left}")
             return bytes(source.read_at(length, descriptor.offset))
     except FileNotFoundError:

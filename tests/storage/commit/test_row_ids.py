@@ -61,6 +61,13 @@ def test_files_whose_rows_have_ids_take_none(file: DataFileMeta, first: int | No
     assert (numbered(entries), next_row_id) == ([(file.file_name, first, sequence)], 10)
 
 
+def test_rows_that_come_with_ids_beyond_the_next_are_not_numbered_again() -> None:
+    cloned = replace(new("a.parquet", 3), first_row_id=20)
+    entries, next_row_id = with_row_ids(added(cloned, new("b.parquet", 1)), 7, 0)
+    assert [first for _, first, _ in numbered(entries)] == [20, 23]
+    assert next_row_id == 24
+
+
 def test_files_that_go_stay_as_they_are() -> None:
     gone = ManifestEntry(FileKind.DELETE, EMPTY_ROW, 0, -1, new("a.parquet", 3))
     assert with_row_ids([gone], 7, 10) == ([gone], 10)
