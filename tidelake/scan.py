@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from storage.analysis.analyze import read_statistics
+from storage.analysis.row_estimate import estimated_rows
 from storage.arguments import checked
 from storage.errors import BadInput, UnsupportedFeature
 from storage.read.evolution.tracked_columns import tracked_schema
@@ -101,6 +103,18 @@ class Scan:
         if not self.has_splits:
             self.splits()  # raises
         return [file for part in self._parts() for file in explain_scan(part.scan, part.snapshot)]
+
+    @checked
+    def estimated_rows(self) -> int | None:
+        """About how many rows come, by what `Table.analyze` counted last; None where it wasn't asked, or says too
+        little. Opens no data file.
+        """
+        found = (
+            None
+            if self._snapshot is None or self._other is not None
+            else read_statistics(self._context, self._snapshot)
+        )
+        return None if found is None else estimated_rows(found, self._predicate, self._context.schema.arrow)
 
     @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:

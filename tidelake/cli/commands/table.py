@@ -219,7 +219,7 @@ def scan(  # noqa: PLR0913 - one an option of the command
         snapshot=snapshot, tag=tag, as_of=None if as_of is None else _time(as_of), columns=columns, filter=condition
     )
     if row_format == "explain":
-        print_explained_scan(out, found.explain(), found.snapshot_id)
+        print_explained_scan(out, found.explain(), found.snapshot_id, found.estimated_rows())
         return
     print_rows(out, found.schema, found.to_batches(), row_format or ("json" if out.is_json else "table"), limit)
 

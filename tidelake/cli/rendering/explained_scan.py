@@ -11,10 +11,13 @@ from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
 
 
-def print_explained_scan(out: CommandOutput, files: Sequence[ExplainedFile], snapshot_id: int | None) -> None:
-    """files: of the snapshot, all of them."""
+def print_explained_scan(
+    out: CommandOutput, files: Sequence[ExplainedFile], snapshot_id: int | None, estimated_rows: int | None = None
+) -> None:
+    """files: of the snapshot, all of them. estimated_rows: that come, by the last analysis."""
     if out.is_json:
-        out.document({"snapshot": snapshot_id, "files": [_members(file) for file in files]})
+        told = {"snapshot": snapshot_id, "estimatedRows": estimated_rows}
+        out.document({**told, "files": [_members(file) for file in files]})
         return
     if snapshot_id is None:
         out.note("the table has no snapshot yet: nothing was committed")
@@ -25,6 +28,8 @@ def print_explained_scan(out: CommandOutput, files: Sequence[ExplainedFile], sna
     rows, read_rows = (sum(file.row_count for file in some) for some in (files, read))
     _line(out, f"snapshot {snapshot_id}: {len(files)} files with {rows:,} rows")
     _line(out, f"{len(read)} are read, with {read_rows:,} rows{why}")
+    if estimated_rows is not None:
+        _line(out, f"about {estimated_rows:,} rows come, by what `table analyze` counted")
     place = None
     for file in files:
         if place != (file.partition, file.bucket):

@@ -1,0 +1,122 @@
+"""About how many rows fulfil a condition, by what the last analysis counted: as planners of SQL guess it.
+
+Values of a column count as equally frequent, those between its bounds as evenly spread, and columns as independent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from storage.analysis.analyze import TableStatistics
+from storage.read.predicate import And, Compare, IsIn, IsNull, Not, Or, Predicate
+
+_REVERSED = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def estimated_rows(statistics: TableStatistics, condition: Predicate | None, schema: pa.Schema) -> int | None:
+    """schema: of the columns as they are read. None where the analysis says too little."""
+    rows = statistics.merged_record_count
+    if rows is None:
+        return None
+    share = 1.0 if condition is None else _Shares(statistics, rows, schema).of(condition)
+    return None if share is None else round(rows * share)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Of the rows that fulfil a condition; None: unknown."""
+
+    statistics: TableStatistics
+    rows: int
+    schema: pa.Schema
+
+    def of(self, condition: Predicate) -> float | None:
+        match condition:
+            case And(parts=parts):
+                return self._joined(parts, all_of=True)
+            case Or(parts=parts):
+                return self._joined(parts, all_of=False)
+            case Not(inner=inner):
+                return self._negated(inner)
+            case Compare(key=None):
+                operator, value = condition.in_type_of_column(self.schema)
+                return self._compared(condition.column, operator, value)
+            case IsIn(key=None):
+                values = condition.value_set(self.schema).unique()
+                found = [self._compared(condition.column, "==", value) for value in values]
+                return None if None in found else min(1.0, sum(one for one in found if one is not None))
+            case IsNull(key=None):
+                return self._nulls(condition.column)
+        return None
+
+    def _joined(self, parts: tuple[Predicate, ...], *, all_of: bool) -> float | None:
+        left = 1.0  # of the rows: those that fulfil all parts, or none
+        for part in parts:
+            share = self.of(part)
+            if share is None:
+                return None
+            left *= share if all_of else 1 - share
+        return left if all_of else 1 - left
+
+    def _negated(self, inner: Predicate) -> float | None:
+        """A row whose value is null fulfils neither a comparison nor its opposite."""
+        if isinstance(inner, Compare) and inner.key is None:
+            operator, value = inner.in_type_of_column(self.schema)
+            return self._compared(inner.column, _REVERSED[operator], value)
+        share = self.of(inner)
+        if share is None:
+            return None
+        nulls = self._nulls(inner.column) if isinstance(inner, IsIn) else 0.0
+        return None if nulls is None else max(0.0, 1 - share - nulls)
+
+    def _compared(self, column: str, operator: str, value: pa.Scalar) -> float | None:
+        told, nulls = self.statistics.columns.get(column), self._nulls(column)
+        if told is None or nulls is None or not told.get("distinctCount"):
+            return None
+        below = _place(told, value)
+        each = (1 - nulls) / float(told["distinctCount"])
+        match operator:
+            case "==":
+                return each if below is None or 0 <= below <= 1 else 0.0
+            case "!=":
+                return max(0.0, 1 - nulls - each)
+        if below is None:
+            return None
+        inside = min(max(below, 0.0), 1.0)
+        return (1 - nulls) * (inside if operator in ("<", "<=") else 1 - inside)
+
+    def _nulls(self, column: str) -> float | None:
+        told = self.statistics.columns.get(column)
+        if told is None or told.get("nullCount") is None:
+            return None
+        return float(told["nullCount"]) / self.rows if self.rows else 0.0
+
+
+def _place(told: dict[str, Any], value: pa.Scalar) -> float | None:
+    """Where a value lies between the bounds: 0 at the smallest, 1 at the largest. None where nothing is known."""
+    bounds = [_number(told.get(name), value.type) for name in ("min", "max")]
+    own = _number(value, value.type)
+    low, high = bounds
+    if low is None or high is None or own is None:
+        return None
+    if low == high:
+        return 0.0 if own == low else -1.0 if own < low else 2.0
+    return (own - low) / (high - low)
+
+
+def _number(bound: str | pa.Scalar | None, kind: pa.DataType) -> float | None:
+    """bound: a value, or its text in statistics, where days and times count in numbers."""
+    if bound is None:
+        return None
+    try:
+        if isinstance(bound, str) and not pa.types.is_timestamp(kind):
+            return float(bound)
+        value = pa.scalar(bound).cast(pa.timestamp(kind.unit)).cast(kind) if isinstance(bound, str) else bound
+        if pa.types.is_temporal(kind):
+            value = value.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+        return float(value.as_py())
+    except (pa.ArrowException, ValueError, TypeError):  # a text, say
+        return None
