@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.utils import is_remote
 from pyspark.storagelevel import StorageLevel
 
 from ingest.formats.registry import open_format
@@ -70,6 +71,12 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
     Raises UnsupportedFeature for settings that would change which rows arrive and can't be had. A warning names those
     that are without effect.
     """
+    if is_remote():
+        raise UnsupportedFeature(
+            "a pipeline on Spark Connect",
+            "its driver is a process of the server, which this one's tables and failures can't be told to",
+            "Run it with --master or `tidelake spark submit`, or write a job around tidelake.spark.sink",
+        )
     _refuse(config)
     check_differences(configuration_differences(config))
     feed = _ForeachBatch(tuple(_sinks(config)), TableCreation(config), SchemaFollowing(config))

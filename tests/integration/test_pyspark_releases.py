@@ -1,0 +1,54 @@
+"""Each release of PySpark that we name, and Spark Connect: what works on it, and what it says of what doesn't."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.tools import TOOLS, build_tool
+
+PYSPARK: Final = TOOLS / "pyspark"
+STEPS: Final = (
+    *("write", "read", "append", "sink of typed rows", "sink of change records", "stream of changes"),
+    *("delete, update, merge", "compact", "spark run"),
+)
+REFUSED: Final = {("connect", "spark run"): "UnsupportedFeature: a pipeline on Spark Connect"}
+"""(kind of session, step) to what the error says."""
+
+
+def installed_in_name(folder: Path) -> Path:
+    """What says which version of this package there is, beside the code of this repository."""
+    info = folder / f"tidelake-{version('tidelake')}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tidelake\nVersion: {version('tidelake')}\n")
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.needs("Spark")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+@pytest.mark.parametrize("release", ["4.1.4", "4.2.1", "4.3.0"])
+def test_a_release_does_what_is_promised(release: str, kind: str, tmp_path: Path) -> None:
+    python = build_tool(PYSPARK / "build", f"pyspark[connect]=={release}")
+    paths = [str(TOOLS.parent.parent), str(installed_in_name(tmp_path / "packages"))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
+    run = subprocess.run(
+        [python, str(PYSPARK / "smoke.py"), kind, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert found["pyspark"] == release
+    assert found["steps"].keys() == set(STEPS)
+    for step, said in found["steps"].items():
+        assert REFUSED.get((kind, step), "done") in said, (step, said)

@@ -1,0 +1,172 @@
+"""What is promised of Spark, once each, under whatever PySpark runs this; one line of JSON says how each step ended.
+
+    PYTHONPATH=<the repository, and metadata of this package> <python with a PySpark> smoke.py classic|connect FOLDER
+
+A step is "done", or how its error begins and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import SparkSession
+
+import tidelake
+from ingest.config.config import parse_config
+from tidelake.spark import delete, merge, procedures, register, sink, update, write
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
+
+
+class Smoke:
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self._spark = spark
+        self._home = home
+        self._lake = str(home / "lake")
+        self._catalog = tidelake.open_catalog(self._lake)
+        self._catalog.create_database("shop")
+        for name in ("keyed", "raw", "streamed"):
+            self._catalog.create_table(f"shop.{name}", SCHEMA, primary_key=["id"], options={"bucket": "2"})
+        self._catalog.create_table("shop.log", SCHEMA)
+
+    def steps(self) -> dict[str, Callable[[], object]]:
+        return {
+            "write": self._write,
+            "read": self._read,
+            "append": self._append,
+            "sink of typed rows": self._sink,
+            "sink of change records": self._records,
+            "stream of changes": self._changes,
+            "delete, update, merge": self._row_changes,
+            "compact": lambda: procedures.compact(self._spark, "shop.keyed", self._lake),
+            "spark run": self._run,
+        }
+
+    def _write(self) -> None:
+        write(
+            self._spark.createDataFrame([(n, f"n{n}") for n in range(10)], "id long, name string"),
+            "shop.keyed",
+            self._lake,
+        )
+        self._expect("keyed", [(n, f"n{n}") for n in range(10)])
+
+    def _read(self) -> None:
+        rows = self._reader(self._spark.read, "keyed").load().where("id < 3").orderBy("id").collect()
+        assert [tuple(row) for row in rows] == [(n, f"n{n}") for n in range(3)], rows
+
+    def _append(self) -> None:
+        rows = self._spark.createDataFrame([(1, "a"), (2, "b")], "id long, name string")
+        self._reader(rows.write, "log").mode("append").save()
+        self._expect("log", [(1, "a"), (2, "b")])
+
+    def _sink(self) -> None:
+        self._lines("typed", [json.dumps({"id": 1, "name": "a"}), json.dumps({"id": 2, "name": "b"})])
+        rows = self._spark.readStream.schema("id long, name string").json(str(self._home / "typed"))
+        self._stream(rows, sink("shop.streamed", self._lake, commit_user="smoke"), "typed")
+        self._expect("streamed", [(1, "a"), (2, "b")])
+
+    def _records(self) -> None:
+        self._lines("records", _records())
+        rows = self._spark.readStream.text(str(self._home / "records"), lineSep="\n")
+        self._stream(rows, sink("shop.raw", self._lake, format="debezium-json", commit_user="smoke"), "raw")
+        self._expect("raw", [(1, "a"), (2, "b")])
+
+    def _changes(self) -> None:
+        rows = self._reader(self._spark.readStream, "streamed").option("read.changelog", "true").load()
+        query = rows.writeStream.format("json").option("path", str(self._home / "changes"))
+        query = query.option("checkpointLocation", str(self._home / "c-changes")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        found = sorted(
+            line for path in (self._home / "changes").glob("*.json") for line in path.read_text().splitlines()
+        )
+        assert [json.loads(line)["rowkind"] for line in found] == ["+I", "+I"], found
+
+    def _row_changes(self) -> None:
+        delete(self._spark, "shop.keyed", self._lake, "id >= 2")
+        update(self._spark, "shop.keyed", self._lake, {"name": "upper(name)"}, "id = 1")
+        source = self._spark.createDataFrame([(0, "x"), (7, "y")], "id long, name string")
+        merge(source, "shop.keyed", self._lake, matched_update="*", not_matched_insert="*")
+        self._expect("keyed", [(0, "x"), (1, "N1"), (7, "y")])
+
+    def _run(self) -> None:
+        from tidelake.spark.pipeline_query import start_query  # noqa: PLC0415 - it need not be importable everywhere
+
+        self._lines("log", _records())
+        text = (
+            f"warehouse: {self._lake}\nsource: {{type: change-log-folder, path: {self._home}/log, until: end}}\n"
+            "tables: [{name: shop.made, match: d.t, primary_key: [id], columns: {id: BIGINT}, options: {bucket: 1}}]\n"
+        )
+        running = start_query(self._spark, parse_config(text, "smoke", pipeline="smoke"), str(self._home / "c-run"))
+        running.query.awaitTermination()
+        assert running.has_ended()
+        self._expect("made", [(1, "a"), (2, "b")])
+
+    def _reader(self, of: Any, table: str) -> Any:
+        return of.format("tidelake").option("warehouse", self._lake).option("table", f"shop.{table}")
+
+    def _lines(self, folder: str, lines: list[str]) -> None:
+        (self._home / folder).mkdir()
+        (self._home / folder / "1.jsonl").write_text("".join(line + "\n" for line in lines))
+
+    def _stream(self, rows: Any, into: Any, checkpoint: str) -> None:
+        query = rows.writeStream.foreachBatch(into).option("checkpointLocation", str(self._home / f"c-{checkpoint}"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    def _expect(self, table: str, rows: list[tuple[int, str]]) -> None:
+        found = self._catalog.table(f"shop.{table}").scan().to_arrow().sort_by("id").to_pylist()
+        assert [tuple(row.values()) for row in found] == rows, found
+
+
+def _records() -> list[str]:
+    source = {"db": "d", "table": "t", "connector": "mysql"}
+    lines = []
+    for offset, row in enumerate(({"id": 1, "name": "a"}, {"id": 2, "name": "b"})):
+        value = json.dumps({"before": None, "after": row, "op": "c", "source": source})
+        place = {"topic": "d.t", "partition": 0, "offset": offset, "timestamp_ms": 1}
+        lines.append(json.dumps({**place, "key": json.dumps({"id": row["id"]}), "value": value}))
+    return lines
+
+
+def _session(kind: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.remote("local[2]") if kind == "connect" else SparkSession.builder.master("local[2]")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "700m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def main() -> None:
+    kind, home = sys.argv[1], Path(sys.argv[2])
+    spark = _session(kind)
+    found = {}
+    try:
+        register(spark)
+        for name, step in Smoke(spark, home).steps().items():
+            try:
+                step()
+                found[name] = "done"
+            except Exception as error:  # told, and judged by whoever runs this
+                lines = [line for line in str(error).splitlines() if line.strip()]
+                found[name] = f"{type(error).__name__}: {' … '.join([*lines[:1], *lines[1:][-3:]])}"
+    finally:
+        spark.stop()
+    print(json.dumps({"pyspark": pyspark.__version__, "steps": found}))
+
+
+if __name__ == "__main__":
+    main()
