@@ -109,11 +109,9 @@ class Scan:
         """About how many rows come, by what `Table.analyze` counted last; None where it wasn't asked, or says too
         little. Opens no data file.
         """
-        found = (
-            None
-            if self._snapshot is None or self._other is not None
-            else read_statistics(self._context, self._snapshot)
-        )
+        if self._snapshot is None or self._other is not None or not self.has_splits:
+            return None
+        found = read_statistics(self._context, self._snapshot)
         return None if found is None else estimated_rows(found, self._predicate, self._context.schema.arrow)
 
     @checked

@@ -91,6 +91,12 @@ def test_where_the_analysis_says_too_little_there_is_no_estimate(table: tidelake
     assert table.scan(snapshot=1).estimated_rows() is None
 
 
+def test_the_analysis_is_of_rows_and_not_of_system_tables_or_changes(table: tidelake.Table, tmp_path: Path) -> None:
+    files = tidelake.open_catalog(str(tmp_path)).table("db.t$files")
+    assert files.scan().estimated_rows() is None
+    assert table.scan(between=(0, 1)).estimated_rows() is None
+
+
 def test_the_explained_scan_tells_it(table: tidelake.Table, tmp_path: Path, call: Call) -> None:
     arguments = ("table", "scan", "db.t", "-w", str(tmp_path), "--where", "few = 't3'", "--explain")
     assert "about 100 rows come, by what `table analyze` counted" in call(*arguments).out
