@@ -26,7 +26,7 @@ class ProblemKind(Enum):
     CHAIN_BREAK = CHAIN_BREAK
     ROUTING = "routing changed"
     ANOTHER_SOURCE = "another source"
-    TOPIC_RECREATED = "topic made anew"
+    TOPIC_RECREATED = "topic recreated"
     PARTITION_GONE = "partition gone"
     DELETED = "deleted by retention"
     PAST_THE_END = "past the end"

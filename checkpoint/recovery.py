@@ -115,7 +115,7 @@ def _without_snapshot(
 ) -> RecoveredTable:
     entry, active = progress.entry(table, table_state), progress.active_entry(table, table_state)
     known = _known_ids(table_state, entry or active)
-    # Marked active before its first snapshot: whether that one was published can't be told once any have expired.
+    # Marked active before its first snapshot: whether that one was published is unknown once any have expired.
     may_have_expired = active is not None and table_state.earliest_id is not None and table_state.earliest_id > 1
     if not known and not may_have_expired:
         is_known = entry is not None and entry.routing == routing

@@ -33,7 +33,7 @@ from storage.write.compactor import CompactorFactory, CompactResult, RestoredBuc
 _log = get_logger(__name__)
 
 CompactionListener: TypeAlias = Callable[[str, CompactResult, float], None]
-"""(table, result, seconds that it ran): told of each compaction whose result was taken, in whatever thread."""
+"""(table, result, seconds that it ran): called with each compaction whose result was taken, in whatever thread."""
 
 
 class BucketCompactManager:
@@ -166,7 +166,7 @@ def compact_manager_factory(
 ) -> CompactorFactory:
     """For a writer that compacts as its table says. scheduler: None takes the one of the process.
 
-    spill_directory: see `MergeTree`. listener: told of each compaction.
+    spill_directory: see `MergeTree`. listener: called after each compaction.
     """
 
     cache: LookupCache | None = None

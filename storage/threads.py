@@ -52,8 +52,8 @@ def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
 def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
     """`work`, which computes much in Arrow, for each item, at once on as many threads as there are cores. Blocks.
 
-    A single item stays in the caller's thread: a new thread fills Arrow's and the interpreter's caches anew, and took a
-    quarter of the CPU time of a small flush. An error is raised when nothing goes on any more; what had not begun by
+    A single item stays in the caller's thread: a new thread fills Arrow's and the interpreter's caches again, and took
+    a quarter of the CPU time of a small flush. An error is raised when nothing goes on any more; what had not begun by
     then is left.
     """
     if len(items) == 1:

@@ -1,1 +1,1 @@
-"""Columns that no record holds: computed from others, or told by where the record came from."""
+"""Columns that no record holds: computed from others, or from where the record came from."""

@@ -183,8 +183,8 @@ def _of_ogg(record: _Ogg) -> RecordOrigin:
 
 
 def _of_dms(record: _Dms) -> RecordOrigin:
-    told = record.metadata
-    return RecordOrigin(told.schema_name, told.schema_name, told.table_name, _epoch_ms(told.timestamp))
+    metadata = record.metadata
+    return RecordOrigin(metadata.schema_name, metadata.schema_name, metadata.table_name, _epoch_ms(metadata.timestamp))
 
 
 def _of_aliyun(record: _Aliyun) -> RecordOrigin:

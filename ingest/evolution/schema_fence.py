@@ -145,7 +145,7 @@ class SchemaFence:
         for table, failure in last_of.items():
             try:
                 await self.follow(failure, commit)
-            except Exception as error:  # the table's own affair, and told when its record has its turn
+            except Exception as error:  # the table's own failure, raised when its record has its turn
                 _log.warning("schema change put off", table=table, error=str(error), offset=failure.offset)
             finally:
                 self._last, self._rounds = turn

@@ -25,7 +25,7 @@ from storage.threads import run_uncancellable
 
 _REFRESH_MS_MAX: Final = 5_000
 _OTHERS_MS: Final = 60_000  # a table that only others commit to is looked at so often: each look asks the store
-_SOURCE_LIMIT_S: Final = 5.0  # a broker that doesn't answer by then is told of, and asked again
+_SOURCE_LIMIT_S: Final = 5.0  # a broker that doesn't answer by then is reported, and asked again
 
 _log = get_logger(__name__)
 

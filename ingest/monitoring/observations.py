@@ -248,7 +248,7 @@ class RunObservations:
     def log_fields(self, offsets_max: int = 32) -> dict[str, Any]:
         """What the log says of the last checkpoint.
 
-        offsets_max: of more partitions only the number is told.
+        offsets_max: of more partitions only the number is kept.
         """
         last = self.recent_checkpoints[-1]
         fields: dict[str, Any] = {"rows": last.rows, "records": last.records, "bytes": last.nbytes}

@@ -85,7 +85,7 @@ class BatchWriter:
     sinks: the tables that exist, by name; it may grow, from any thread.
     moved: rows on their way to another key.
     scope: which tables it writes.
-    brought: told (table, topic) of rows that are written.
+    brought: called with (table, topic) of rows that are written.
     emptied: drops rows that their source had emptied before they came.
     """
 

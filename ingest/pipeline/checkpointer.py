@@ -279,10 +279,10 @@ class Checkpointer:
     async def _save_moved_rows(self, coordinator: CheckpointCoordinator) -> set[str]:
         failed = dict[str, Exception]()
         on_error = None if self._quarantine is None else failed.__setitem__
-        told: set[str] = await run_uncancellable(self._moved.save, coordinator.reached_for, on_error)
+        saved: set[str] = await run_uncancellable(self._moved.save, coordinator.reached_for, on_error)
         if failed:
             await self._fail(failed)
-        return told - failed.keys()
+        return saved - failed.keys()
 
     async def _fail(self, failed: Mapping[str, Exception]) -> None:
         """Raises what they raised, if the pipeline can't do without them."""
@@ -318,8 +318,8 @@ class Checkpointer:
             attempts = sink.commit_attempts
             self._observed.commit_began(committable.table)
             try:
-                told: dict[str, str | int] = {"table": committable.table, "identifier": committable.identifier}
-                with failures_of(committable.table), span("commit", **told):
+                attributes: dict[str, str | int] = {"table": committable.table, "identifier": committable.identifier}
+                with failures_of(committable.table), span("commit", **attributes):
                     snapshot = sink.commit(committable)
             finally:
                 self._observed.commit_ended(committable.table)

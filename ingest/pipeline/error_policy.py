@@ -14,7 +14,7 @@ from storage.errors import BadInput
 _REMEDIES: Final = {
     FailureKind.BAD_RECORD: "Fix the source, or set `errors.tolerance` to keep such records aside and go on",
     FailureKind.UNKNOWN_VALUE: "Set `errors.tolerance` to keep such records aside and go on; then have the source send "
-    "the value: write the column anew (`UPDATE … SET doc = doc || ''`)",
+    "the value: write the column again (`UPDATE … SET doc = doc || ''`)",
     FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.NARROW_COLUMN: "Then start again: reading goes on with this record",
     FailureKind.SCHEMA_CHANGE: "Change the table likewise and start again, or let `schema_evolution` include it",

@@ -67,7 +67,7 @@ class TableOpener(Protocol):
 
 @dataclass(slots=True)
 class TableProgress:
-    """How far one table was written, told to the coordinator."""
+    """How far one table was written, as the coordinator sees it."""
 
     coordinator: CheckpointCoordinator
     table: str

@@ -39,7 +39,7 @@ def _holds_any(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRo
         return True
     if any(owner(failure, raw) in (None, table) for failure in decoded.failures):
         return True
-    # of these it is not told whose they are
+    # whose these are is unknown
     other = decoded.skipped.get(Skipped.SCHEMA_CHANGE, 0) + decoded.skipped.get(Skipped.TRUNCATE, 0)
     return other > 0 and table in router.tables_of(raw.topic)
 

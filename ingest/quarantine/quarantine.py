@@ -91,7 +91,7 @@ class Quarantine:
     tables: all that are configured.
     sinks: the tables that take part; one that fails leaves it.
     location: where records and notices are kept.
-    forget: told each table that fails: other parts drop what they know of it.
+    forget: called with each table that fails: other parts drop what they know of it.
     read_again: set when the source is to be read again, for tables that wait for their log.
     routing: rises when a table comes back: what was decoded before lacks its rows.
     """

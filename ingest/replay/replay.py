@@ -133,7 +133,7 @@ class DeadLetterReplay:
             if earliest is not None and earliest.id > 1 and earliest.time_ms > replay_id:
                 raise PositionRefused(
                     f"{name}: the replay {replay_id} was interrupted, and the snapshots of that time have expired: it "
-                    "can't be told whether it was committed",
+                    "is unknown whether it was committed",
                     [
                         f"tidelake table scan {self._letters.name} --where 'replay_id = {replay_id}'   # look at them",
                         "delete those letters where the table has their rows; else set their replay_id to null",

@@ -98,7 +98,7 @@ class RawRecords:
     keeps_dead_letters: records that can't be decoded become dead letters; else the first one stops the query.
     source_types, rounded_columns: see `ingest.formats.base.Target`.
     topics: patterns over the topics that the table takes records of.
-    decisions: of a query whose tables follow their sources: what a record needs of its table is told to the driver.
+    decisions: of a query whose tables follow their sources: what a record needs of its table goes to the driver.
         None: the first such record stops the query.
     """
 

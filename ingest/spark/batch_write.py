@@ -54,7 +54,7 @@ class Written:
 class DecodedBatch:
     """The blobs of a batch, kept by Spark until `decoded` ends.
 
-    facts: what decoding told.
+    facts: of the decoded batch.
     """
 
     def __init__(self, blobs: DataFrame, facts: BatchFacts, tables: Tables, slots: int, cores: int) -> None:
@@ -92,13 +92,13 @@ class DecodedBatch:
         written = together.repartitionById(slots.tasks, "task").mapInArrow(writers, SHUFFLE_SCHEMA)
         with _arrow_bytes(session, _BLOBS_BYTES):
             payloads = written.select("table_number", "kind", "payload").collect()
-        told = []
+        of_tasks: list[bytes] = []
         for row in payloads:
             if row.kind == PayloadKind.MESSAGES:
                 found[row.table_number].messages.extend(pickle.loads(bytes(row.payload)))
             else:
-                told.append(bytes(row.payload))
-        for number, of in BatchFacts.merged(told).tables.items():
+                of_tasks.append(bytes(row.payload))
+        for number, of in BatchFacts.merged(of_tasks).tables.items():
             found[number].dead_letters.extend(of.dead_letters)
         return found
 
@@ -110,8 +110,8 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[DecodedBatch]:
     slots = min(_SLOTS_MAX, max(_SLOTS_MIN, _cores_at_most(batch, cores)))
     blobs = batch.mapInArrow(ShuffleMap(tables, slots), SHUFFLE_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        told = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
-        facts = BatchFacts.merged(bytes(row.payload) for row in told)
+        rows = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
+        facts = BatchFacts.merged(bytes(row.payload) for row in rows)
         yield DecodedBatch(blobs, facts, tables, slots, cores)
     finally:
         blobs.unpersist()

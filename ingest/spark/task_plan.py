@@ -40,7 +40,7 @@ class TaskPlan:
 
     groups: see `SlotPlan`.
     restored: by table number, what the buckets of the task's rows hold. A task that finds rows of another bucket (the
-        batch was computed anew, and gave others) looks for itself.
+        batch was recomputed, and gave others) looks for itself.
     """
 
     groups: Sequence[Sequence[int]] = ()

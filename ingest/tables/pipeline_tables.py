@@ -35,7 +35,7 @@ class PipelineTables:
     differences: where the configuration contradicts tables that exist.
     open_sink: makes the writer of an opened table, and reads nothing.
     infer: columns and key of the table behind a record.
-    named: told each table that an entry for many has named, before anything else is.
+    named: called with each table that an entry for many has named, before anything else is.
     sets_aside: whether tables that can't be read are left out, in `unreadable`; else that is raised.
     """
 

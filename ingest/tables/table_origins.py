@@ -119,7 +119,7 @@ class TableOrigins:
         return self._known.get(table, Origins()).with_names(tables=self._sources_of(table))
 
     def emptied(self, table: str) -> Emptied | None:
-        """What was last told; quick."""
+        """The last known one; quick."""
         known = self._known.get(table)
         return None if known is None else known.emptied
 
@@ -133,7 +133,7 @@ class TableOrigins:
         return tuple(statement for one in known for statement in one.statements)
 
     def alter_copy(self, table: str, copy: str, altered: AlteredCopy) -> None:
-        """To be told by the table's next snapshots, until `forget_copy`."""
+        """The table's next snapshots carry it, until `forget_copy`."""
         known = self._known.get(table, Origins())
         if altered not in known.altered.get(copy, ()):
             of_copy = (*known.altered.get(copy, ()), altered)
@@ -141,7 +141,7 @@ class TableOrigins:
             self.untold.add(table)
 
     def forget_copy(self, table: str, copy: str) -> None:
-        """It was made anew, was dropped, or has taken the table's place."""
+        """It was recreated, was dropped, or has taken the table's place."""
         known = self._known.get(table, Origins())
         if copy in known.altered:
             left = {name: of for name, of in known.altered.items() if name != copy}

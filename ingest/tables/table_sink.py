@@ -145,7 +145,7 @@ class StorageTableSink:
 
     memory, expiry: shared by all tables of the pipeline.
     expiry: None lets nothing expire.
-    compacted: told of each compaction beside the writing.
+    compacted: called after each compaction beside the writing.
     """
 
     def __init__(

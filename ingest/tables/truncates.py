@@ -1,7 +1,7 @@
 """What becomes of a truncate of a source table: it empties the table, where that is exact, and else stops it.
 
 Rows that came before it at the source are gone, those that come after stay. In a topic of one partition that is the
-order of the records. Among several partitions the records' places in the source's log tell it, where they are told:
+order of the records. Among several partitions the records' places in the source's log say it, where records carry them:
 
 - rows from before it that are yet to come are dropped when they come (`rows_before_truncates`);
 - rows from after it that the table has already are read once more, and written again with what empties it.

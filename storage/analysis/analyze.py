@@ -61,13 +61,13 @@ def read_statistics(context: TableContext, snapshot: Snapshot) -> TableStatistic
         return None
     path = context.paths.statistics(snapshot.statistics)
     try:
-        told = json.loads(context.io.read(path))
+        stored = json.loads(context.io.read(path))
         return TableStatistics(
-            int(told["snapshotId"]),
-            int(told["schemaId"]),
-            told.get("mergedRecordCount"),
-            told.get("mergedRecordSize"),
-            dict(told.get("colStats") or {}),
+            int(stored["snapshotId"]),
+            int(stored["schemaId"]),
+            stored.get("mergedRecordCount"),
+            stored.get("mergedRecordSize"),
+            dict(stored.get("colStats") or {}),
         )
     except FileNotFoundError:
         raise CorruptFile(path, "statistics that a snapshot refers to", "no file") from None

@@ -71,17 +71,17 @@ class ColumnSummary:
 
     def to_json(self) -> dict[str, Any]:
         """As Java's statistics hold it; what isn't known is left out."""
-        told: dict[str, Any] = {"colId": self._field.id, "distinctCount": self._distinct_count()}
+        statistics: dict[str, Any] = {"colId": self._field.id, "distinctCount": self._distinct_count()}
         if self._bounds is not None:
-            told["min"], told["max"] = (self._text(bound) for bound in self._bounds)
-        told["nullCount"] = self._nulls
+            statistics["min"], statistics["max"] = (self._text(bound) for bound in self._bounds)
+        statistics["nullCount"] = self._nulls
         present = self._rows - self._nulls
         if self._type.root in _ORDERED:
-            told["avgLen"] = told["maxLen"] = self._fixed_bytes()
+            statistics["avgLen"] = statistics["maxLen"] = self._fixed_bytes()
         else:
-            told["avgLen"] = -(-self._length_sum // present) if present else 0
-            told["maxLen"] = self._length_max
-        return told
+            statistics["avgLen"] = -(-self._length_sum // present) if present else 0
+            statistics["maxLen"] = self._length_max
+        return statistics
 
     def _add_hashes(self, hashes: NDArray[np.uint64]) -> None:
         if self._is_estimate:

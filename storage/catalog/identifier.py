@@ -62,7 +62,7 @@ class Identifier:
 
 
 def check_database_name(name: str) -> None:
-    """Raises BadInput for names that could not be told from a table's, or are no directory's."""
+    """Raises BadInput for names that could not be distinguished from a table's, or are no directory's."""
     _check_directory_name("database", name)
     if "." in name or "$" in name:
         raise BadInput(f"database name {name!r} contains a dot or $; choose another")

@@ -208,7 +208,7 @@ class TableCommit:
         return self._remove(specs, identifier)
 
     def remove_partitions(self, choose: Callable[[Sequence[ManifestEntry]], set[bytes]]) -> None:
-        """Remove the rows of partitions that are chosen of all live files, anew for each attempt."""
+        """Remove the rows of partitions that are chosen of all live files, again at each attempt."""
 
         def changes(base: Snapshot | None) -> CommitChanges:
             chosen = choose(live_entries_of(self._manifests, base, None, self._context.name))

@@ -12,7 +12,7 @@ from storage.pretty_json import pretty_json
 
 
 def write_success_file(io: FileIO, path: str, now_ms: int) -> None:
-    """Says when it was written first, and last. One that can't be read is written anew."""
+    """Says when it was written first, and last. One that can't be read is replaced."""
     try:
         created_ms = int(json.loads(io.read(path))["creationTime"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):

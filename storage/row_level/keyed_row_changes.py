@@ -61,7 +61,7 @@ def check_keyed_rows_can_change(context: TableContext, assignments: Assignments 
         )
     for name in assignments.values:
         if name in context.schema.primary_keys:
-            raise BadInput(f"{what} can't change {name}, of the primary key. Delete the rows, and write them anew")
+            raise BadInput(f"{what} can't change {name}, of the primary key. Delete the rows, and write them again")
         if name in options.sequence_fields:
             raise BadInput(f"{what} can't change {name}: the rows of a key are ordered by it. Write the rows")
 

@@ -1,4 +1,4 @@
-"""VARIANT: values whose form is told by each value. Parts: the value itself, and the names that its objects use.
+"""VARIANT: values that each carry their own type. Parts: the value itself, and the names that its objects use.
 
     value       header byte: 2 bits basic type (primitive, short text, object, array), 6 bits which, or a length
     metadata    version, number of names, where each begins, the names

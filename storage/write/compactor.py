@@ -113,8 +113,8 @@ CompactorFactory: TypeAlias = Callable[[TableContext, BucketKey, RestoredBucket]
 def compactor_of_replaced(factory: CompactorFactory, context: TableContext) -> CompactorFactory | None:
     """For buckets whose rows will be replaced: it compacts only what is new in them. None where that need not be.
 
-    Rows of level 0 would not be seen, or be told as changes by the next compaction, though an overwrite tells none.
-    Then also a write-only writer compacts: readers see an overwrite as a whole.
+    Rows of level 0 would not be seen, or be changes in the changelog of the next compaction, though an overwrite has
+    none. Then also a write-only writer compacts: readers see an overwrite as a whole.
     """
     options = context.options
     if not (options.needs_lookup or options.changelog_producer is ChangelogProducer.FULL_COMPACTION):

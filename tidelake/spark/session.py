@@ -1,6 +1,6 @@
 """A Spark session for the command line: on this machine, on a cluster, or the one that spark-submit set up.
 
-What spark-submit was told wins over ours: master, driver's address, web page, time zone, interpreters.
+Arguments of spark-submit win over ours: master, driver's address, web page, time zone, interpreters.
 
 Source: PySpark `core/context.py` (`_ensure_initialized`), `java_gateway.py` (`PYSPARK_GATEWAY_PORT`).
 """
@@ -37,11 +37,11 @@ _INTERPRETERS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
 def start_session(name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
-    """master: None is what spark-submit was told, else this machine. settings: over all others.
+    """master: None is that of spark-submit, else this machine. settings: over all others.
 
     Python workers on this machine run this very interpreter, which has the packages they import.
 
-    Raises BadInput when spark-submit was told another master. Raises TidelakeError when Spark doesn't start; standard
+    Raises BadInput when spark-submit was given another master. Raises TidelakeError when Spark doesn't start; standard
     error says why.
     An interrupt waits until the JVM is up, then ends it: one that loses us earlier would stay for ever.
     """
@@ -76,18 +76,18 @@ def _submitted_settings() -> dict[str, str]:
 
 
 def _app_name(submitted: Mapping[str, str]) -> str | None:
-    """spark-submit takes the script's name for it where it was told none."""
-    told = submitted.get("spark.app.name", "")
-    return None if told.endswith(".py") else told or None
+    """spark-submit takes the script's name for it where it was given none."""
+    given = submitted.get("spark.app.name", "")
+    return None if given.endswith(".py") else given or None
 
 
 def _master(asked: str | None, submitted: Mapping[str, str]) -> str:
-    told = submitted.get("spark.master")
-    if asked is not None and told is not None and asked != told:
+    given = submitted.get("spark.master")
+    if asked is not None and given is not None and asked != given:
         raise BadInput(
-            f"--master {asked}, but spark-submit was told {told}. Leave --master of `tidelake spark run` out"
+            f"--master {asked}, but spark-submit was given {given}. Leave --master of `tidelake spark run` out"
         )
-    return told or asked or _DEFAULT_MASTER
+    return given or asked or _DEFAULT_MASTER
 
 
 def _is_one_machine(master: str) -> bool:

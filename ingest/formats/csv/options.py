@@ -68,7 +68,7 @@ class CsvOptions:
         try:
             found.reader([""])
         except (TypeError, ValueError, csv.Error) as e:
-            raise BadInput(f"csv: the characters can't be told apart: {e}") from None
+            raise BadInput(f"csv: the characters can't be distinguished: {e}") from None
         return found, shared
 
     def reader(self, lines: Sequence[str]) -> Any:

@@ -4,8 +4,8 @@ PostgreSQL: `source.sequence` is `[position of the last commit before, own posit
 their transactions' commits, and within one in that of their positions: so these pairs never fall in what a connector
 sends (Debezium's `postgresql/SourceInfo.sequence`). Positions alone do, where transactions overlap.
 
-MySQL, MariaDB: file and position say it for one server only; after a failover they begin anew, and rows of the first
-snapshot name no server. No order is told for them.
+MySQL, MariaDB: file and position say it for one server only; after a failover they begin again, and rows of the first
+snapshot name no server. They have no order.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _compacted(context: TableContext, flushes: float, file_bytes: float) -> tupl
         unit = picker.pick(runs, top, now_ms=0, local_hour=0)
         if unit is None:
             continue
-        sizes: Sequence[Any] = unit.files  # a run here is one file, told by its size
+        sizes: Sequence[Any] = unit.files  # a run here is one file, known by its size
         taken, size = len(sizes), float(sum(sizes))
         runs[:taken] = [SimpleNamespace(level=unit.output_level, size_bytes=size, files=(size,))]
         files += max(1.0, size / options.target_file_size_bytes(has_primary_key=True))

@@ -47,7 +47,7 @@ class WholeTransactions:
     """See the module, and `ingest.sources.base.Source`.
 
     limit_ms, limit_bytes: of waiting; bytes of all partitions together.
-    counts: told what waits.
+    counts: called with what waits.
     """
 
     def __init__(

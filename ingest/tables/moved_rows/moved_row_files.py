@@ -235,7 +235,7 @@ class MovedRowsStore:
         """Make durable what is on its way. Returns the tables whose next snapshot says something new.
 
         reached: how far the source was read for a table.
-        on_error: told what one table raised; the others go on. None: it is raised.
+        on_error: called with what one table raised; the others go on. None: it is raised.
         """
         changed: set[str] = set()
         for moved in list(self._moved.all()):

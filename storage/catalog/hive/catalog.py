@@ -1,7 +1,8 @@
 """A catalog whose names are in a Hive metastore.
 
 The metastore says which tables there are and where each lies; schemas and data lie there as a file system catalog has
-them. What else the metastore shows of a table (columns, properties) is a copy for others, made anew by each change.
+them. What else the metastore shows of a table (columns, properties) is a copy for others, which each change
+writes again.
 
 Source: Java `hive/HiveCatalog.java`.
 """

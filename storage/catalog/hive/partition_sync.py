@@ -1,7 +1,7 @@
 """Commits that tell the metastore which partitions a table has (table option `metastore.partitioned-table`).
 
-The snapshot is the commit. What the metastore is told afterwards is kept until it is told: by this writer's next commit
-when the metastore was away.
+The snapshot is the commit. What the metastore has to learn afterwards is kept until it has: by this writer's next
+commit when the metastore was away.
 
 Source: Java `metastore/AddPartitionCommitCallback.java`, `hive/HiveCatalog.java` (createPartitions).
 """
@@ -59,8 +59,8 @@ class PartitionSync:
         self._inner = inner
         self._entries = entries
         self._told: set[bytes] = set()  # partitions that the metastore has
-        self._grown: set[bytes] = set()  # to be told
-        self._shrunk: set[bytes] = set()  # to be told, if nothing is left of them
+        self._grown: set[bytes] = set()  # not in the metastore yet
+        self._shrunk: set[bytes] = set()  # still in the metastore, if nothing is left of them
 
     def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
         found = statistics()
@@ -93,7 +93,7 @@ class PartitionSync:
             self._entries.add(self._context, there)
         except (OSError, TException) as e:
             _log.warning(
-                "the metastore was not told of partitions; the next commit of this writer tries again",
+                "partitions were not synchronized to the metastore; the next commit of this writer tries again",
                 table=self._context.name,
                 snapshot=snapshot.id,
                 error=str(e),

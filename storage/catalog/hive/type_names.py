@@ -53,7 +53,7 @@ _WITH_LENGTH: Final = re.compile(r"(char|varchar)\(\d+\)|decimal\(\d+,\d+\)", re
 
 
 def hive_type(data_type: DataType) -> str:
-    """What Hive and Spark are told of a column; its true type is in the table's schema."""
+    """The type of a column as Hive and Spark see it; its true type is in the table's schema."""
     match data_type:
         case ArrayType() | VectorType():
             return f"array<{hive_type(data_type.element)}>"
@@ -77,7 +77,7 @@ def hive_type(data_type: DataType) -> str:
 
 
 def type_of_hive(text: str) -> DataType:
-    """The type that Hive spells so; the other way is not exact (a TIME was told as a text).
+    """The type that Hive spells so; the other way is not exact (a TIME is a text there).
 
     Raises UnsupportedFeature for what Paimon has no type for.
     """

@@ -35,8 +35,8 @@ one_large_row_group: Final = threading.Lock()
 class FormatWriterSettings:
     """compression: the codec as table options spell it.
     block_size_bytes: of a row group or stripe, None: the default.
-    block_rows: that close a row group, where block_size_bytes is the default and the format can be told; None: the
-        default.
+    block_rows: that close a row group, where block_size_bytes is the default and the format takes a number of rows;
+        None: the default.
 
     options: those meant for the format, with their prefix (`parquet.page.size`).
     bounds_for: top-level columns of atomic types whose smallest and largest value the writer shall know in the end.

@@ -90,7 +90,7 @@ def json_of(value: bytes, metadata: bytes, at: int = 0) -> str:
 
 
 class Float32(float):
-    """A FLOAT, to be told from a DOUBLE."""
+    """A FLOAT, as distinct from a DOUBLE."""
 
 
 class Micros(int):

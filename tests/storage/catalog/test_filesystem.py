@@ -421,7 +421,7 @@ def test_a_change_that_always_comes_late_gives_up(tmp_path: Path) -> None:
             here.alter_table("shop.orders", [UpdateComment(uuid4().hex)])
 
     late = FileSystemCatalog(FaultyFileIO(io_of(here), other_goes_first), here.warehouse)
-    with pytest.raises(CommitConflict, match=r"shop\.orders: others changed the schema \d+ times meanwhile"):
+    with pytest.raises(CommitConflict, match=r"shop\.orders: others changed the schema \d+ times; try again later"):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])
 
 

@@ -101,7 +101,7 @@ def add_dead_letters(verbs: Verbs) -> None:
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", help="default: what spark-submit was told, else local[*]")
+    parser.add_argument("--master", help="default: that of spark-submit, else local[*]")
     parser.add_argument(
         "--conf",
         action="append",

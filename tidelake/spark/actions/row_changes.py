@@ -236,7 +236,7 @@ class _Change:
 
     @property
     def _tells_old_rows(self) -> bool:
-        """Whether readers of the changelog count on being told what an update replaced."""
+        """Whether readers of the changelog need the rows that an update replaced."""
         return self.context.options.changelog_producer is ChangelogProducer.INPUT
 
     def with_old_rows(self, old: DataFrame, new: DataFrame) -> DataFrame:

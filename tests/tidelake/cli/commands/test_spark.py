@@ -85,7 +85,7 @@ def test_a_master_besides_the_one_that_spark_submit_was_told_is_refused(config: 
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYSPARK_PYTHON": sys.executable}
     )
     assert run.returncode == 1
-    assert "--master local[2], but spark-submit was told local[1]" in run.stdout + run.stderr
+    assert "--master local[2], but spark-submit was given local[1]" in run.stdout + run.stderr
 
 
 @pytest.mark.interop

@@ -21,9 +21,9 @@ def analyze(
     if snapshot_id is None or found is None:
         _say(out, {"snapshot": None}, f"{name} has no snapshot, and nothing to count")
         return
-    told: dict[str, object] = {"snapshot": snapshot_id, "rows": found.merged_record_count, "columns": found.columns}
+    members: dict[str, object] = {"snapshot": snapshot_id, "rows": found.merged_record_count, "columns": found.columns}
     counted = f"{found.merged_record_count:,} rows and {len(found.columns)} columns of {name} are counted"
-    _say(out, told, f"{counted}: snapshot {snapshot_id}, {name}$statistics")
+    _say(out, members, f"{counted}: snapshot {snapshot_id}, {name}$statistics")
 
 
 def remove_missing_files(out: CommandOutput, *, name: str, catalog: CatalogAddress, dry_run: bool) -> None:
