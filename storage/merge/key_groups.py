@@ -65,11 +65,15 @@ class Groups:
     @cached_property
     def numbers(self) -> RowIndices:
         """(n,): which group each position is in."""
-        return np.repeat(np.arange(len(self)), self.lengths)
+        if len(self.rows) == len(self.starts):
+            return np.arange(len(self))
+        begins = np.zeros(len(self.rows), np.intp)
+        begins[self.starts[1:]] = 1
+        return np.cumsum(begins)
 
     def spread(self, of_groups: NDArray[T]) -> NDArray[T]:
         """(g,) -> (n,): what holds for a group, at each of its positions."""
-        return np.repeat(of_groups, self.lengths)
+        return of_groups[self.numbers]  # `np.repeat` takes its time for each group
 
     def select(self, chosen: Mask) -> tuple[Groups, RowIndices]:
         """The chosen groups (g,) alone, and the positions that their rows had."""
@@ -93,12 +97,14 @@ class Groups:
 
     def any(self, wanted: Mask) -> Mask:
         """(g,): which groups have a wanted position."""
+        if len(self.rows) == len(self.starts) or self._are_long:
+            return self.reduce(np.logical_or, wanted)
         found = np.zeros(len(self), np.bool_)
         found[self.numbers[wanted]] = True
         return found
 
     def _places(self, positions: RowIndices) -> RowIndices:
-        """(g,): of each group the one that comes last among these, -1 where there is none."""
+        """(g,): of each group the one of these positions that comes last, -1 where there is none."""
         found = np.full(len(self), -1, np.intp)
         found[self.numbers[positions]] = positions  # NumPy writes them one after the other
         return found
@@ -107,7 +113,7 @@ class Groups:
         """(n,) -> (g,): for operations to which the order of the rows is all the same. Dtypes stay."""
         if len(self.rows) == len(self.starts):
             return values.copy()
-        if len(self.rows) > _SHORT_MEAN_ROWS * len(self.starts):
+        if self._are_long:
             reduced: NDArray[T] = operation.reduceat(values, self.starts, dtype=values.dtype)
             return reduced
         rounds = self._rounds
@@ -129,6 +135,10 @@ class Groups:
             for group in self._rounds.long.tolist():
                 found[group] = operation.accumulate(values[self.starts[group] : self.ends[group]])[-1]
             return found
+
+    @property
+    def _are_long(self) -> bool:
+        return len(self.rows) > _SHORT_MEAN_ROWS * len(self.starts)
 
     @cached_property
     def _rounds(self) -> _Rounds:

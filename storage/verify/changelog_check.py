@@ -214,9 +214,10 @@ class _Check:
         with_after: bool = False,
     ) -> Iterator[T]:
         """What `merge` makes of the rows of equal keys: of the state before, of changes, and of the state after."""
+        size = parts.size
         runs = [
             self._marked(self._rows_of(parts.before), _BEFORE),
-            *(self._marked(self._change_run(entry, parts.size), _CHANGE) for entry in parts.changes),
+            *(self._marked(self._change_run(entry, size), _CHANGE) for entry in parts.changes),
             *([self._marked(self._rows_of(parts.after), _AFTER)] if with_after else []),
         ]
         fan_in = fan_in_of(self._context.options)
