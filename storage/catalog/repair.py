@@ -44,7 +44,7 @@ def repair(catalog: Catalog, name: str | None = None) -> list[str]:
         raise UnsupportedFeature(
             f"repair of {catalog!r}",
             "it has no names of its own that could differ from its tables",
-            "Nothing is to be done; of a table whose files were lost, see `tidelake table repair`",
+            "Nothing is to be done; of a table whose files were lost, see `tidelake table remove-missing-files`",
         )
     if name is not None and "." in name:
         identifier = Identifier.parse(name)

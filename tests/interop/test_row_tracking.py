@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 import tidelake
+from tests.support.cases import unpack_golden
 from tests.support.java_oracle import JavaOracle
 from tidelake import col
 from tidelake.verification import inspect_table
@@ -68,3 +69,13 @@ def test_the_table_that_java_compacted_is_read_with_its_statistics(java_oracle: 
     assert table.scan(filter=col("id") == 3).splits() == []
     assert rows_of(tmp_path, filter=(col("id") == 2) & (col("_ROW_ID") == 1))[0]["_SEQUENCE_NUMBER"] == 2
     assert [str(problem) for problem in inspect_table(table, deep=True).problems] == []
+
+
+@pytest.mark.parametrize(
+    "table_id", ["java/data_evolution", "pypaimon/append_row_tracking", "pypaimon/append_data_evolution"]
+)
+def test_golden_tables_have_the_ids_that_java_reads(table_id: str, java_oracle: JavaOracle, tmp_path: Path) -> None:
+    warehouse = unpack_golden(table_id, tmp_path)
+    name = f"golden.{table_id.split('/')[1]}"
+    rows = tidelake.open_catalog(str(warehouse)).table(f"{name}$row_tracking").scan().to_arrow().to_pylist()
+    assert sorted(rows, key=str) == sorted(java_oracle.system(warehouse, name, "row_tracking"), key=str)
