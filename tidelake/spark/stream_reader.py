@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from storage.errors import BadInput
+from storage.errors import BadInput, UnsupportedFeature
 from storage.read.stream.micro_batches import BatchLimits, MicroBatches, StreamOffset, StreamUnit, read_units
 from storage.system_tables.audit_log import symbols
 from storage.types.row_kinds import is_retract, row_kinds
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from storage.table import TableContext
 
 _ROW_KIND: Final = "rowkind"
-_NOTHING_YET: Final = "noSnapshot"  # an offset of a table without a snapshot to begin with
+# The offset before a query's first batch, or of a table without a snapshot to begin with.
+_NOTHING_YET: Final = "noSnapshot"
 
 
 class UnitsPartition(InputPartition):
@@ -56,6 +57,13 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._context: TableContext = options.stream_context()
         self._check_row_kinds()
+        stream = options.stream
+        if not HAS_LIMITS and not (stream.limits.is_none and stream.min_rows is None):
+            raise UnsupportedFeature(
+                "read.stream.…PerTrigger",
+                "PySpark 4.1 tells a source neither where a batch begins nor how much to take",
+                "Leave it out, or take PySpark 4.2",
+            )
         check_columns(schema, self._columns(), options.table)
         self._schema = schema
         self._now_ms = now_ms
@@ -89,7 +97,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = MicroBatches(self._context, skips_overwrites=skips)
         return self._planner
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def _first(self) -> dict[str, Any]:
         first = self._batches.first()
         return {_NOTHING_YET: True} if first is None else first.to_members()
 
@@ -97,6 +105,12 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = True
 
     if HAS_LIMITS:
+
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+            """Spark does not keep it: after a crash in the first batch it asks again, when the table has moved on. So
+            the first batch is empty, and its end, which is logged, is where reading begins.
+            """
+            return {_NOTHING_YET: True}
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
             """Which one doesn't matter: any tells `latestOffset` to keep to the options."""
@@ -113,13 +127,19 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     else:
 
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+            return self._first()
+
         def latestOffset(self) -> dict[str, Any]:  # type: ignore[misc]  # noqa: N802 - Spark's name
             return self._latest(self._end or self.initialOffset(), is_limited=False)
 
     def _latest(self, start: dict[str, Any], *, is_limited: bool) -> dict[str, Any]:
         if _NOTHING_YET in start:
             self._end = None
-            return self.initialOffset()
+            first = self._first()
+            if self._is_bounded and _NOTHING_YET not in first:
+                self._target = self._batches.newest(StreamOffset.of_members(first))
+            return first
         begin = StreamOffset.of_members(start)
         if self._is_bounded and self._target is None:
             self._target = self._batches.newest(begin)
@@ -145,9 +165,23 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._end = end
         if _NOTHING_YET in start:
             return []
-        units = self._batches.plan(StreamOffset.of_members(start), StreamOffset.of_members(end))
+        begin, stop = StreamOffset.of_members(start), StreamOffset.of_members(end)
+        if not HAS_LIMITS:
+            self._check_begins_before(begin, stop)
+        units = self._batches.plan(begin, stop)
         groups = packed(_by_bucket(units), _size_bytes, self._context.options, self._options.min_partitions)
         return [UnitsPartition([unit for bucket in group for unit in bucket]) for group in groups]
+
+    def _check_begins_before(self, begin: StreamOffset, end: StreamOffset) -> None:
+        """Where a query was cut off in its first batch, PySpark 4.1 plans it with a new beginning and the old end."""
+        is_behind = end.is_before(begin)
+        is_doubled = begin.position.is_full and not end.position.is_full
+        if is_behind or (is_doubled and begin.position.next_snapshot_id == end.position.next_snapshot_id):
+            raise BadInput(
+                f"{self._context.name}: the query ended in its first batch, up to {end.to_members()}, and the table "
+                f"has moved on: it would begin at {begin.to_members()} now. Begin again with a new checkpoint "
+                "directory, or take PySpark 4.2"
+            )
 
     def commit(self, end: dict[str, Any]) -> None:
         if _NOTHING_YET not in end:

@@ -65,8 +65,15 @@ class Stream:
         self.schema = source.schema()
         self.reader = source.streamReader(self.schema)
         self.limit = self.reader.getDefaultReadLimit()
-        self.offset = self.reader.initialOffset() if offset is None else offset
+        self.offset = self.begun() if offset is None else offset
         self.batches: list[list[dict[str, Any]]] = []
+
+    def begun(self) -> dict[str, Any]:
+        """Behind the first batch, which is empty."""
+        first = self.reader.initialOffset()
+        end: dict[str, Any] = self.reader.latestOffset(first, self.limit)
+        assert self.rows(first, end) == []
+        return end
 
     def step(self) -> bool:
         """One trigger; whether it had rows to read."""
@@ -254,6 +261,22 @@ def test_a_batch_that_is_planned_again_has_the_same_rows(lake: tidelake.Catalog,
     orders.compact(full=True)
     again = Stream(tmp_path, {"read.changelog": "true"}, begin)
     assert again.rows(begin, stream.offset) == stream.batches[0]
+
+
+@pytest.mark.parametrize("mode", ["latest-full", "latest"])
+def test_a_query_that_ends_in_its_first_batch_goes_on_where_that_began(
+    lake: tidelake.Catalog, tmp_path: Path, mode: str
+) -> None:
+    """Spark has logged the batch's end, and asks a new reader where the query begins."""
+    orders = log_of(lake)
+    put(orders, [1])
+    begun = Stream(tmp_path, {"scan.mode": mode})
+    logged_end = begun.offset
+    put(orders, [2])
+    put(orders, [3])
+    again = Stream(tmp_path, {"scan.mode": mode}, logged_end)
+    assert again.rows(again.reader.initialOffset(), logged_end) == []
+    assert ids(again.drain()) == ([1, 2, 3] if mode == "latest-full" else [2, 3])
 
 
 def test_a_stream_that_fell_behind_expiry_is_told_so(lake: tidelake.Catalog, tmp_path: Path) -> None:
