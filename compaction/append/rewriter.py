@@ -6,7 +6,7 @@ Source: Java `operation/BaseAppendFileStoreWrite.compactRewrite`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from storage.files.bucket_directory import data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
 from storage.format import FileSource
+from storage.schema.table_schema import TRACKING_FIELDS
 from storage.table import TableContext
 from storage.types import DataField
 from storage.write.bucket_files import BucketFiles
@@ -36,13 +37,22 @@ class AppendRewriter:
     deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
     is_cancelled: IsCancelled = field(default=lambda: False)
 
+    @property
+    def row_fields(self) -> tuple[DataField, ...]:
+        """What a row is: the table's columns, and with row tracking what tells it apart, which it keeps."""
+        return (*self.context.schema.fields, *(TRACKING_FIELDS.values() if self._is_tracked else ()))
+
+    @property
+    def _is_tracked(self) -> bool:
+        return self.context.options.row_tracking_enabled
+
     def compact(self, files: Sequence[DataFileMeta], reason: str) -> CompactResult:
         """The same rows in fewer files, one batch in memory at a time. After an exception nothing is left behind."""
         return self.replace(files, self.read(files), reason)
 
     def read(self, files: Iterable[DataFileMeta], fields: Sequence[DataField] = ()) -> Iterator[pa.RecordBatch]:
-        """One file after the other. fields: none are all of the table's. Raises CorruptFile."""
-        wanted = fields or self.context.schema.fields
+        """One file after the other. fields: none are all of `row_fields`. Raises CorruptFile."""
+        wanted = fields or self.row_fields
         directory = BucketFiles(self.context, self.key).directory
         for file in files:
             path = data_file_path(directory, file)
@@ -56,15 +66,26 @@ class AppendRewriter:
 
     def replace(self, files: Sequence[DataFileMeta], batches: Iterable[pa.RecordBatch], reason: str) -> CompactResult:
         """Files of the target size, in place of `files`. Their rows count on from the smallest sequence number of
-        these. batches: table columns, in order.
+        these. batches: `row_fields`, in order.
         """
         number = min(file.min_sequence_number for file in files)
-        writer = BucketFiles(self.context, self.key).data(file_source=FileSource.COMPACT)
+        schema = replace(self.context.schema, fields=self.row_fields)
+        context = replace(self.context, schema=schema) if self._is_tracked else self.context
+        writer = BucketFiles(context, self.key).data(file_source=FileSource.COMPACT)
         try:
             for batch in batches:
                 writer.write(batch, first_sequence_number=number)
                 number += batch.num_rows
-            return CompactResult(tuple(files), tuple(writer.close()), reason=reason)
+            return CompactResult(tuple(files), tuple(self._as_tracked(writer.close(), files)), reason=reason)
         except BaseException:
             writer.abort()
             raise
+
+    def _as_tracked(self, new: Sequence[DataFileMeta], files: Sequence[DataFileMeta]) -> Iterator[DataFileMeta]:
+        """Their sequence numbers are snapshots, those of the files they replace."""
+        least = min(file.min_sequence_number for file in files)
+        largest = max(file.max_sequence_number for file in files)
+        names = tuple(field.name for field in self.row_fields)
+        for file in new:
+            tracked = replace(file, min_sequence_number=least, max_sequence_number=largest, write_columns=names)
+            yield tracked if self._is_tracked else file

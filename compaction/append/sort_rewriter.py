@@ -67,7 +67,7 @@ def sort_files(
             clustering.columns, clustering.strategy, list(_sample(rewriter, files, clustering.columns))
         )
         rows, by = map(curve.with_positions, rows), (CURVE_COLUMN,)
-    columns = rewriter.context.schema.names
+    columns = [field.name for field in rewriter.row_fields]
     sorted_rows = (batch.select(columns) for batch in ExternalSort(by, piece_bytes).sorted(rows))
     return rewriter.replace(files, sorted_rows, str(clustering))
 

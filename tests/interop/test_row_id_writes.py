@@ -140,6 +140,36 @@ def test_columns_written_again_and_rows_deleted_are_so_for_java_and_pypaimon(
     assert [str(problem) for problem in inspect_table(table, deep=True).problems] == []
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])  # of Avro files Java 2.0.0 reads no row ids
+@pytest.mark.parametrize("order_by", [(), ("v",)], ids=["joined", "sorted"])
+def test_rows_keep_their_ids_when_we_compact(
+    order_by: tuple[str, ...], file_format: str, tmp_path: Path, java_oracle: JavaOracle
+) -> None:
+    random = Random(2)
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    columns = [DataField(0, "id", parse_type("INT")), DataField(1, "v", parse_type("STRING"))]
+    options = {**TRACKING, "deletion-vectors.enabled": "true", "file.format": file_format}
+    table = catalog.create_table(NAME, columns, options=options)
+    for start in (0, 10, 20):
+        append(table, rows(random, start, 10, blobs=False))
+    table.delete(tidelake.col("id").is_in([3, 12, 13]))
+    tracked = catalog.table(f"{NAME}$row_tracking")
+    before = tracked.scan().to_arrow().sort_by("id")
+    table.compact(full=True, order_by=order_by)
+    assert tracked.scan().to_arrow().sort_by("id").equals(before)
+    assert not any(split.deletion_files for split in table.scan().splits()), "deleted rows are gone for good"
+    java_oracle.write(tmp_path, NAME, [{"id": 30, "v": "java"}])
+    append(table, rows(random, 31, 2, blobs=False))
+    table.compact(full=True)
+    found = tracked.scan().to_arrow().sort_by("id")
+    assert difference(found, java_rows(java_oracle.system(tmp_path, NAME, "row_tracking"))) is None
+    assert found.slice(0, 27).equals(before)
+    assert found.slice(27).column("_ROW_ID").to_pylist() == [30, 31, 32]
+    assert found.slice(27).column("_SEQUENCE_NUMBER").to_pylist() == [6, 7, 7]
+    assert [str(problem) for problem in inspect_table(table, deep=True).problems] == []
+
+
 def _new(random: Random, name: str, step: int) -> Any:
     if random.random() < 0.2:
         return None

@@ -211,5 +211,5 @@ def test_other_tables_refuse_it() -> None:
         tracked.update_columns(update([0], k=[1]))
     with pytest.raises(UnsupportedFeature, match="get other ids"):
         tracked.update(col("k") == 1, {"k": pc.field("k")})
-    with pytest.raises(UnsupportedFeature, match=r"row-tracking\.enabled"):
-        tracked.compact()
+    with pytest.raises(UnsupportedFeature, match=r"data-evolution\.enabled"):
+        new_table().compact()

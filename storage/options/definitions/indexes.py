@@ -113,7 +113,6 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
         BOOLEAN,
         "false",
         USING_ROWS,
-        Refusal(COMPACT, IS_TRUE, "rows would get other ids", USE_JAVA),
         immutable=True,
     ),
     acts(
