@@ -61,7 +61,7 @@ def _dotted(path: Path) -> str:
 
 def _remedy(given: str, choices: list[str]) -> str:
     near = difflib.get_close_matches(given, choices, n=1)
-    return f"Did you mean `{near[0]}`?" if near else f"Possible: {', '.join(choices)}."
+    return f"Did you mean `{near[0]}`?" if near else f"Possible: {', '.join(dict.fromkeys(choices))}."
 
 
 def _types_at(path: Path, values: Any) -> list[inspect.Type]:

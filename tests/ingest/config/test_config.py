@@ -198,6 +198,14 @@ MESSAGES = [
         Did you mean `kafka`?""",
     ),
     MessageCase(
+        "a value that either source refuses",
+        "warehouse: /lake\nsource: {type: change-log-folder, path: /in, until: xyz}\ntables: [{name: shop.orders}]\n",
+        """\
+        shop.yaml:2: `source.until` can't be `xyz`
+            source: {type: change-log-folder, path: /in, until: xyz}
+        Possible: end, forever.""",
+    ),
+    MessageCase(
         "a setting of the other source",
         GOOD.replace("topics: [a, b]", "path: /in"),
         """\
