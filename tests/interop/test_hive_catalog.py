@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from typing import Final
 
 import pyarrow as pa
 import pytest
 
 import tidelake
+from tests.interop.commits_at_once import COLUMNS, SCHEMA, check_that_each_commit_is_there_once
 from tests.support.hive_metastore import HiveLake, HiveMetastore
 from tests.support.java_oracle import JavaOracle
-
-COLUMNS: Final[list[dict[str, object]]] = [
-    {"name": "id", "type": "BIGINT", "nullable": False},
-    {"name": "v", "type": "STRING"},
-]
-SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
 
 def upsert(table: tidelake.Table, number: int, text: str) -> None:
@@ -59,15 +50,6 @@ def test_what_one_creates_renames_and_drops_the_other_sees(hive_lake: HiveLake, 
     lake.drop_database(hive_lake.database)
 
 
-def _commits(lake: HiveLake, worker: int, count: int) -> None:
-    """One process: each commit is a row of its own, under a user and identifiers of its own."""
-    table = lake.open().table(lake.name("orders"))
-    with table.writer(commit_user=f"ours-{worker}") as writer:
-        for identifier in range(1, count + 1):
-            writer.write(pa.table({"id": [worker * 1_000 + identifier], "v": [f"ours-{worker}"]}, SCHEMA))
-            writer.commit(identifier=identifier)
-
-
 @pytest.fixture
 def more_java(java_with_hive: JavaOracle, hive_metastore: HiveMetastore) -> Iterator[list[JavaOracle]]:
     """Two JVMs beside each other; `java_with_hive` is the first."""
@@ -81,30 +63,4 @@ def more_java(java_with_hive: JavaOracle, hive_metastore: HiveMetastore) -> Iter
 def test_each_of_many_commits_at_once_is_there_exactly_once(
     count: int, hive_lake: HiveLake, more_java: list[JavaOracle]
 ) -> None:
-    """Append commits of a table without a key: nobody waits for a bucket, only for the next snapshot."""
-    ours, java, name = 6, hive_lake.of_java, hive_lake.name("orders")
-    more_java[0].create(
-        java, name, COLUMNS, options={"bucket": "-1", "commit.max-retries": "1000", "snapshot.num-retained.min": "1000"}
-    )
-
-    def java_commits(worker: int) -> None:
-        rows = [{"id": (10 + worker) * 1_000 + n, "v": f"java-{worker}"} for n in range(1, count + 1)]
-        more_java[worker].write(java, name, rows, commit_user=f"java-{worker}", batches=count)
-
-    with (
-        ProcessPoolExecutor(ours, mp_context=multiprocessing.get_context("spawn")) as processes,
-        ThreadPoolExecutor(len(more_java)) as threads,
-    ):
-        work: list[Future[None]] = [processes.submit(_commits, hive_lake, worker, count) for worker in range(ours)]
-        work += [threads.submit(java_commits, worker) for worker in range(len(more_java))]
-        for done in work:
-            done.result()
-    table = hive_lake.open().table(name)
-    users = Counter(row["v"] for row in table.scan().to_arrow().to_pylist())
-    assert set(users.values()) == {count}
-    assert len(users) == ours + len(more_java)
-    committed = Counter((s.commit_user, s.commit_identifier) for s in table.snapshots())
-    assert set(committed.values()) == {1}
-    assert len(committed) == count * len(users)
-    of_java = sorted(row["id"] for row in more_java[0].read(java, name))
-    assert of_java == sorted(table.scan().to_arrow()["id"].to_pylist())
+    check_that_each_commit_is_there_once(hive_lake, hive_lake.name("orders"), more_java, count)
