@@ -45,6 +45,9 @@ class Scan:
     async def explain(self) -> list[ExplainedFile]:
         return await asyncio.to_thread(self._inner.explain)
 
+    async def estimated_rows(self) -> int | None:
+        return await asyncio.to_thread(self._inner.estimated_rows)
+
     def to_batches(self, splits: Sequence[Split] | None = None) -> AsyncIterator[pa.RecordBatch]:
         return iterate(lambda: self._inner.to_batches(splits))
 

@@ -292,7 +292,7 @@ def test_an_option_that_is_missing_or_wrong_is_named_with_the_remedy(
 def test_what_the_format_lacks_is_refused_with_the_other_way(orders: tidelake.Table, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match=r"rows of a bucket.*Write with tidelake\.spark\.sink"):
         source(tmp_path).writer(StructType([]), overwrite=False)
-    with pytest.raises(UnsupportedFeature, match=r"not told which batch.*Write with tidelake\.spark\.sink"):
+    with pytest.raises(UnsupportedFeature, match=r"does not know which batch.*Write with tidelake\.spark\.sink"):
         source(tmp_path).streamWriter(StructType([]), overwrite=False)
 
 
