@@ -221,6 +221,15 @@ class UnavailableValues:
     columns: Mapping[str, NDArray[np.bool_]]
     keys: pa.RecordBatch
 
+    def only(self, columns: Mapping[str, NDArray[np.bool_]]) -> UnavailableValues | None:
+        """With these flags, (m,) each; None where none is left."""
+        columns = {name: flags for name, flags in columns.items() if flags.any()}
+        if not columns:
+            return None
+        kept = np.any(list(columns.values()), axis=0)
+        flags = {name: of[kept] for name, of in columns.items()}
+        return UnavailableValues(self.rows[kept], flags, self.keys.filter(pa.array(kept)))
+
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:

@@ -21,9 +21,11 @@ class SchemaNeed:
     """A record that its table doesn't fit, or DDL among the records.
 
     record: its place, and what is wrong, for messages.
+    partition: where the record's offset is one.
     """
 
     record: str
+    partition: TopicPartition
     failure: DecodeFailure
 
 

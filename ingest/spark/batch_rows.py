@@ -11,7 +11,7 @@ looked up, `_dead_letter` for the case that they can't; the last for rows that a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from checkpoint.offsets import TopicPartition
 from checkpoint.routing import takes_topic
 from ingest.dead_letters import dead_letter_members
 from ingest.formats.base import DecodeFailure, FailureKind, Format, TableRows, Target
@@ -100,6 +101,8 @@ class RawRecords:
     topics: patterns over the topics that the table takes records of.
     decisions: of a query whose tables follow their sources: what a record needs of its table goes to the driver.
         None: the first such record stops the query.
+    new_columns: columns that the table got for records of the query, each with the offset, in each partition that had
+        one, of the first record that has it. An update before that record doesn't leave the column out: it was none.
     """
 
     format: Format
@@ -109,6 +112,7 @@ class RawRecords:
     rounded_columns: tuple[str, ...] = ()
     topics: tuple[str, ...] = ("*",)
     decisions: ColumnDecisions | None = None
+    new_columns: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     has_order = True
     replaces = False
     is_converted = False  # a row may have cells that are looked up first
@@ -169,7 +173,8 @@ class _RawReader:
             for failure in decoded.failures:
                 self._set_aside(raw, failure)
             for table in decoded.tables:
-                yield self._numbers[table.target.name], _ordered(table, raw)
+                number = self._numbers[table.target.name]
+                yield number, _ordered(_without_later_columns(table, raw, self._inputs[number].new_columns), raw)
 
     def _target_of(self, source: SourceTable) -> Target | None:
         name = next(iter(self._numbers)) if self._takes_all else self._router.table_of(source)
@@ -186,7 +191,8 @@ class _RawReader:
             return
         if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN, FailureKind.SCHEMA_CHANGE):
             if decisions is not None:
-                self._tell(number, SchemaNeed(failure.describe(raw), failure))
+                partition = TopicPartition(raw.topic, raw.partition)
+                self._tell(number, SchemaNeed(failure.describe(raw), partition, failure))
             elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # then it is left as it is, and may lack a column later
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
         elif not failure.kind.may_be_set_aside:
@@ -221,6 +227,20 @@ def keeping_remedy(rows: RawRecords) -> str:
 
 def dead_letter_line(raw: RawBatch, failure: DecodeFailure) -> str:
     return msgspec.json.encode(dead_letter_members(raw, failure)).decode()
+
+
+def _without_later_columns(
+    table: TableRows, raw: RawBatch, new_columns: Mapping[str, Mapping[TopicPartition, int]]
+) -> TableRows:
+    """See `RawRecords.new_columns`: as if each record had been decoded for the table as it was before the next one."""
+    if table.unavailable is None or not new_columns:
+        return table
+    partition, offsets = TopicPartition(raw.topic, raw.partition), table.offsets[table.unavailable.rows]
+    flags = {
+        name: of & (offsets >= new_columns.get(name, {}).get(partition, 0))
+        for name, of in table.unavailable.columns.items()
+    }
+    return replace(table, unavailable=table.unavailable.only(flags))
 
 
 def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:

@@ -162,6 +162,12 @@ def change(op: str, after: Any = None, before: Any = None) -> Record:
     return Record(key and json.dumps({"id": key.get("id")}).encode(), json.dumps(value).encode())
 
 
+def canal(type_: str, row: dict[str, str], old: dict[str, str] | None = None) -> Record:
+    types = {name: "BIGINT" if name == "id" else "VARCHAR(9)" for name in row}
+    value = {"type": type_, "database": "depot", "table": "orders", "mysqlType": types, "pkNames": ["id"]}
+    return Record(None, json.dumps({**value, "data": [row], "old": old and [old]}).encode())
+
+
 A: Final = change("c", {"id": 1, "note": "a"})
 B: Final = change("c", {"id": 2, "note": "b"})
 ORDERS: Final = "tables: [{name: shop.orders, match: depot.orders, primary_key: [id], options: {bucket: 2}}]\n"
@@ -209,6 +215,18 @@ ALIKE: Final = {
         "errors: {tolerance: all, dead_letters: {table: ops.letters}}\n" + ORDERS,
     ),
     "a new column": History(lines_of([A, GROWN, B, change("c", {"id": 5, "other": True})]), ORDERS),
+    "updates of rows the table lacks, before their new column came and after": History(
+        lines_of(
+            [
+                canal("INSERT", {"id": "1", "note": "a"}),
+                canal("UPDATE", {"id": "2", "note": "b"}, {"note": "x"}),
+                canal("INSERT", {"id": "3", "note": "c", "extra": "y"}),
+                canal("UPDATE", {"id": "4", "note": "d"}, {"note": "x"}),
+                canal("UPDATE", {"id": "3", "note": "e"}, {"note": "c"}),
+            ]
+        ),
+        "format: canal-json\nerrors: {tolerance: all}\n" + ORDERS,
+    ),
     "a value that outgrows its column, and a new column": History(
         lines_of([change("c", {"id": 1, "n": 1}), change("c", {"id": 2, "n": 3_000_000_000, "extra": "x"}), A]), TYPED
     ),

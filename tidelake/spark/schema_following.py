@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
+from checkpoint.offsets import TopicPartition
 from ingest.evolution.behavior import Action, ChangeKind
 from ingest.evolution.schema_fence import SchemaFence
 from ingest.formats.base import DecodeFailure, Target
@@ -25,6 +27,9 @@ from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
 from storage.ddl.schema_changes import SchemaChange
 from storage.table import TableContext
+
+NewColumns: TypeAlias = dict[str, dict[TopicPartition, int]]
+"""See `RawRecords.new_columns`."""
 
 _ORDERED = (ChangeKind.RENAME_COLUMN, ChangeKind.DROP_COLUMN)
 
@@ -48,15 +53,18 @@ class SchemaFollowing:
         self._tables = _Tables(open_catalog(config.warehouse, config.warehouse_options), self._targets)
         nothing_kept = TableOrigins(lambda _: ())
         self._fence = SchemaFence(self._tables, configured.behaviors, configured.column_types, nothing_kept)
+        self._new_columns: dict[str, NewColumns] = {}
 
     def decided(self, sink: SparkSink) -> SparkSink:
         assert isinstance(sink.input, RawRecords)
-        return replace(sink, input=replace(sink.input, decisions=self._targets.decisions(sink.table)))
+        decisions, new = self._targets.decisions(sink.table), self._new_columns.get(sink.table, {})
+        return replace(sink, input=replace(sink.input, decisions=decisions, new_columns=new))
 
     def follow(self, needs: Mapping[str, Sequence[SchemaNeed]]) -> bool:
         """See `SchemaFollower.follow`. Raises RecordRefused."""
         has_changed = False
         for table, of_table in needs.items():
+            self._note_new_columns(table, of_table)
             for need in sorted(of_table, key=lambda need: (need.failure.offset, need.record)):
                 if (failure := self._still_needed(table, need.failure)) is None:
                     has_changed = True  # as another record needed it
@@ -67,6 +75,18 @@ class SchemaFollowing:
                     raise RecordRefused(f"{refused}. The schema can't follow: {reason}" if reason else refused)
                 has_changed |= bool(failure.needed)
         return has_changed
+
+    def _note_new_columns(self, table: str, needs: Sequence[SchemaNeed]) -> None:
+        """Offsets of batches before are kept: no record before them comes again."""
+        columns = self._new_columns.setdefault(table, {})
+        for need in needs:
+            target = need.failure.target
+            for column in need.failure.needed:
+                name = column.path[0]
+                if target is None or name in target.schema.by_name:
+                    continue
+                first = columns.setdefault(name, {})
+                first[need.partition] = min(first.get(need.partition, need.failure.offset), need.failure.offset)
 
     def _still_needed(self, table: str, failure: DecodeFailure) -> DecodeFailure | None:
         """Of the table as it is by now."""
