@@ -1,52 +1,41 @@
 """The formats of change records, by the name that `format` gives them.
 
 A new format is a package beside `debezium` whose `format` module has a class that keeps `ingest.formats.base.Format`,
-and one line here.
+and one line here. Its modules are loaded when a configuration names it: a pipeline has one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Final
 
-from ingest.formats.aliyun.format import AliyunJson
 from ingest.formats.base import Format
-from ingest.formats.canal.format import CanalJson
-from ingest.formats.csv.format import Csv
-from ingest.formats.debezium.format import DebeziumJson
 from ingest.formats.debezium.source_order import source_order
 from ingest.formats.debezium.transactions import transaction_of
-from ingest.formats.debezium_avro.format import DebeziumAvro
-from ingest.formats.debezium_bson.format import DebeziumBson
-from ingest.formats.dms.format import DmsJson
-from ingest.formats.maxwell.format import MaxwellJson
-from ingest.formats.ogg.format import OggJson
-from ingest.formats.plain_avro.format import PlainAvro
-from ingest.formats.plain_json.format import PlainJson
 from ingest.formats.source_order import SourceOrderOf
 from ingest.formats.transactions import TransactionOf
 from storage.errors import UnsupportedFeature
 from storage.messages.suggestions import did_you_mean
 
-_CLASSES: Final[tuple[type[Format], ...]] = (
-    DebeziumJson,
-    DebeziumAvro,
-    DebeziumBson,
-    CanalJson,
-    MaxwellJson,
-    OggJson,
-    AliyunJson,
-    DmsJson,
-    PlainJson,
-    PlainAvro,
-    Csv,
-)
+FORMATS: Final[Mapping[str, str]] = {
+    "debezium-json": "ingest.formats.debezium.format:DebeziumJson",
+    "debezium-avro": "ingest.formats.debezium_avro.format:DebeziumAvro",
+    "debezium-bson": "ingest.formats.debezium_bson.format:DebeziumBson",
+    "canal-json": "ingest.formats.canal.format:CanalJson",
+    "maxwell-json": "ingest.formats.maxwell.format:MaxwellJson",
+    "ogg-json": "ingest.formats.ogg.format:OggJson",
+    "aliyun-json": "ingest.formats.aliyun.format:AliyunJson",
+    "aws-dms-json": "ingest.formats.dms.format:DmsJson",
+    "json": "ingest.formats.plain_json.format:PlainJson",
+    "avro": "ingest.formats.plain_avro.format:PlainAvro",
+    "csv": "ingest.formats.csv.format:Csv",
+}
+"""Name to module and class."""
 
-_TRANSACTIONS: Final[Mapping[str, TransactionOf]] = {DebeziumJson.NAME: transaction_of}
+_TRANSACTIONS: Final[Mapping[str, TransactionOf]] = {"debezium-json": transaction_of}
 
-_SOURCE_ORDERS: Final[Mapping[str, SourceOrderOf]] = {DebeziumJson.NAME: source_order}
-
-FORMATS: Final[Mapping[str, type[Format]]] = {format.NAME: format for format in _CLASSES}
+_SOURCE_ORDERS: Final[Mapping[str, SourceOrderOf]] = {"debezium-json": source_order}
 
 
 def source_order_of(name: str) -> SourceOrderOf | None:
@@ -77,4 +66,11 @@ def open_format(name: str, options: Mapping[str, Any]) -> Format:
             f"this release decodes {', '.join(FORMATS)}{hint.removesuffix('.')}",
             "Set one of them, or leave `format` out for the default.",
         )
-    return FORMATS[name].with_options(options)
+    return format_class(name).with_options(options)
+
+
+def format_class(name: str) -> type[Format]:
+    """name: one of `FORMATS`."""
+    module, _, class_name = FORMATS[name].partition(":")
+    found: type[Format] = getattr(import_module(module), class_name)
+    return found

@@ -10,8 +10,6 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.hive.client import check_pymetastore
 from storage.catalog.jdbc.address import check_sqlalchemy
 from storage.catalog.options import CatalogOptions
-from storage.catalog.rest.catalog import RestCatalog
-from storage.catalog.rest.client import RestClient
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import FileIO, open_file_io
 from storage.fileio.location import LOCAL_SCHEME, REMOTE_SCHEMES, absolute, local_path, scheme_of
@@ -34,14 +32,7 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
     metastore = given.own.get("metastore", "filesystem").strip().lower()
     shown = {"warehouse": warehouse, **(options or {})}
     if metastore == "rest":
-        return RestCatalog(
-            RestClient.of(given.own),
-            warehouse,
-            store_options=given.store,
-            table_defaults=given.table_defaults,
-            options=shown,
-            io=io,
-        )
+        return _rest_catalog(warehouse, given, shown, io)
     other = given.own.get("warehouse", warehouse)
     if absolute(other).rstrip("/") != absolute(warehouse).rstrip("/"):
         raise BadInput(f"catalog option warehouse = {other!r}, but {warehouse!r} is to be opened; name it once")
@@ -65,6 +56,20 @@ def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
             "a pipeline keeps files of its own in the warehouse, and this is no place",
             "Name a path or an address that the server takes for the catalog, too",
         )
+
+
+def _rest_catalog(warehouse: str, given: CatalogOptions, shown: Mapping[str, str], io: FileIO | None) -> Catalog:
+    from storage.catalog.rest.catalog import RestCatalog  # noqa: PLC0415  # its HTTP client takes 3 MiB
+    from storage.catalog.rest.client import RestClient  # noqa: PLC0415
+
+    return RestCatalog(
+        RestClient.of(given.own),
+        warehouse,
+        store_options=given.store,
+        table_defaults=given.table_defaults,
+        options=shown,
+        io=io,
+    )
 
 
 def _jdbc_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: Mapping[str, str]) -> Catalog:

@@ -70,7 +70,7 @@ class PlainText:
 
 @pytest.fixture
 def plain_text(monkeypatch: pytest.MonkeyPatch) -> type[Format]:
-    monkeypatch.setitem(FORMATS, PlainText.NAME, PlainText)
+    monkeypatch.setitem(FORMATS, PlainText.NAME, f"{__name__}:PlainText")
     return PlainText
 
 

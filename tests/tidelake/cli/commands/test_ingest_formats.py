@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidelake
-from ingest.formats.registry import FORMATS
+from ingest.formats.registry import FORMATS, format_class
 from tests.support.cases import recorded_folder, sample_folders
 from tests.support.command_line import Call
 from tests.support.schema_registry import schema_registry
@@ -56,6 +56,11 @@ def test_plan_changes_nothing_and_run_reads_the_samples_to_their_end(
     changed = {row for snapshot in table.snapshots() if (row := snapshot.delta_record_count)}
     assert changed, "records became rows, even if later ones deleted them"
     assert "end of source" in ran.out + ran.err
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_found_by_the_name_that_it_gives_itself(name: str) -> None:
+    assert name == format_class(name).NAME
 
 
 def test_every_format_without_samples_is_known() -> None:
