@@ -108,11 +108,12 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
     for at, table in enumerate(config.tables):
         for setting, reason, remedy in template_errors(table):
             yield ("tables", at, setting), f"{table.name}: {reason}", remedy
-        if missing := set(table.partition_by) - set(table.primary_key) if table.primary_key else ():
+        missing = set(table.partition_by) - set(table.primary_key) if table.primary_key else ()
+        if missing and table.option_texts.get("bucket") != "-1":
             yield (
                 ("tables", at, "partition_by"),
                 f"the primary key of {table.name} lacks the partition columns {', '.join(sorted(missing))}",
-                "Add them to `primary_key`.",
+                "Add them to `primary_key`, or set `bucket: -1` in `options`: then keys move between partitions.",
             )
         for column, word in table.source_types.items():
             try:

@@ -1,11 +1,13 @@
-"""A batch into all its tables, by two jobs of Spark.
+"""A batch into all its tables, by two jobs of Spark; by three where an index chooses buckets.
 
 1. Records are decoded once, for whatever table, and become blobs, which Spark keeps. The driver learns where they were
    read and which buckets they go to: a batch that must not be written is refused before a file is.
-2. The driver reads what those buckets hold, once, and sends each task its part. Tasks write files.
+2. Of tables whose buckets an index chooses, the first job divided rows by shares of their keys. Another one has
+   assigners give them their buckets (`ingest.spark.assigning`), and Spark keeps what they made.
+3. The driver reads what those buckets hold, once, and sends each task its part. Tasks write files.
 
 Then tables are committed side by side. A table whose commit lost to another writer's is planned and written again, from
-the same blobs; the files of the lost attempt are deleted.
+the same blobs, of the first job; the files of the lost attempt are deleted.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 from pyspark.storagelevel import StorageLevel
 
+from ingest.spark.assigning.assign_plan import plan_assigners
+from ingest.spark.assigning.assign_task import AssignTask
+from ingest.spark.assigning.key_shares import is_indexed
 from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
-from ingest.spark.task_plan import plan_slots, task_plans
+from ingest.spark.task_plan import SlotPlan, plan_slots, task_plans
 from storage.commit.commit_message import CommitMessage
 from storage.table import TableContext
 
@@ -37,6 +42,7 @@ _BLOBS_BYTES: Final = str(8 << 20)  # of blobs that a task takes in at once
 _COMMITS_AT_ONCE: Final = 8
 
 Tables = Sequence[tuple[TableContext, BatchInput]]
+_Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,37 +76,75 @@ class DecodedBatch:
         found = {number: Written() for number in numbers}
         if not any(of.buckets for of in facts.tables.values()):
             return found
+        indexed = [number for number, of in facts.tables.items() if of.buckets and is_indexed(self._tables[number][0])]
+        rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS))
+        if indexed or len(numbers) < len(self._tables):
+            rows = rows.filter(col("table_number").isin(sorted({*numbers} - {*indexed})))
+        if not indexed:
+            self._write(rows, facts, batch_id, found)
+            return found
+        with self._assigned(facts, indexed, batch_id, found) as (assigned, of_buckets):
+            of_others = {number: of for number, of in facts.tables.items() if number not in indexed}
+            self._write(rows.union(assigned), BatchFacts({}, of_others | of_buckets.tables), batch_id, found)
+        return found
+
+    @contextmanager
+    def _assigned(
+        self, facts: BatchFacts, numbers: Sequence[int], batch_id: int, found: Mapping[int, Written]
+    ) -> Iterator[tuple[DataFrame, BatchFacts]]:
+        """The rows of these tables in blobs that name their buckets, and where they go. Spark keeps them, for what is
+        made from them must agree. The index's messages are among those found.
+        """
+        contexts = {number: self._tables[number][0] for number in numbers}
+        plan, plans = plan_assigners(contexts, facts, self._slots, self._cores)
+        rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS)).filter(col("table_number").isin(list(numbers)))
+        task = AssignTask(self._tables, batch_id)
+        blobs = self._in_tasks(rows, plan, [one.to_payload() for one in plans], task).persist(
+            StorageLevel.MEMORY_AND_DISK
+        )
+        try:
+            assigned = self._collected(blobs.filter(col("kind") != str(PayloadKind.ROWS)), found)
+            yield blobs.filter(col("kind") == str(PayloadKind.ROWS)), assigned
+        finally:
+            blobs.unpersist()
+
+    def _write(self, rows: DataFrame, facts: BatchFacts, batch_id: int, found: Mapping[int, Written]) -> None:
+        """rows: blobs that name their buckets."""
         slots = plan_slots(facts, self._slots, self._cores)
         plans = task_plans([context for context, _ in self._tables], facts, slots)
+        payloads = [plan.to_payload() for plan in plans]
+        self._collected(self._in_tasks(rows, slots, payloads, BucketTask(self._tables, batch_id)), found)
+
+    def _in_tasks(self, blobs: DataFrame, slots: SlotPlan, plans: Sequence[bytes], work: _Work) -> DataFrame:
+        """plans: of each task."""
         task = expr(f"element_at(array({', '.join(map(str, slots.task_of_slot))}), slot + 1)")
-        rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS))
-        if len(numbers) < len(self._tables):
-            rows = rows.filter(col("table_number").isin(list(numbers)))
-        rows = rows.select(task.alias("task"), "table_number", "slot", "kind", "payload")
+        rows = blobs.select(task.alias("task"), "table_number", "slot", "kind", "payload")
         given = pa.table(
             {
                 "task": pa.array(range(slots.tasks), pa.int32()),
                 "table_number": pa.array([0] * slots.tasks, pa.int32()),
                 "slot": pa.array([0] * slots.tasks, pa.int32()),
                 "kind": [str(PayloadKind.PLAN)] * slots.tasks,
-                "payload": pa.array([plan.to_payload() for plan in plans], pa.binary()),
+                "payload": pa.array(plans, pa.binary()),
             }
         )
-        session = self._blobs.sparkSession
-        together = rows.union(session.createDataFrame(given))
-        writers = BucketTask(self._tables, batch_id)
-        written = together.repartitionById(slots.tasks, "task").mapInArrow(writers, SHUFFLE_SCHEMA)
-        with _arrow_bytes(session, _BLOBS_BYTES):
-            payloads = written.select("table_number", "kind", "payload").collect()
+        together = rows.union(self._blobs.sparkSession.createDataFrame(given))
+        return together.repartitionById(slots.tasks, "task").mapInArrow(work, SHUFFLE_SCHEMA)
+
+    def _collected(self, payloads: DataFrame, found: Mapping[int, Written]) -> BatchFacts:
+        """Of all tasks."""
+        with _arrow_bytes(self._blobs.sparkSession, _BLOBS_BYTES):
+            rows = payloads.select("table_number", "kind", "payload").collect()
         of_tasks: list[bytes] = []
-        for row in payloads:
+        for row in rows:
             if row.kind == PayloadKind.MESSAGES:
                 found[row.table_number].messages.extend(pickle.loads(bytes(row.payload)))
             else:
                 of_tasks.append(bytes(row.payload))
-        for number, of in BatchFacts.merged(of_tasks).tables.items():
+        facts = BatchFacts.merged(of_tasks)
+        for number, of in facts.tables.items():
             found[number].dead_letters.extend(of.dead_letters)
-        return found
+        return facts
 
 
 @contextmanager

@@ -51,7 +51,7 @@ class BlobStore:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.NamedTemporaryFile(prefix="tidelake-shuffle-", dir=_local_folder())  # noqa: SIM115
+            self._file = tempfile.NamedTemporaryFile(prefix="tidelake-shuffle-", dir=local_folder())  # noqa: SIM115
         try:
             for table, slot, blob in self._held:
                 self._places[table, slot].append((self._file.tell(), blob.size))
@@ -77,7 +77,7 @@ class BlobStore:
             self._file.close()
 
 
-def _local_folder() -> str | None:
+def local_folder() -> str | None:
     """Where Spark keeps what it spills; None is the system's folder for temporary files."""
     named = next((os.environ[name] for name in _LOCAL_FOLDERS if os.environ.get(name)), "")
     folder = named.split(",")[0]

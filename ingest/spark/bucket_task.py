@@ -89,7 +89,7 @@ class BucketTask:
             for number, slots in store.blobs().items():
                 context, rows_of = self.tables[number]
                 table = TableTask(context, rows_of, facts.table(number))
-                groups = _groups(slots, plan.groups)
+                groups = grouped(slots, plan.groups)
                 yield payload_row(
                     number, 0, PayloadKind.MESSAGES, table.write(groups, self.batch_id, plan.restored.get(number))
                 )
@@ -98,7 +98,7 @@ class BucketTask:
             yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
 
-def _groups(slots: Mapping[int, list[pa.RecordBatch]], groups: Sequence[Sequence[int]]) -> list[list[pa.RecordBatch]]:
+def grouped(slots: Mapping[int, list[pa.RecordBatch]], groups: Sequence[Sequence[int]]) -> list[list[pa.RecordBatch]]:
     """Blobs that are read together."""
     first = {slot: group[0] for group in groups for slot in group}
     found: dict[int, list[pa.RecordBatch]] = {}

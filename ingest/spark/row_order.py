@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.base import KeyChange, KeyChanges
+from ingest.spark.assigning.key_shares import keys_change_partition
 from ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TIME_COLUMN, order_columns
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
@@ -42,7 +43,9 @@ def source_order(rows: pa.RecordBatch, context: TableContext) -> Order:
         ordered = rows.take(pa.array(order))
         return order[_by_time(ordered)]
     schema, options = context.schema, context.options
-    if schema.has_primary_key and not options.sequence_fields and not is_order_free(schema, options):
+    # where keys change their partition, the first row of a key decides where the others go
+    is_free = is_order_free(schema, options) and not keys_change_partition(context)
+    if schema.has_primary_key and not options.sequence_fields and not is_free:
         _check_keys_differ(rows, context)
     return np.arange(rows.num_rows)
 

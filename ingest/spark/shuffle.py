@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
+from ingest.spark.assigning.key_shares import KeyShares, is_indexed, slot_of_share
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
 from ingest.spark.package_version import check_version, package_version
@@ -52,7 +53,8 @@ class ShuffleMap:
 
     tables: see `open_reader`.
     slots: into how many the buckets are divided.
-    bucket_assigner: makes the assigner of each table in each task; it must be a function of the rows.
+    bucket_assigner: makes the assigner of each table in each task; it must be a function of the rows. Of tables that
+        have no such (`is_indexed`) rows are divided by shares of their keys, and get their buckets in another task.
     version: of this package in the driver.
     """
 
@@ -66,15 +68,16 @@ class ShuffleMap:
         facts = BatchFacts()
         reader = open_reader(self.tables, facts)
         buffers: dict[int, _RowBuffer] = {}
-        shuffles: dict[int, _TableShuffle] = {}
+        shuffles: dict[int, TableShuffle] = {}
         held_rows, held_bytes = 0, 0
 
         def blobs() -> Iterator[pa.RecordBatch]:
             for number, buffer in buffers.items():
                 if number not in shuffles:
                     context = self.tables[number][0]
-                    router = BucketRouter(context.schema, self.bucket_assigner(context), partition_check(context))
-                    shuffles[number] = _TableShuffle(number, context, router, self._slot_of(context), facts)
+                    assigner = KeyShares(context, self.slots) if is_indexed(context) else self.bucket_assigner(context)
+                    router = BucketRouter(context.schema, assigner, partition_check(context))
+                    shuffles[number] = TableShuffle(number, context, router, self._slot_of(context), facts)
                 yield from shuffles[number].blobs(buffer.take())
 
         for batch in batches:
@@ -89,6 +92,8 @@ class ShuffleMap:
         yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
     def _slot_of(self, context: TableContext) -> Callable[[BucketKey], int]:
+        if is_indexed(context):
+            return lambda key: slot_of_share(context, key, self.slots)
         if not has_unaware_buckets(context):
             return lambda key: slot_of(context, key, self.slots)
         task = TaskContext.get()  # the same for a task that is tried again: its rows must not change slots
@@ -107,8 +112,8 @@ def slot_of(context: TableContext, key: BucketKey, slots: int) -> int:
 
 
 @dataclass(slots=True)
-class _TableShuffle:
-    """Of one table, in one map task."""
+class TableShuffle:
+    """Of one table, in one task."""
 
     number: int
     context: TableContext

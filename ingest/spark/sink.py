@@ -38,17 +38,17 @@ from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.batch_write import DecodedBatch, Written, decoded, offsets_of, side_by_side
 from ingest.spark.maintenance import maintenance
-from storage.bucketing import BucketMode, bucket_mode
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
 from storage.commit.commit_message import Committable
 from storage.commit.publisher import Guard
 from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, UnsupportedFeature
+from storage.errors import BadInput, CommitConflict
 from storage.fileio import open_file_io
 from storage.logs import get_logger
 from storage.metadata_cache import MetadataCache
 from storage.table import TableContext
+from storage.write.assigners.cross_partition.replaceable import check_replaceable
 
 _log = get_logger(__name__)
 
@@ -175,7 +175,8 @@ class SparkSink:
         """Reads the table's newest state."""
         context = open_catalog(self.warehouse, self.options).load(self.table)
         context = context.with_cache(_metadata_cache(context.location))
-        _check_buckets(context)
+        if self.overwrite is not None:
+            check_replaceable(context, self.overwrite.partition, is_dynamic=self.overwrite.is_dynamic)
         user = self.commit_user or _user_of(query, context)
         return TableBatch(self, context, user, batch_id, query)
 
@@ -320,16 +321,6 @@ def _write_decoded(due: Sequence[TableBatch], rows: DecodedBatch, batch_id: int)
         if not left:
             break
     return [one.published for one in due if one.published is not None]
-
-
-def _check_buckets(context: TableContext) -> None:
-    """Tasks choose buckets apart from each other: it takes a function of the rows."""
-    if bucket_mode(context.schema, context.options) in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
-        raise UnsupportedFeature(
-            f"{context.name}: option bucket = -1 (dynamic) on a primary-key table",
-            "cannot write with Spark: an index says which bucket a key lives in, and tasks don't share one",
-            "Write with table.writer() or `tidelake ingest run`, or create the table with a fixed number of buckets",
-        )
 
 
 def _query_id(batch: DataFrame) -> str | None:

@@ -205,6 +205,26 @@ ALIKE: Final = {
         ),
         ORDERS,
     ),
+    "buckets that an index chooses": History(
+        lines_of([A, B, change("u", {"id": 1, "note": "c"}), change("d", None, {"id": 2, "note": "b"}), B]),
+        ORDERS.replace("bucket: 2", "bucket: -1, dynamic-bucket.target-row-num: 1, dynamic-bucket.initial-buckets: 2"),
+    ),
+    "keys that move between partitions": History(
+        lines_of(
+            [
+                A,
+                B,
+                change("u", {"id": 1, "note": "b"}),
+                change("u", {"id": 3, "note": "c"}, {"id": 2, "note": "b"}),
+                change("u", {"id": 1, "note": "a"}),
+                change("d", None, {"id": 3, "note": "c"}),
+                A,
+            ]
+        ),
+        ORDERS.replace("bucket: 2", "bucket: -1, dynamic-bucket.target-row-num: 1").replace(
+            "options", "partition_by: [note], options"
+        ),
+    ),
     "an append table": History(lines_of([Record(None, r.value) for r in (A, B, A)]), APPEND),
     "a truncate that is skipped": History(lines_of([A, TRUNCATE, B]), "format_options: {truncates: skip}\n" + ORDERS),
     "bad records set aside": History(lines_of([A, BROKEN, B, BROKEN]), "errors: {tolerance: all}\n" + ORDERS),

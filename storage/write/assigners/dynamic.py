@@ -10,8 +10,8 @@ Source: Java `index/HashBucketAssigner.java`, `index/DynamicBucketIndexMaintaine
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -31,6 +31,22 @@ from storage.table import TableContext
 from storage.write.assigners.base import AssignedRows, PartitionedRows
 from storage.write.assigners.hash_index_file import read_hash_file, write_hash_file
 from storage.write.assigners.partition_index import AssignmentRule, PartitionIndex, assigners_of
+
+
+@dataclass(frozen=True, slots=True)
+class AssignerPart:
+    """Of several assigners, in tasks of their own, that give the keys of one commit their buckets.
+
+    snapshot: the table as all of them see it; None: without any.
+    num_assigners: between whom keys and buckets are divided: a bucket gets new keys of `bucket % num_assigners` only.
+    owners_of: of the keys of a partition, by their hashes (n,), to whom of them each belongs (n,).
+    own: for whom of them this one assigns.
+    """
+
+    snapshot: Snapshot | None
+    num_assigners: int
+    owners_of: Callable[[bytes, NDArray[np.int32]], NDArray[np.int32]]
+    own: Collection[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -54,20 +70,24 @@ class DynamicBucketAssigner:
     """See `BucketAssigner`. `assign` reads the index of a partition that it meets for the first time.
 
     replaces: rows replace those of their partitions, so that no index is read.
+    part: of an assigner that is one of several; it prepares one commit. None: it is the only one.
     """
 
     is_function_of_rows = False
     moves_rows = False  # a key that is asked about again has its bucket
     is_ready = True
 
-    def __init__(self, context: TableContext, *, replaces: bool = False) -> None:
+    def __init__(self, context: TableContext, *, replaces: bool = False, part: AssignerPart | None = None) -> None:
         self._context = context
         self._replaces = replaces
+        self._part = part
         self._keys = context.schema.trimmed_primary_keys
         self._key_types = [f.type for f in context.schema.select(self._keys)]
         self._partition_columns = context.schema.partition_keys
         self._partition_types = [f.type for f in context.schema.partition_fields]
         self._rule, self._num_channels = _rule_of(context)
+        if part is not None:
+            self._rule = replace(self._rule, num_assigners=part.num_assigners)
         self._manifests = context.shared(ManifestStore)
         self._names = IndexFileNames()
         self._partitions: dict[bytes, _Partition] = {}
@@ -81,7 +101,7 @@ class DynamicBucketAssigner:
             state = self._partition(rows.partitions[number])
             state.is_used = True
             of_partition = hashes if at is None else hashes[at]
-            assigned = state.index.assign(of_partition, self._assigners(rows, at, of_partition))
+            assigned = state.index.assign(of_partition, self._assigners(rows, number, at, of_partition))
             if at is None:
                 buckets = assigned
             else:
@@ -125,7 +145,7 @@ class DynamicBucketAssigner:
 
     def _look_after_index(self) -> None:
         """Once after each commit."""
-        if self._is_looked_after or self._replaces:
+        if self._is_looked_after or self._replaces or self._part is not None:
             return
         self._is_looked_after = True
         if not self._partitions or any(state.prepared for state in self._partitions.values()):
@@ -144,11 +164,12 @@ class DynamicBucketAssigner:
         """known: an index whose new keys are to be kept."""
         if self._replaces:
             return _Partition(PartitionIndex(self._rule))
-        snapshot = self._context.snapshots.latest()
+        snapshot = self._context.snapshots.latest() if self._part is None else self._part.snapshot
         files = _hash_files(self._manifests, snapshot, [partition])[partition]
         self._check_every_bucket_has_one(partition, files, snapshot)
-        hashes = {bucket: read_hash_file(self._context, partition, bucket, file) for bucket, file in files.items()}
-        state = _Partition(PartitionIndex(self._rule, hashes), files)
+        hashes = {bucket: self._own_hashes(partition, bucket, file) for bucket, file in files.items()}
+        rows = {bucket: file.row_count for bucket, file in files.items()}
+        state = _Partition(PartitionIndex(self._rule, hashes, rows), files)
         if known is not None:
             state.is_used = known.is_used
             new, buckets = known.index.new_keys()
@@ -161,6 +182,13 @@ class DynamicBucketAssigner:
                 )
             state.index.add(new[found < 0], buckets[found < 0])
         return state
+
+    def _own_hashes(self, partition: bytes, bucket: int, file: IndexFileMeta) -> NDArray[np.int32]:
+        """Of the keys that this assigner is asked about."""
+        hashes = read_hash_file(self._context, partition, bucket, file)
+        if self._part is None or not len(hashes):
+            return hashes
+        return hashes[np.isin(self._part.owners_of(partition, hashes), list(self._part.own))]
 
     def _check_every_bucket_has_one(
         self, partition: bytes, files: Mapping[int, IndexFileMeta], snapshot: Snapshot | None
@@ -179,11 +207,16 @@ class DynamicBucketAssigner:
         """An index file for each bucket with new keys. Without any, a message that says which index was asked."""
         there = state.files | state.prepared
         base = None if self._replaces else _names(there)
-        _, new_in = state.index.new_keys()
+        new, new_in = state.index.new_keys()
         messages: list[CommitMessage] = []
         try:
             for bucket in np.unique(new_in).tolist():
-                hashes, name = state.index.hashes_of(bucket), self._names.next()
+                name = self._names.next()
+                if self._part is None:
+                    hashes = state.index.hashes_of(bucket)
+                else:  # the index lacks what belongs to others
+                    known = [read_hash_file(self._context, partition, bucket, there[bucket])] if bucket in there else []
+                    hashes = np.concatenate([*known, new[new_in == bucket]])
                 file = write_hash_file(self._context, partition, bucket, name, hashes)
                 replaced = (there[bucket],) if bucket in there else ()
                 messages.append(
@@ -201,11 +234,13 @@ class DynamicBucketAssigner:
         self._context.io.delete_all(paths)
 
     def _assigners(
-        self, rows: PartitionedRows, at: NDArray[np.intp] | None, hashes: NDArray[np.int32]
+        self, rows: PartitionedRows, number: int, at: NDArray[np.intp] | None, hashes: NDArray[np.int32]
     ) -> NDArray[np.int32] | int:
-        """hashes: of the rows `at` some places, all of one partition."""
+        """hashes: of the rows `at` some places, all of one partition; number: of that."""
         if self._rule.num_assigners == 1:
             return 0
+        if self._part is not None:
+            return self._part.owners_of(rows.partitions[number], hashes)
         first = rows.rows.slice(0 if at is None else int(at[0]), 1)
         columns = [first.column(name) for name in self._partition_columns]
         partition_hash = int(hash_rows(columns, self._partition_types)[0]) if columns else 0
@@ -215,6 +250,15 @@ class DynamicBucketAssigner:
     def _name(self, partition: bytes) -> str:
         directory = partition_directory(self._context, partition)
         return f"{self._context.name}, partition {directory}" if directory else self._context.name
+
+
+def num_assigners_of(context: TableContext) -> int | None:
+    """Between how many the keys of a partition are divided, as its options say; None: they say nothing."""
+    options = context.options
+    given = (options.dynamic_bucket_initial, options.dynamic_bucket_assigner_parallelism)
+    if not any(given) and options.dynamic_bucket_max == -1:
+        return None
+    return _rule_of(context)[0].num_assigners
 
 
 def _rule_of(context: TableContext) -> tuple[AssignmentRule, int]:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.errors import BadInput
+from storage.file_index.hashing import hash_numbers
 
 BUCKETS_MAX: Final = 32_767  # bucket ids fit into 16 bits, with sign
 
@@ -46,17 +47,23 @@ class AssignmentRule:
 class PartitionIndex:
     """Of one partition. Not thread-safe.
 
-    hashes_by_bucket: what the partition's index files hold.
+    hashes_by_bucket: what the partition's index files hold, or those of the keys that are asked about.
+    rows_by_bucket: how many keys each bucket has, where that is more.
     """
 
-    def __init__(self, rule: AssignmentRule, hashes_by_bucket: Mapping[int, NDArray[np.int32]] | None = None) -> None:
+    def __init__(
+        self,
+        rule: AssignmentRule,
+        hashes_by_bucket: Mapping[int, NDArray[np.int32]] | None = None,
+        rows_by_bucket: Mapping[int, int] | None = None,
+    ) -> None:
         self._rule = rule
         self._rows: dict[int, int] = {}  # keys in each bucket
         self._runs: list[NDArray[np.int64]] = []
         self._new: list[NDArray[np.int64]] = []
-        self._random = np.random.default_rng()
         for bucket, hashes in (hashes_by_bucket or {}).items():
             self._rows[bucket] = len(hashes)
+        self._rows |= rows_by_bucket or {}
         if hashes_by_bucket:
             run = np.concatenate([_entries(hashes, bucket) for bucket, hashes in hashes_by_bucket.items()])
             run.sort()
@@ -90,7 +97,7 @@ class PartitionIndex:
             owners = 0 if isinstance(assigners, int) else assigners[first[arrival]]
             for owner in [assigners] if isinstance(assigners, int) else np.unique(owners).tolist():
                 mine = arrival if isinstance(assigners, int) else arrival[owners == owner]
-                buckets[mine] = self._choose(int(owner), len(mine))
+                buckets[mine] = self._choose(int(owner), distinct[mine])
             self.add(distinct[new], buckets[new])
         return buckets[places]
 
@@ -121,8 +128,10 @@ class PartitionIndex:
             [np.empty(0, np.int32), *(_hashes(run[run & _BUCKET_MASK == bucket]) for run in self._runs)]
         )
 
-    def _choose(self, assigner: int, count: int) -> NDArray[np.int32]:
+    def _choose(self, assigner: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """hashes: of new keys, in order of arrival."""
         chosen: list[NDArray[np.int32]] = []
+        count = len(hashes)
         for bucket, room in self._with_room(assigner):
             taken = min(room, count)
             chosen.append(np.full(taken, bucket, np.int32))
@@ -130,7 +139,7 @@ class PartitionIndex:
             if not count:
                 break
         else:
-            chosen.append(self._any_of(assigner, count))
+            chosen.append(self._any_of(assigner, hashes[len(hashes) - count :]))
         return np.concatenate(chosen)
 
     def _with_room(self, assigner: int) -> Iterator[tuple[int, int]]:
@@ -146,14 +155,19 @@ class PartitionIndex:
     def _own(self, assigner: int) -> list[int]:
         return [bucket for bucket in self._rows if bucket % self._rule.num_assigners == assigner]
 
-    def _any_of(self, assigner: int, count: int) -> NDArray[np.int32]:
+    def _any_of(self, assigner: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """By hash and not at random, as in Java: a task that Spark runs again must choose the same."""
         if self._rule.buckets_max is None:
             raise BadInput(
                 f"a partition has {len(self._rows)} buckets, and all are full: bucket ids end at {BUCKETS_MAX - 1}. "
                 f"Set dynamic-bucket.target-row-num, now {self._rule.target_rows}, to a larger number"
             )
-        own = self._own(assigner) or list(self._rows) or [0]
-        return self._random.choice(np.array(own, np.int32), count)
+        own = sorted(self._own(assigner) or self._rows or [0])
+        mixed = hash_numbers(hashes.astype(np.int64)).view(
+            np.uint64
+        )  # hashes of one assigner have a remainder in common
+        chosen: NDArray[np.int32] = np.array(own, np.int32)[mixed % np.uint64(len(own))]
+        return chosen
 
 
 def assigners_of(

@@ -390,7 +390,7 @@ timestamp ns, bits(n)
         """\
         shop.yaml:11: the primary key of shop.orders lacks the partition columns day
             partition_by: [day]
-        Add them to `primary_key`.""",
+        Add them to `primary_key`, or set `bucket: -1` in `options`: then keys move between partitions.""",
     ),
 ]
 

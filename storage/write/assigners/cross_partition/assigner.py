@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -36,8 +37,24 @@ from storage.write.assigners.cross_partition.placement import RULES, Placement
 
 _log = get_logger(__name__)
 
+_NO_PLACE: Final = np.int32(0)  # of keys that will be asked about: only that they are there counts
 _LOADED_KEYS: Final = 1 << 18  # put into the index at a time
 _BRINGS_ROWS: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIndexPart:
+    """Of several assigners, in tasks of their own, that give the rows of one commit their places, each other keys.
+
+    snapshot: the table as all of them see it; None: without any.
+    now_ms: the time, for keys that are forgotten.
+    num_assigners: between whom buckets are divided; `assigner` fills its own.
+    """
+
+    snapshot: Snapshot | None
+    now_ms: int
+    num_assigners: int
+    assigner: int
 
 
 class CrossPartitionAssigner:
@@ -45,6 +62,7 @@ class CrossPartitionAssigner:
 
     spill_directory: for an index that outgrows its memory; None is the system's place for temporary files.
     replaces: each commit replaces all rows of the table, so that its index begins empty.
+    part: of an assigner that is one of several; it prepares one commit. None: it is the only one.
     """
 
     is_function_of_rows = False
@@ -57,6 +75,7 @@ class CrossPartitionAssigner:
         spill_directory: str | None = None,
         replaces: bool = False,
         rule: RoomRule | None = None,
+        part: KeyIndexPart | None = None,
     ) -> None:
         options = context.options
         self._context = context
@@ -66,7 +85,10 @@ class CrossPartitionAssigner:
         self._partition_columns = context.schema.partition_keys
         self._partition_types = [f.type for f in context.schema.partition_fields]
         self._place_rows = RULES[options.merge_engine]
-        self._rule = rule or RoomRule(options.dynamic_bucket_target_rows)
+        of_part = (1, 0) if part is None else (part.num_assigners, part.assigner)
+        self._rule = rule or RoomRule(options.dynamic_bucket_target_rows, *of_part)
+        self._part = part
+        self._expected: KeyIndex | None = None
         ttl_ms = options.cross_partition_index_ttl_ms
         self._ttl_ms = ttl_ms
         self._started_s = int(time.monotonic())
@@ -78,6 +100,18 @@ class CrossPartitionAssigner:
         self._is_lost = False
 
     # ------------------------------------------------------------ rows
+
+    def expect(self, rows: pa.RecordBatch) -> None:
+        """These will be assigned. Once that was said of any rows, the index knows the keys of such rows only.
+
+        rows: their key columns at least. To be called before the first `assign`, for all rows.
+        """
+        if self._expected is None:
+            self._expected = self._empty_index()
+        groups = KeyGroups.of(index_words([rows.column(name) for name in self._keys]))
+        found = self._expected.find(groups.keys)
+        new = np.flatnonzero(found.places == UNKNOWN)
+        self._expected.put(groups.keys, found, new, np.full(len(new), _NO_PLACE))
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         index = self._opened()
@@ -138,7 +172,7 @@ class CrossPartitionAssigner:
         return number
 
     def _now_s(self) -> int:
-        return int(time.monotonic()) - self._started_s
+        return int(time.monotonic()) - self._started_s if self._part is None else 0
 
     # ------------------------------------------------------------ commits
 
@@ -202,22 +236,15 @@ class CrossPartitionAssigner:
         self._partitions: list[bytes] = []
         self._partition_numbers: dict[bytes, int] = {}
         self._rooms = BucketRooms(self._rule)
-        options = self._context.options
-        no_keys = [pa.array([], self._context.schema.arrow.field(name).type) for name in self._keys]
-        index = KeyIndex(
-            len(index_words(no_keys)),
-            options.lookup_cache_max_memory_bytes,
-            spill_directory=self._spill_directory,
-            ttl_s=None if self._ttl_ms is None else self._ttl_ms // 1000,
-        )
+        index = self._empty_index(None if self._ttl_ms is None else self._ttl_ms // 1000)
         if self._replaces:
             return index
         started = time.monotonic()
-        latest = self._context.snapshots.latest()
-        since_ms = None if self._ttl_ms is None else epoch_ms() - self._ttl_ms
-        self._load(
-            index, read_keys(self._context, latest, made_since_ms=since_ms, at_once=options.cross_partition_bootstrap)
-        )
+        latest = self._context.snapshots.latest() if self._part is None else self._part.snapshot
+        now_ms = epoch_ms() if self._part is None else self._part.now_ms
+        since_ms = None if self._ttl_ms is None else now_ms - self._ttl_ms
+        at_once = self._context.options.cross_partition_bootstrap
+        self._load(index, read_keys(self._context, latest, made_since_ms=since_ms, at_once=at_once))
         self._base_id = 0 if latest is None else latest.id
         _log.info(
             "index of keys made",
@@ -228,6 +255,15 @@ class CrossPartitionAssigner:
             took_ms=int((time.monotonic() - started) * 1000),
         )
         return index
+
+    def _empty_index(self, ttl_s: int | None = None) -> KeyIndex:
+        no_keys = [pa.array([], self._context.schema.arrow.field(name).type) for name in self._keys]
+        return KeyIndex(
+            len(index_words(no_keys)),
+            self._context.options.lookup_cache_max_memory_bytes,
+            spill_directory=self._spill_directory,
+            ttl_s=ttl_s,
+        )
 
     def _load(self, index: KeyIndex, read: Iterator[KeysOfBucket]) -> None:
         waiting: list[KeysOfBucket] = []
@@ -250,12 +286,16 @@ class CrossPartitionAssigner:
             self._rooms.add(partition, bucket, count)
         groups = KeyGroups.of(tuple(np.concatenate(words) for words in zip(*(p.keys for p in parts), strict=True)))
         place_of_row = np.concatenate(places)[groups.order]
-        found = index.find(groups.keys)
         if len(again := np.flatnonzero(~groups.is_first)):
             raise self._twice(place_of_row[again[0] - 1], place_of_row[again[0]])
+        keys = groups.keys
+        if self._expected is not None:
+            is_expected = self._expected.find(keys).places != UNKNOWN
+            keys, place_of_row = tuple(word[is_expected] for word in keys), place_of_row[is_expected]
+        found = index.find(keys)
         if len(known := np.flatnonzero(found.places != UNKNOWN)):
             raise self._twice(found.places[known[0]], place_of_row[known[0]])
-        index.put(groups.keys, found, np.arange(len(groups.keys[0])), place_of_row)
+        index.put(keys, found, np.arange(len(keys[0])), place_of_row)
 
     def _twice(self, place: np.int32, other: np.int32) -> BadInput:
         one, two = sorted((self._where(place), self._where(other)))

@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.spark.sink import sink
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, CorruptFile, UnsupportedFeature
@@ -250,11 +248,3 @@ def test_rows_may_come_between_preparing_a_commit_and_its_end() -> None:
     writer.abort()
     found = keys_in(table)
     assert len(found) == len(table.scan().to_arrow()) == len({*range(3, 20), *range(101, 105)})
-
-
-def test_spark_refuses_what_its_tasks_would_have_to_share(tmp_path: Path) -> None:
-    new_table(warehouse=str(tmp_path))
-    write_batch = sink(table="db.t", warehouse=str(tmp_path), commit_user="spark")
-    nothing: Any = None  # refused before the rows are looked at
-    with pytest.raises(UnsupportedFeature, match=r"cannot write with Spark: an index says which bucket"):
-        write_batch(nothing, 0)

@@ -1,0 +1,91 @@
+"""The task that gives rows their buckets: blobs of key shares in; out come blobs that name buckets, and the index."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from ingest.spark.assigning.assign_plan import AssignPlan
+from ingest.spark.batch_facts import BatchFacts
+from ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
+from ingest.spark.blob_store import BlobStore, local_folder
+from ingest.spark.bucket_task import TableTask, grouped
+from ingest.spark.package_version import check_version, package_version
+from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, slot_of
+from storage.files.partition_times import partition_check
+from storage.table import TableContext
+from storage.write.assigners import CrossPartitionAssigner
+from storage.write.bucket_router import BucketRouter
+
+_ORDER_COLUMN = f"{ORDER_PREFIX}0"
+
+
+@dataclass(frozen=True)
+class AssignTask:
+    """For `mapInArrow` after the shuffle by shares.
+
+    tables: see `open_reader`.
+    batch_id: the commit identifier.
+    version: of this package in the driver.
+
+    Rows are assigned once all have come, in the order in which they were written at their source; what left out values
+    is filled in before. They leave with that order as a number, which holds among rows of a key.
+    A task that runs again makes the same of the same blobs, in whatever order they come; only its index files have
+    other names, and those of the run count whose messages the driver got.
+    """
+
+    tables: Sequence[tuple[TableContext, BatchInput]]
+    batch_id: int
+    version: str = field(default_factory=package_version)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_version(self.version)
+        plan = AssignPlan()
+        facts = BatchFacts()
+        digests: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+        with BlobStore() as store:
+            for batch in batches:
+                columns = (batch.column(name).to_pylist() for name in ("table_number", "slot", "kind"))
+                for number, slot, kind, payload in zip(*columns, batch.column("payload"), strict=True):
+                    if kind == PayloadKind.ROWS:
+                        store.add(number, slot, payload.as_buffer())
+                        digests[number, slot].append(xxhash.xxh3_128_digest(payload.as_buffer()))
+                    elif kind == PayloadKind.PLAN:
+                        plan = AssignPlan.of_payload(payload.as_py())
+            for number, slots in sorted(store.blobs().items()):
+                ordered = {slot: _by_digest(blobs, digests[number, slot]) for slot, blobs in sorted(slots.items())}
+                yield from self._assigned(number, ordered, plan, facts)
+            slots = ordered = None  # type: ignore[assignment] # they lie in the store's file
+        yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
+
+    def _assigned(
+        self, number: int, slots: Mapping[int, list[pa.RecordBatch]], plan: AssignPlan, facts: BatchFacts
+    ) -> Iterator[pa.RecordBatch]:
+        """Of one table."""
+        context, rows_of = self.tables[number]
+        assigner = plan.assigner(number, context, replaces=rows_of.replaces, spill_directory=local_folder())
+        if isinstance(assigner, CrossPartitionAssigner):
+            for blob in (blob for blobs in slots.values() for blob in blobs):
+                assigner.expect(blob)
+        router = BucketRouter(context.schema, assigner, partition_check(context))
+        shuffle = TableShuffle(number, context, router, lambda key: slot_of(context, key, plan.slots), facts)
+        task = TableTask(context, rows_of, facts.table(number))
+        count = 0
+        for group in grouped(slots, plan.groups):
+            for rows in task.chunks([blob.replace_schema_metadata(None) for blob in group]):
+                order = pa.array(np.arange(count, count + rows.num_rows))
+                yield from shuffle.blobs(rows.drop_columns([BUCKET_COLUMN]).append_column(_ORDER_COLUMN, order))
+                count += rows.num_rows
+        messages = assigner.prepare_commit(self.batch_id)
+        yield payload_row(number, 0, PayloadKind.MESSAGES, pickle.dumps(list(messages)))
+
+
+def _by_digest(blobs: Sequence[pa.RecordBatch], digests: Sequence[bytes]) -> list[pa.RecordBatch]:
+    """A shuffle gives them in another order each time."""
+    return [blobs[i] for i in sorted(range(len(blobs)), key=digests.__getitem__)]

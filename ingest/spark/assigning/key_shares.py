@@ -1,0 +1,87 @@
+"""The keys of a table whose buckets an index chooses, divided into shares: all rows of a key reach one assigner.
+
+    key ── hash ── share ── slot of the shuffle ── assigner        bucket b gets new keys of assigner b % assigners only
+
+A share is a function of the key; where a key keeps its partition, of the hash that the index knows it by.
+
+Source: Java `index/BucketAssigner.java` (computeHashKey, isMyBucket).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.binary_row import hash_rows
+from storage.bucketing import BucketMode, bucket_mode
+from storage.table import TableContext
+from storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
+from storage.write.assigners.dynamic import num_assigners_of
+from storage.write.bucket_router import BucketKey
+
+
+def is_indexed(context: TableContext) -> bool:
+    """An index says which bucket a key lives in."""
+    return bucket_mode(context.schema, context.options) in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION)
+
+
+def keys_change_partition(context: TableContext) -> bool:
+    return bucket_mode(context.schema, context.options) is BucketMode.CROSS_PARTITION
+
+
+def fixed_assigners(context: TableContext) -> int | None:
+    """Between how many assigners the table's options divide a partition; None: as many as there is work for."""
+    return None if keys_change_partition(context) else num_assigners_of(context)
+
+
+class KeyShares(StatelessAssigner):
+    """A `BucketAssigner` for the shuffle to assigners: its buckets are shares.
+
+    shares: how many there are.
+    """
+
+    is_function_of_rows = True
+
+    def __init__(self, context: TableContext, slots: int) -> None:
+        schema = context.schema
+        self._keys = schema.primary_keys if keys_change_partition(context) else schema.trimmed_primary_keys
+        self._types = [field.type for field in schema.select(self._keys)]
+        self.shares = fixed_assigners(context) or slots
+
+    def assign(self, rows: PartitionedRows) -> AssignedRows:
+        hashes = hash_rows([rows.rows.column(name) for name in self._keys], self._types)
+        return AssignedRows(rows, shares_of(hashes, self.shares))
+
+
+def shares_of(hashes: NDArray[np.int32], shares: int) -> NDArray[np.int32]:
+    of_keys: NDArray[np.int32] = np.abs(np.fmod(hashes, np.int32(shares)))
+    return of_keys
+
+
+def slot_of_share(context: TableContext, key: BucketKey, slots: int) -> int:
+    """key: a share of a partition. Of a key that changes its partition all rows go to one slot."""
+    partition = b"" if keys_change_partition(context) else key.partition
+    return (zlib.crc32(context.name.encode()) + zlib.crc32(partition) + key.bucket) % slots
+
+
+def owners_of(
+    context: TableContext, slots: int, num_assigners: int
+) -> Callable[[bytes, NDArray[np.int32]], NDArray[np.int32]]:
+    """To which assigner the keys of a partition belong, by their hashes. Not for keys that change their partition.
+
+    num_assigners: for a table whose options say nothing.
+    """
+    fixed = fixed_assigners(context)
+
+    def owners(partition: bytes, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
+        shares = shares_of(hashes, fixed or slots)
+        if fixed is not None:
+            return shares
+        first = slot_of_share(context, BucketKey(partition, 0), slots)
+        found: NDArray[np.int32] = ((first + shares) % slots % num_assigners).astype(np.int32)
+        return found
+
+    return owners
