@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from storage.file_index.base import Answer
-from storage.file_index.hashing import hash_numbers, hash_texts
+from storage.file_index.hashing import hash_numbers, hash_text_blocks
 from storage.file_index.values import is_text, literal_bytes, numbers
 from storage.types import AtomicType
 
@@ -50,10 +50,9 @@ class BloomFilterWriter:
         self._is_set = np.zeros(bits, np.bool_)
 
     def add(self, column: pa.Array) -> None:
-        hashes = _hashes(column.drop_null() if column.null_count else column, self._data_type)
-        for start in range(0, len(hashes), _BLOCK_ROWS):
-            for positions in _positions(hashes[start : start + _BLOCK_ROWS], self._hash_functions, len(self._is_set)):
-                self._is_set[positions] = True
+        for hashes in _hash_blocks(column.drop_null() if column.null_count else column, self._data_type):
+            for positions in _positions(hashes, self._hash_functions, len(self._is_set)):
+                self._is_set[positions.astype(np.intp)] = True  # NumPy casts other indexes a few at a time
 
     def finish(self) -> bytes:
         return _HASH_FUNCTIONS.pack(self._hash_functions) + np.packbits(self._is_set, bitorder="little").tobytes()
@@ -79,10 +78,13 @@ class BloomFilterIndex:
                 if all(self._data[_HASH_FUNCTIONS.size + (at >> 3)] >> (at & 7) & 1 for at in positions):
                     return None
             return BitMap()
-        maybe = np.ones(len(values), np.bool_)
-        for at in _positions(_hashes(values, self._data_type), self._hash_functions, 8 * len(self._bits)):
-            maybe &= (self._bits[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1
-        return None if maybe.any() else BitMap()
+        for hashes in _hash_blocks(values, self._data_type):
+            maybe = np.ones(len(hashes), np.bool_)
+            for at in _positions(hashes, self._hash_functions, 8 * len(self._bits)):
+                maybe &= (self._bits[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1
+            if maybe.any():
+                return None
+        return BitMap()
 
     def none_of(self, values: pa.Array) -> Answer:
         return None
@@ -97,8 +99,14 @@ class BloomFilterIndex:
         return None
 
 
-def _hashes(values: pa.Array, data_type: AtomicType) -> NDArray[np.int64]:
-    return hash_texts(values) if is_text(data_type) else hash_numbers(numbers(values, data_type))
+def _hash_blocks(values: pa.Array, data_type: AtomicType) -> Iterator[NDArray[np.int64]]:
+    """Of all values, in any order, so many at a time that what is made of them stays in the processor's cache."""
+    if is_text(data_type):
+        for _, hashes in hash_text_blocks(values):
+            yield hashes
+    else:
+        for start in range(0, len(values), _BLOCK_ROWS):
+            yield hash_numbers(numbers(values.slice(start, _BLOCK_ROWS), data_type))
 
 
 @lru_cache(maxsize=1024)

@@ -1,28 +1,34 @@
 """The 64-bit hash of a value, as Bloom filters of file indexes take it.
 
 Numbers go through Thomas Wang's integer hash. Texts and bytes go through XXH64: many of one length at once, in columns;
-what is left (long ones, rare lengths) one by one in `xxhash`.
+what is left (long texts, rare lengths) one by one, by `xxhash`.
 
 Source: Java `fileindex/bloomfilter/FastHash.java`; https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from storage.types.arrow_buffers import PaddedBytes, byte_ranges
+from storage.types.arrow_buffers import text_buffers, value_lengths
 
 Hashes = NDArray[np.uint64]
 
 _BLOCK_ROWS: Final = 8_192  # what is worked on stays in the processor's cache, and in memory that is at hand
-_COLUMN_LENGTH_MAX: Final = 256  # of a value: longer ones cost more in hashing than in calling
-_COLUMN_ROWS_MIN: Final = 64  # of one length, below which a call for each costs less
+# Values of one length are worked on in columns where that costs less than a call for each.
+_COLUMN_LENGTH_MAX: Final = 256
+_COLUMN_ROWS_MIN: Final = 200
+_COLUMN_ROWS_PER_BYTE: Final = 8
+# Arrow's own pool begins a huge page for each buffer of a block: up to 5 ms where the machine had not given it before.
+_BLOCK_MEMORY: Final = pa.system_memory_pool()
 
 _PRIME_1: Final = np.uint64(0x9E3779B185EBCA87)
 _PRIME_2: Final = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -30,6 +36,7 @@ _PRIME_3: Final = np.uint64(0x165667B19E3779F9)
 _PRIME_4: Final = np.uint64(0x85EBCA77C2B2AE63)
 _PRIME_5: Final = np.uint64(0x27D4EB2F165667C5)
 _LANE_STARTS: Final = (int(_PRIME_1) + int(_PRIME_2), int(_PRIME_2), 0, -int(_PRIME_1))  # of the seed 0
+_LANE_ROTATIONS: Final = (1, 7, 12, 18)
 
 
 def hash_numbers(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -56,71 +63,93 @@ def hash_texts(column: pa.Array, seed: int = 0) -> NDArray[np.int64]:
 
     seed: of XXH64. Hashes of another seed are others; file indexes have 0.
     """
-    data, starts, lengths = byte_ranges(column)
-    hashes = np.zeros(len(column), np.uint64)
-    if not len(column):
-        return hashes.view(np.int64)
-    counts = np.bincount(np.minimum(lengths, _COLUMN_LENGTH_MAX + 1))
-    many = counts >= _COLUMN_ROWS_MIN
-    many[_COLUMN_LENGTH_MAX + 1 :] = False
-    if many.sum() == 1 and counts.max() == len(column):
-        _hash_one_length(data, starts, int(lengths[0]), hashes, np.arange(len(column)), seed)
-        return hashes.view(np.int64)
-    order = np.argsort(np.minimum(lengths, _COLUMN_LENGTH_MAX + 1).astype(np.uint16), kind="stable")
+    hashes = np.empty(len(column), np.int64)
+    for rows, of_rows in hash_text_blocks(column, seed):
+        hashes[rows] = of_rows
+    return hashes
+
+
+def hash_text_blocks(column: pa.Array, seed: int = 0) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int64]]]:
+    """As `hash_texts`, in blocks: (m,) rows, in no order, and their (m,) hashes. Each row is in one block."""
+    lengths = value_lengths(column)
+    length_groups = np.minimum(lengths, _COLUMN_LENGTH_MAX + 1).astype(np.uint16)
+    counts = np.bincount(length_groups)
+    order = np.argsort(length_groups, kind="stable")
     ends = np.cumsum(counts)
+    rest = []
     for length in np.flatnonzero(counts).tolist():
         rows = order[ends[length] - counts[length] : ends[length]]
-        if many[length]:
-            _hash_one_length(data, starts, length, hashes, rows, seed)
-        else:
-            _hash_one_by_one(data, starts, lengths, hashes, rows, seed)
-    return hashes.view(np.int64)
+        if length > _COLUMN_LENGTH_MAX or len(rows) < _COLUMN_ROWS_MIN + _COLUMN_ROWS_PER_BYTE * length:
+            rest.append(rows)
+            continue
+        for block in _blocks(len(rows)):
+            yield rows[block], _xxh64(_SameLength.of(column, rows[block], length), seed).view(np.int64)
+    if rest:
+        rows = np.concatenate(rest)
+        for block in _blocks(len(rows)):
+            yield rows[block], _hash_one_by_one(column, lengths, rows[block], seed).view(np.int64)
 
 
-def _hash_one_by_one(
-    data: PaddedBytes,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    hashes: Hashes,
-    rows: NDArray[np.int64],
-    seed: int,
-) -> None:
-    view = data.data.data
-    for row, start, length in zip(rows.tolist(), starts[rows].tolist(), lengths[rows].tolist(), strict=True):
-        hashes[row] = xxhash.xxh64_intdigest(view[start : start + length], seed)
+def _hash_one_by_one(column: pa.Array, lengths: NDArray[np.integer[Any]], rows: NDArray[np.intp], seed: int) -> Hashes:
+    offsets, data = text_buffers(column)
+    view = memoryview(data)
+    ranges = zip(offsets[rows].tolist(), lengths[rows].tolist(), strict=True)
+    return np.array([xxhash.xxh64_intdigest(view[start : start + length], seed) for start, length in ranges], np.uint64)
 
 
-def _hash_one_length(
-    data: PaddedBytes, starts: NDArray[np.int64], length: int, hashes: Hashes, rows: NDArray[np.int64], seed: int
-) -> None:
-    for block in _blocks(len(rows)):
-        of_block = rows[block]
-        hashes[of_block] = _xxh64(data, starts[of_block], length, seed)
+@dataclass(frozen=True, slots=True)
+class _SameLength:
+    """Values of one length, side by side.
+
+    start: where the first one begins in `data`.
+    """
+
+    data: pa.Buffer
+    start: int
+    length: int
+    count: int
+
+    @classmethod
+    def of(cls, column: pa.Array, rows: NDArray[np.intp], length: int) -> _SameLength:
+        values = pc.take(column, pa.array(rows), boundscheck=False, memory_pool=_BLOCK_MEMORY)
+        offsets, data = text_buffers(values)
+        return cls(data, int(offsets[0]), length, len(rows))
+
+    def words(self, at: int, dtype: str) -> NDArray[Any]:
+        """(count,) What lies at this byte of each value, where it lies."""
+        return np.ndarray((self.count,), dtype, self.data, self.start + at, (self.length,))
 
 
-def _xxh64(data: PaddedBytes, at: NDArray[np.int64], length: int, seed: int) -> Hashes:
-    """XXH64 of `length` bytes from each position."""
-    end, offset = length, 0
-    if length >= 32:
-        lanes = [np.full(len(at), (start + seed) % 2**64, np.uint64) for start in _LANE_STARTS]
-        while offset + 32 <= end:
-            for number in range(4):
-                lanes[number] = _round(lanes[number], data.load(at + (offset + 8 * number), 8))
-            offset += 32
-        h = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
-        for lane in lanes:
-            h = (h ^ _first_round(lane)) * _PRIME_1 + _PRIME_4
+def _xxh64(values: _SameLength, seed: int) -> Hashes:
+    """(count,) In place wherever it can be: new memory costs more than the arithmetic."""
+    at, end = 0, values.length
+    if end >= 32:
+        lanes = [np.full(values.count, (start + seed) % 2**64, np.uint64) for start in _LANE_STARTS]
+        while at + 32 <= end:
+            for number, lane in enumerate(lanes):
+                _round(lane, values.words(at + 8 * number, "<u8"))
+            at += 32
+        h = _merged(lanes)
+        h += np.uint64(end)
     else:
-        h = np.full(len(at), (int(_PRIME_5) + seed) % 2**64, np.uint64)
-    h += np.uint64(length)
-    while offset + 8 <= end:
-        h ^= _first_round(data.load(at + offset, 8))
-        h = _rotated(h, 27)
+        h = np.full(values.count, (int(_PRIME_5) + seed + end) % 2**64, np.uint64)
+    while at + 8 <= end:
+        h ^= _first_round(values.words(at, "<u8"))
+        _rotate(h, 27)
         h *= _PRIME_1
         h += _PRIME_4
-        offset += 8
-    if offset < end:
-        h = _with_tail(h, data.load(at + offset, end - offset), end - offset)
+        at += 8
+    if at + 4 <= end:
+        h ^= values.words(at, "<u4") * _PRIME_1
+        _rotate(h, 23)
+        h *= _PRIME_2
+        h += _PRIME_3
+        at += 4
+    while at < end:
+        h ^= values.words(at, "<u1") * _PRIME_5
+        _rotate(h, 11)
+        h *= _PRIME_1
+        at += 1
     h ^= h >> np.uint64(33)
     h *= _PRIME_2
     h ^= h >> np.uint64(29)
@@ -129,36 +158,39 @@ def _xxh64(data: PaddedBytes, at: NDArray[np.int64], length: int, seed: int) -> 
     return h
 
 
-def _with_tail(h: Hashes, tail: Hashes, length: int) -> Hashes:
-    """tail: the last bytes, less than eight, the first one lowest."""
-    if length >= 4:
-        h ^= (tail & np.uint64(0xFFFFFFFF)) * _PRIME_1
-        h = _rotated(h, 23)
-        h *= _PRIME_2
-        h += _PRIME_3
-        tail = tail >> np.uint64(32)
-    for number in range(length % 4):
-        h ^= ((tail >> np.uint64(8 * number)) & np.uint64(0xFF)) * _PRIME_5
-        h = _rotated(h, 11)
+def _merged(lanes: Sequence[Hashes]) -> Hashes:
+    h = np.zeros(len(lanes[0]), np.uint64)
+    for lane, count in zip(lanes, _LANE_ROTATIONS, strict=True):
+        rotated = lane.copy()
+        _rotate(rotated, count)
+        h += rotated
+    for lane in lanes:
+        h ^= _first_round(lane)
         h *= _PRIME_1
+        h += _PRIME_4
     return h
 
 
-def _round(lane: Hashes, words: Hashes) -> Hashes:
-    return _rotated(lane + words * _PRIME_2, 31) * _PRIME_1
+def _round(lane: Hashes, words: NDArray[Any]) -> None:
+    """Changes the lane."""
+    lane += words * _PRIME_2
+    _rotate(lane, 31)
+    lane *= _PRIME_1
 
 
-def _first_round(words: Hashes) -> Hashes:
+def _first_round(words: NDArray[Any]) -> Hashes:
     """Of a lane that is 0."""
-    rounded = _rotated(words * _PRIME_2, 31)
-    rounded *= _PRIME_1
-    return rounded
+    lane: Hashes = words * _PRIME_2
+    _rotate(lane, 31)
+    lane *= _PRIME_1
+    return lane
 
 
-def _rotated(words: Hashes, count: int) -> Hashes:
-    rotated = words << np.uint64(count)
-    rotated |= words >> np.uint64(64 - count)
-    return rotated
+def _rotate(words: Hashes, count: int) -> None:
+    """To the left, in place."""
+    low = words >> np.uint64(64 - count)
+    words <<= np.uint64(count)
+    words |= low
 
 
 def _blocks(length: int) -> Iterator[slice]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.errors import BadInput
@@ -54,8 +55,25 @@ def is_ascii(texts: pa.Array) -> bool:
     return not len(used) or int(used.max()) < 128
 
 
+def text_buffers(column: pa.Array) -> tuple[NDArray[np.integer[Any]], pa.Buffer]:
+    """Of a string or binary column (n,): offsets (n + 1,), and the bytes that they point into."""
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    _, offsets, data = column.buffers()
+    if offsets is None or not offsets.size:
+        return np.zeros(1, np.int32), pa.py_buffer(b"")
+    all_offsets: NDArray[np.integer[Any]] = np.frombuffer(offsets, np.int64 if large else np.int32)
+    return all_offsets[column.offset : column.offset + len(column) + 1], pa.py_buffer(b"") if data is None else data
+
+
+def value_lengths(column: pa.Array) -> NDArray[np.integer[Any]]:
+    """(n,) Bytes of each value of a string or binary column, 0 for nulls."""
+    lengths = pc.binary_length(column)
+    found: NDArray[np.integer[Any]] = (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy()
+    return found
+
+
 class PaddedBytes:
-    """PaddedBytes to be read eight at a time, at any position."""
+    """Bytes to be read eight at a time, at any position."""
 
     def __init__(self, data: NDArray[np.uint8], *, has_room: bool = False) -> None:
         """Copies `data`, so that eight bytes can be read where it ends.
