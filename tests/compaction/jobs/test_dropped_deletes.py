@@ -161,13 +161,16 @@ def test_a_job_beside_write_only_writers_keeps_the_deletes_that_are_needed_and_i
 # ---------------------------------------------------------------- random histories
 
 WRITERS: Final = 3
+STEPS_MAX: Final = 9
+ROWS_MAX: Final = 20  # of a step
 Step: TypeAlias = tuple[int, Sequence[tuple[int, int]]]  # who (the last is a job), (id, kind) of each row
 steps = st.lists(
     st.tuples(
-        st.integers(0, WRITERS), st.lists(st.tuples(st.integers(1, 4), st.sampled_from([ADD, DELETE])), min_size=1)
+        st.integers(0, WRITERS),
+        st.lists(st.tuples(st.integers(1, 4), st.sampled_from([ADD, DELETE])), min_size=1, max_size=ROWS_MAX),
     ),
     min_size=3,
-    max_size=9,
+    max_size=STEPS_MAX,
 )
 TABLES: Final = (
     {**ORDERED, **EACH_COMMIT},
@@ -208,10 +211,8 @@ def check_history(options: Mapping[str, str], history: Sequence[Step], times: Se
 
 
 def histories(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    most_rows = 200
-
     def of(test: Callable[..., None]) -> Callable[..., None]:
-        drawn = given(st.sampled_from(TABLES), steps, st.permutations(range(most_rows)))
+        drawn = given(st.sampled_from(TABLES), steps, st.permutations(range(STEPS_MAX * ROWS_MAX)))
         slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
         return settings(max_examples=count, deadline=None, suppress_health_check=slow)(drawn(test))
 
@@ -226,6 +227,7 @@ def test_no_compaction_brings_a_row_back(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @histories(1_000)
 def test_no_compaction_brings_a_row_back_in_a_thousand_histories(
     options: Mapping[str, str], history: Sequence[Step], times: Sequence[int]
