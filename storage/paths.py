@@ -246,7 +246,7 @@ def partition_path(names: Sequence[str], texts: Sequence[str | None], default_na
 
 def partition_directory_name(name: str, text: str) -> str:
     """`k=v`, escaped."""
-    return f"{_escape(name)}={_escape(text)}"
+    return f"{escape_partition_text(name)}={escape_partition_text(text)}"
 
 
 def parse_partition_path(path: str) -> dict[str, str]:
@@ -254,14 +254,15 @@ def parse_partition_path(path: str) -> dict[str, str]:
     parts = [part.partition("=") for part in path.split("/")] if path else []
     if any(not name or not equals for name, equals, _ in parts):
         raise BadInput(f"{path!r} is not a partition path such as 'dt=2024-05-14/hour=7'")
-    return {_unescape(name): _unescape(text) for name, _, text in parts}
+    return {unescape_partition_text(name): unescape_partition_text(text) for name, _, text in parts}
 
 
-def _escape(text: str) -> str:
+def escape_partition_text(text: str) -> str:
+    """As it stands in a directory's name."""
     return text.translate(_ESCAPED)
 
 
-def _unescape(text: str) -> str:
+def unescape_partition_text(text: str) -> str:
     return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
 
 

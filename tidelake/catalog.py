@@ -25,6 +25,7 @@ from tidelake.cloning import clone
 from tidelake.rescaling import check_rescalable, rescale
 from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
+from tidelake.table_kinds.format_table import FormatTable
 
 
 class Catalog:
@@ -200,6 +201,8 @@ class Catalog:
         identifier = Identifier.parse(name)
         if identifier.database == SYSTEM_DATABASE:
             return WarehouseTable(self._inner.warehouse_table(identifier, options))
+        if (found := self._inner.format_table(name, options)) is not None:
+            return FormatTable(found)
         if identifier.system_table is None:
             return Table(self._inner.load(name, options))
         context = self._inner.load(str(replace(identifier, system_table=None)), options)

@@ -112,6 +112,13 @@ class Catalog(Protocol):
         """
         ...
 
+    def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
+        """The format table of this name (`storage.format_tables`); None when the name is another table's, or nobody's.
+
+        options: over those of the table.
+        """
+        ...
+
     def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
         """identifier: of a table in database `sys`."""
         ...

@@ -297,6 +297,10 @@ class FileSystemCatalog:
         except BadInput:
             raise self._no_table(identifier) from None
 
+    def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
+        """See Catalog. A table's name is its schema file here, which a format table has none of."""
+        return None
+
     # ------------------------------------------------------------ system tables
 
     def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:

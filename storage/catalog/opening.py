@@ -82,7 +82,8 @@ def _jdbc_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: M
 
 def _hive_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: Mapping[str, str]) -> Catalog:
     check_pymetastore()
-    from storage.catalog.hive.catalog import HiveCatalog, HiveSettings  # noqa: PLC0415  # it needs pymetastore
+    from storage.catalog.hive.catalog import HiveCatalog  # noqa: PLC0415  # it needs pymetastore
+    from storage.catalog.hive.settings import HiveSettings  # noqa: PLC0415
 
     settings = HiveSettings.of(given.own, is_object_store=scheme_of(warehouse) in REMOTE_SCHEMES)
     return HiveCatalog(store, warehouse, settings, table_defaults=given.table_defaults, options=shown)

@@ -177,6 +177,12 @@ def _primary_key_is_more_than_the_partition(schema: TableSchema, _: TableOptions
 
 def _new_table_is_an_ordinary_one(_: TableSchema, options: TableOptions) -> None:
     kind = options.get("type", "table").strip().lower()
+    if kind == "format-table":
+        raise UnsupportedFeature(
+            "option type = format-table",
+            "this catalog has no place for its columns",
+            "Use a catalog of metastore hive or rest",
+        )
     if kind != "table":
         raise UnsupportedFeature(f"option type = {kind}", "only ordinary tables can be created", "Leave it out")
     if "path" in options:

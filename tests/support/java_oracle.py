@@ -150,6 +150,21 @@ class JavaOracle:
                 )
             )
 
+    def write_format_table(
+        self,
+        warehouse: Path | str,
+        table: str,
+        rows: Iterable[Mapping[str, Json]],
+        *,
+        overwrite: Mapping[str, str] | None = None,
+    ) -> None:
+        """overwrite: the static partition that is replaced; {} is each partition written to."""
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.flush()
+            said = None if overwrite is None else json.dumps(overwrite)
+            self.command("writeFormat", warehouse, table, input=file.name, overwrite=said)
+
     def compact(
         self, warehouse: Path | str, table: str, *, full: bool = False, commit_user: str | None = None
     ) -> int | None:

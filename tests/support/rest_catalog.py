@@ -49,7 +49,7 @@ class RestCatalogServer:
     statistics: what each commit told about partitions.
     prefix: of the catalog, as clients are told; None: they are not.
     headers: of the last request.
-    views: by name, as clients sent them.
+    views, format_tables: by name, as clients sent them.
     lose_answers: of how many commits to come the answer gets lost after they are done.
     """
 
@@ -62,6 +62,7 @@ class RestCatalogServer:
     prefix: str | None = PREFIX
     headers: dict[str, str] = field(default_factory=dict)
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
+    format_tables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.catalog = FileSystemCatalog(LocalFileIO(), str(self.folder))
@@ -176,7 +177,8 @@ class RestCatalogServer:
                 self.catalog.drop_database(database, cascade=True)
                 return {}
             case ("GET", "tables"):
-                return self.page("tables", self.catalog.list_tables(database), query)
+                more = [name.partition(".")[2] for name in self.format_tables if name.startswith(f"{database}.")]
+                return self.page("tables", sorted([*self.catalog.list_tables(database), *more]), query)
             case ("POST", "tables"):
                 return self.create(body)
             case ("GET", "views"):
@@ -202,6 +204,10 @@ class RestCatalogServer:
         name = f"{body['identifier']['database']}.{body['identifier']['object']}"
         self.refuse_taken(name)
         schema = body["schema"]
+        if schema["options"].get("type") == "format-table":
+            fields = [{**column, "id": n} for n, column in enumerate(schema["fields"])]
+            self.format_tables[name] = {**schema, "fields": fields}
+            return {}
         self.catalog.create_table(
             name,
             [field_from_json(column) for column in schema["fields"]],
@@ -213,7 +219,7 @@ class RestCatalogServer:
         return {}
 
     def refuse_taken(self, name: str) -> None:
-        if self.catalog.table_exists(name) or name in self.views:
+        if self.catalog.table_exists(name) or name in self.views or name in self.format_tables:
             raise Answer(409, f"{name} is there")
 
     def rename(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -225,6 +231,8 @@ class RestCatalogServer:
         return {}
 
     def of_table(self, method: str, name: str, more: list[str], body: dict[str, Any]) -> dict[str, Any]:
+        if name in self.format_tables:
+            return self.of_format_table(method, name)
         if not self.catalog.table_exists(name):
             raise Answer(404, f"no table {name}")
         context = self.catalog.load(name)
@@ -247,6 +255,24 @@ class RestCatalogServer:
                 counts = {"recordCount": 0, "fileSizeInBytes": 0, "fileCount": 0, "lastFileCreationTime": 0}
                 return {"snapshot": {"snapshot": latest.to_members(), **counts}}
         raise Answer(404, f"no such resource: {more}")
+
+    def of_format_table(self, method: str, name: str) -> dict[str, Any]:
+        if method == "DELETE":
+            del self.format_tables[name]
+            return {}
+        database, _, table = name.partition(".")
+        schema = self.format_tables[name]
+        own = schema["options"].get("path")
+        return {
+            "id": self.ids.setdefault(name, str(uuid.uuid4())),
+            "database": database,
+            "name": table,
+            "path": own or f"{self.folder}/{database}.db/{table}",
+            "isExternal": own is not None,
+            "schemaId": 0,
+            "schema": schema,
+            **_AUDIT,
+        }
 
     def described(self, context: TableContext, name: str) -> dict[str, Any]:
         schema = context.schema

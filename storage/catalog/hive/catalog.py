@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 from pymetastore.hive_metastore import ttypes
 
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.catalog.hive.address import MetastoreAddress
-from storage.catalog.hive.client import MetastoreClient
-from storage.catalog.hive.lock import MetastoreLocks
+from storage.catalog.hive.format_tables import HiveFormatTables, is_made_by_paimon
 from storage.catalog.hive.partition_sync import HiveCommits, PartitionEntries
-from storage.catalog.hive.table_entries import EntryStyle, has_partition_entries, is_external, is_paimon, is_view
+from storage.catalog.hive.settings import HiveSettings
+from storage.catalog.hive.table_entries import has_partition_entries, is_external, is_paimon, is_view
 from storage.catalog.hive.views import HiveViews
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from storage.catalog.view import ViewStore
@@ -30,9 +29,10 @@ from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio.base import FileIO
 from storage.fileio.location import LOCAL_SCHEME, scheme_of
 from storage.format import DEFAULT_BRANCH
+from storage.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
 from storage.logs import get_logger
 from storage.manifests.snapshot_files import live_entries
-from storage.options.values import parse_boolean, parse_duration_ms
+from storage.options import TableOptions
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import DataField
@@ -40,48 +40,6 @@ from storage.types import DataField
 _BATCH: Final = 300  # entries of tables that are asked for at once
 
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class HiveSettings:
-    """What the options of a Hive catalog say.
-
-    locks: None when nobody takes any.
-    is_case_sensitive: whether capital letters are let through; the metastore makes small ones of them.
-    cascades, skips_statistics: what the metastore is asked for with each change of a table: to change the partitions,
-        too (`alter-table-cascade`); not to count (`hive.skip-update-stats`).
-    """
-
-    client: MetastoreClient
-    style: EntryStyle
-    locks: MetastoreLocks | None
-    is_case_sensitive: bool
-    cascades: bool
-    skips_statistics: bool
-
-    @classmethod
-    def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> HiveSettings:
-        """Raises what MetastoreAddress does. Opens no connection."""
-        client = MetastoreClient(MetastoreAddress.of(options))
-        has_locks = parse_boolean(options["lock.enabled"]) if "lock.enabled" in options else is_object_store
-        locks = MetastoreLocks(
-            client,
-            parse_duration_ms(options.get("lock-check-max-sleep", "8 s")),
-            parse_duration_ms(options.get("lock-acquire-timeout", "8 min")),
-        )
-        style = EntryStyle(
-            is_external=options.get("table.type", "managed").strip().lower() == "external",
-            mirrors_properties=parse_boolean(options.get("sync-all-properties", "true")),
-            keeps_locations_apart=parse_boolean(options.get("location-in-properties", "false")),
-        )
-        return cls(
-            client,
-            style,
-            locks if has_locks else None,
-            parse_boolean(options.get("case-sensitive", "false")),
-            parse_boolean(options.get("alter-table-cascade", "true")),
-            parse_boolean(options.get("hive.skip-update-stats", "false")),
-        )
 
 
 class HiveCatalog(FileSystemCatalog):
@@ -100,6 +58,7 @@ class HiveCatalog(FileSystemCatalog):
         self._settings = settings
         self._client = settings.client
         self._style = settings.style
+        self._format_tables = HiveFormatTables(settings.client, settings.style, settings.has_format_tables)
         self._snapshot_commit = HiveCommits(settings.client, settings.style, settings.locks)
 
     def __repr__(self) -> str:
@@ -138,7 +97,11 @@ class HiveCatalog(FileSystemCatalog):
         there = sorted(self._client.read(lambda c: c.get_all_tables(name)))
         if there and not cascade:
             raise BadInput(f"database {name!r} is not empty: it holds {', '.join(there[:5])}; drop with cascade=True")
-        foreign = [entry.tableName for entry in self._entries(name, there) if not is_paimon(entry)]
+        foreign = [
+            entry.tableName
+            for entry in self._entries(name, there)
+            if not is_paimon(entry) and not (self._format_tables.is_listed(entry) and is_made_by_paimon(entry))
+        ]
         if foreign:
             raise BadInput(
                 f"database {name!r} holds what is no table of Paimon: {', '.join(sorted(foreign)[:5])}; nothing was "
@@ -154,12 +117,66 @@ class HiveCatalog(FileSystemCatalog):
     # ------------------------------------------------------------ tables
 
     def list_tables(self, database: str) -> list[str]:
-        """Those of Paimon."""
+        """Those of Paimon, and format tables."""
         check_database_name(database)
         if self._database(database) is None:
             raise self._no_database(database)
         names = self._client.read(lambda c: c.get_all_tables(database))
-        return sorted(entry.tableName for entry in self._entries(database, names) if is_paimon(entry))
+        entries = self._entries(database, names)
+        return sorted(e.tableName for e in entries if is_paimon(e) or self._format_tables.is_listed(e))
+
+    def create_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> None:
+        """See Catalog."""
+        keys: Any = {"primary_key": primary_key, "partition_by": partition_by, "comment": comment}
+        wanted = {**self._table_defaults, **(options or {})}
+        if not is_format_table(wanted):
+            super().create_table(name, columns, options=options, if_not_exists=if_not_exists, **keys)
+            return
+        identifier = Identifier.parse(name)
+        if not identifier.is_plain:
+            raise BadInput(f"{name!r}: a branch or a system table can't be created; name the table")
+        schema = new_format_table(columns, options=wanted, time_ms=self._now_ms(), **keys)
+        for what, word in (("database", identifier.database), ("table", identifier.table)):
+            self._check_case(what, word)
+        for column in schema.names:
+            self._check_case("column", column)
+        if self._database(identifier.database) is None:
+            raise self._no_database(identifier.database)
+        is_new = self._format_tables.create(identifier, schema, self._paths(identifier).location)
+        if not is_new and not if_not_exists:
+            raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """See Catalog. Of an external table the files stay."""
+        identifier = Identifier.parse(name)
+        entry = self._entry(identifier) if identifier.is_plain else None
+        if entry is not None and self._format_tables.is_listed(entry):
+            self._format_tables.drop(identifier, entry)
+        else:
+            super().drop_table(name, if_exists=if_exists)
+
+    def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
+        """See Catalog. Hive's own tables in such formats are format tables, too."""
+        identifier = Identifier.parse(name)
+        entry = self._entry(identifier) if identifier.is_plain else None
+        found = self._format_tables.find(identifier, entry)
+        if found is None:
+            return None
+        schema, location = found
+        self._check_store(identifier, location)
+        return TableContext(
+            self._io, location, identifier.full_name, schema, TableOptions(schema.options, options or {})
+        )
 
     def preview_table(
         self,
@@ -335,6 +352,13 @@ class HiveCatalog(FileSystemCatalog):
         except ttypes.NoSuchObjectException:
             return None
 
+    def _no_table(self, identifier: Identifier) -> BadInput:
+        if identifier.database in self.list_databases() and self._format_tables.find(
+            identifier, self._entry(identifier)
+        ):
+            return no_ordinary_table(str(identifier))
+        return super()._no_table(identifier)
+
     def _required_entry(self, identifier: Identifier) -> Any:
         entry = self._entry(identifier)
         if entry is None:
@@ -362,13 +386,16 @@ class HiveCatalog(FileSystemCatalog):
         location = self._style.location(entry) if entry is not None and is_paimon(entry) else None
         if location is None:
             return super()._table_path(identifier)
+        self._check_store(identifier, location)
+        return location
+
+    def _check_store(self, identifier: Identifier, location: str) -> None:
         if (scheme_of(location) == LOCAL_SCHEME) != (scheme_of(self.warehouse) == LOCAL_SCHEME):
             raise UnsupportedFeature(
                 f"table {identifier} at {location}",
                 f"it lies in another kind of store than the warehouse {self.warehouse}",
                 "Open the catalog with a warehouse in that store",
             )
-        return location
 
     def _check_case(self, what: str, name: str) -> None:
         if not self._settings.is_case_sensitive and name != name.lower():

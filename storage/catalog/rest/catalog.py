@@ -23,6 +23,7 @@ from storage.ddl.schema_creation import create_schema
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import FileIO, open_file_io
 from storage.format import DEFAULT_BRANCH
+from storage.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
 from storage.messages.suggestions import did_you_mean
 from storage.option_support import check_alterable, check_creatable
 from storage.options import TableOptions
@@ -33,7 +34,7 @@ from storage.snapshots.snapshot import SnapshotStore
 from storage.system_tables.all_tables import warehouse_table
 from storage.system_tables.base import SystemTable
 from storage.table import TableContext
-from storage.types import DataField
+from storage.types import DataField, field_from_json
 
 _NO_SUCH_THING, _EXISTS = 404, 409
 
@@ -128,8 +129,19 @@ class RestCatalog:
     ) -> None:
         """See Catalog."""
         identifier = _plain(name)
-        schema = self._new_schema(columns, primary_key, partition_by, options, comment)
-        check_creatable(str(identifier), schema)
+        wanted = {**self._table_defaults, **(options or {})}
+        if is_format_table(wanted):
+            schema = new_format_table(
+                columns,
+                primary_key=primary_key,
+                partition_by=partition_by,
+                options=wanted,
+                comment=comment,
+                time_ms=epoch_ms(),
+            )
+        else:
+            schema = self._new_schema(columns, primary_key, partition_by, options, comment)
+            check_creatable(str(identifier), schema)
         named = {"database": identifier.database, "object": identifier.table}
         try:
             body = {"identifier": named, "schema": schema_message(schema)}
@@ -223,6 +235,8 @@ class RestCatalog:
         found = self._find(identifier)
         if found is None:
             raise self._no_table(identifier)
+        if is_format_table(found["schema"]["options"]):
+            raise no_ordinary_table(str(identifier))
         location = str(found["path"]).rstrip("/")
         io = self._io or open_file_io(location, self._store_options)
         schema = SchemaStore(io, TablePaths(location, branch)).get(int(found["schemaId"]))
@@ -230,6 +244,27 @@ class RestCatalog:
         return TableContext(
             io, location, identifier.full_name, schema, TableOptions(schema.options, options or {}), branch, commits
         )
+
+    def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
+        """See Catalog."""
+        identifier = Identifier.parse(name)
+        found = self._find(identifier) if identifier.is_plain else None
+        if found is None or not is_format_table(found["schema"]["options"]):
+            return None
+        said = found["schema"]
+        fields = tuple(field_from_json(column) for column in said["fields"])
+        schema = TableSchema(
+            int(found["schemaId"]),
+            fields,
+            max((field.id for field in fields), default=-1),
+            tuple(said["partitionKeys"]),
+            (),
+            said["options"],
+            said.get("comment"),
+        )
+        location = str(found["path"]).rstrip("/")
+        io = self._io or open_file_io(location, self._store_options)
+        return TableContext(io, location, identifier.full_name, schema, TableOptions(schema.options, options or {}))
 
     # ------------------------------------------------------------ system tables
 

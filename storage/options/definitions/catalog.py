@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import FLINK, FORMAT_TABLE, SPEED
+from storage.options.definitions.reasons import FLINK, SPEED
 from storage.options.option import (
     CREATE,
     OPEN,
@@ -175,7 +175,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("io-cache.whitelist-path", TEXT, "bucket,manifest,index", SPEED),
     without_effect("io-cache.policy", TEXT, None, SPEED),
     acts("catalog-options-table.enabled", BOOLEAN, "false", OPEN),
-    without_effect("format-table.enabled", BOOLEAN, "true", FORMAT_TABLE),
+    acts("format-table.enabled", BOOLEAN, "true", CREATE | OPEN),
     without_effect("default-database", TEXT, "default", FLINK),
     without_effect("disable-create-table-in-default-db", BOOLEAN, "false", FLINK),
     without_effect("lineage-use-catalog-key-as-identifier", BOOLEAN, "false", FLINK),

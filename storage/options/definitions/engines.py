@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import FLINK, FORMAT_TABLE
-from storage.options.option import MAKING_FILES, WRITE, Option, Refusal, is_set, other_than, refused, without_effect
+from storage.options.definitions.reasons import FLINK, SPEED
+from storage.options.option import (
+    MAKING_FILES,
+    READ,
+    WRITE,
+    Option,
+    Refusal,
+    acts,
+    is_set,
+    other_than,
+    refused,
+    without_effect,
+)
 from storage.options.values import BOOLEAN, DURATION, FRACTION, INT, LONG, SIZE, TEXT, one_of
 
 _ICEBERG: Final = "it belongs to metadata.iceberg.storage, which writing refuses"
+_NO_NULL_KEYS: Final = "maps have no keys that are NULL here"
 _SPARK: Final = "only Spark's own connector for Paimon acts on it"
 
 ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
@@ -113,34 +125,35 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("metadata.iceberg.table", TEXT, None, _ICEBERG),
     without_effect("metadata.iceberg.glue.skip-archive", BOOLEAN, "false", _ICEBERG),
     without_effect("metadata.iceberg.hive-skip-update-stats", BOOLEAN, "false", _ICEBERG),
-    without_effect("format-table.scan.list-parallelism", INT, "64", FORMAT_TABLE),
-    without_effect("format-table.implementation", one_of("paimon", "engine"), "paimon", FORMAT_TABLE),
-    without_effect("format-table.partition-path-only-value", BOOLEAN, "false", FORMAT_TABLE),
-    without_effect("format-table.file.compression", TEXT, None, FORMAT_TABLE),
-    without_effect("format-table.commit-hive-sync-url", TEXT, None, FORMAT_TABLE),
+    without_effect("format-table.scan.list-parallelism", INT, "64", SPEED),
     without_effect(
-        "csv.field-delimiter",
+        "format-table.implementation",
+        one_of("paimon", "engine"),
+        "paimon",
+        "it says whose reader an engine takes; the files are the same",
+    ),
+    acts("format-table.partition-path-only-value", BOOLEAN, "false", READ | WRITE),
+    acts("format-table.file.compression", TEXT, None, WRITE),
+    refused(
+        "format-table.commit-hive-sync-url",
         TEXT,
-        ",",
-        FORMAT_TABLE,
-        fallbacks=(
-            "field-delimiter",
-            "seq",
+        None,
+        Refusal(
+            WRITE, is_set("thrift://localhost:9083"), "a commit tells no other metastore of partitions", "Unset it"
         ),
     ),
-    without_effect("csv.line-delimiter", TEXT, "\n", FORMAT_TABLE, fallbacks=("lineSep",)),
-    without_effect("csv.quote-character", TEXT, '"', FORMAT_TABLE, fallbacks=("quote",)),
-    without_effect("csv.escape-character", TEXT, "\\", FORMAT_TABLE, fallbacks=("escape",)),
-    without_effect("csv.include-header", BOOLEAN, "false", FORMAT_TABLE, fallbacks=("header",)),
-    without_effect("csv.null-literal", TEXT, "", FORMAT_TABLE, fallbacks=("nullvalue",)),
-    without_effect(
-        "csv.mode", one_of("permissive", "dropmalformed", "failfast"), "permissive", FORMAT_TABLE, fallbacks=("mode",)
-    ),
-    without_effect("json.ignore-parse-errors", BOOLEAN, "false", FORMAT_TABLE),
-    without_effect("json.map-null-key-mode", one_of("fail", "drop", "literal"), "fail", FORMAT_TABLE),
-    without_effect("json.map-null-key-literal", TEXT, "null", FORMAT_TABLE),
-    without_effect("json.line-delimiter", TEXT, "\n", FORMAT_TABLE),
-    without_effect("text.line-delimiter", TEXT, "\n", FORMAT_TABLE, fallbacks=("lineSep",)),
+    acts("csv.field-delimiter", TEXT, ",", READ | WRITE, fallbacks=("field-delimiter", "seq")),
+    acts("csv.line-delimiter", TEXT, "\n", READ | WRITE, fallbacks=("lineSep",)),
+    acts("csv.quote-character", TEXT, '"', READ | WRITE, fallbacks=("quote",)),
+    acts("csv.escape-character", TEXT, "\\", READ | WRITE, fallbacks=("escape",)),
+    acts("csv.include-header", BOOLEAN, "false", READ | WRITE, fallbacks=("header",)),
+    acts("csv.null-literal", TEXT, "", READ | WRITE, fallbacks=("nullvalue",)),
+    acts("csv.mode", one_of("permissive", "dropmalformed", "failfast"), "permissive", READ, fallbacks=("mode",)),
+    acts("json.ignore-parse-errors", BOOLEAN, "false", READ),
+    without_effect("json.map-null-key-mode", one_of("fail", "drop", "literal"), "fail", _NO_NULL_KEYS),
+    without_effect("json.map-null-key-literal", TEXT, "null", _NO_NULL_KEYS),
+    acts("json.line-delimiter", TEXT, "\n", READ | WRITE),
+    acts("text.line-delimiter", TEXT, "\n", READ | WRITE, fallbacks=("lineSep",)),
     without_effect(
         "object-location",
         TEXT,

@@ -119,6 +119,24 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/interop/test_schemas.py": {
         "test_a_column_takes_another_type_where_it_does_in_java": ("disable-explicit-type-casting",),
     },
+    "tests/interop/test_format_tables.py": {
+        "test_lines_of_text_are_the_same_to_both": ("text.line-delimiter",),
+        "test_options_mean_the_same_to_both": (
+            "csv.field-delimiter",
+            "csv.include-header",
+            "csv.quote-character",
+            "csv.escape-character",
+            "csv.line-delimiter",
+            "csv.null-literal",
+            "json.line-delimiter",
+            "format-table.file.compression",
+            "format-table.partition-path-only-value",
+        ),
+    },
+    "tests/storage/format_tables/test_text_formats.py": {
+        "test_a_field_that_is_no_value_is_null_or_left_out_or_an_error_as_csv_mode_says": ("csv.mode",),
+        "test_what_json_is_none_is_an_error_or_passed_over": ("json.ignore-parse-errors",),
+    },
     "tests/interop/test_types.py": {
         "test_every_row_lies_in_the_bucket_where_java_puts_it": (
             "bucket",
@@ -142,6 +160,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "tests/storage/catalog/hive/test_hive_catalog.py": {
         "test_what_the_catalogs_options_say_of_entries": ("location-in-properties",),
+        "test_tables_of_hive_in_known_formats_are_format_tables_unless_switched_off": ("format-table.enabled",),
         "test_the_files_of_an_external_table_stay_and_it_may_come_back": ("table.type",),
         "test_a_change_of_the_schema_is_shown_and_options_that_went_are_gone": (
             "alter-table-cascade",

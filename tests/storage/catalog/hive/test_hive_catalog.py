@@ -215,12 +215,14 @@ def test_a_metastore_that_is_away_is_told_by_the_next_commit(
     assert table.scan().to_arrow().num_rows == 2
 
 
-def test_tables_of_hive_are_neither_listed_nor_dropped(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:
+def test_tables_of_hive_in_other_formats_are_neither_listed_nor_dropped(
+    hive_lake: HiveLake, lake: tidelake.Catalog
+) -> None:
     lazy = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
     sd = ttypes.StorageDescriptor(
         cols=[ttypes.FieldSchema(name="n", type="int")],
-        inputFormat="org.apache.hadoop.mapred.TextInputFormat",
-        outputFormat="org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
+        inputFormat="org.apache.hadoop.mapred.SequenceFileInputFormat",
+        outputFormat="org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat",
         serdeInfo=ttypes.SerDeInfo(serializationLib=lazy, parameters={}),
     )
     foreign = ttypes.Table(tableName="theirs", dbName=hive_lake.database, sd=sd, partitionKeys=[], parameters={})
@@ -230,6 +232,40 @@ def test_tables_of_hive_are_neither_listed_nor_dropped(hive_lake: HiveLake, lake
         lake.create_table(hive_lake.name("theirs"), SCHEMA)
     with pytest.raises(tidelake.BadInput, match="no table of Paimon: theirs; nothing was dropped"):
         lake.drop_database(hive_lake.database, cascade=True)
+
+
+@pytest.mark.parametrize(("enabled", "listed"), [("true", ["pages"]), ("false", [])])
+def test_tables_of_hive_in_known_formats_are_format_tables_unless_switched_off(
+    enabled: str, listed: list[str], hive_lake: HiveLake, lake: tidelake.Catalog
+) -> None:
+    folder = f"{hive_lake.warehouse}/theirs"
+    Path(folder, "day=1").mkdir(parents=True)
+    Path(folder, "day=1", "000000_0").write_text("7\x01a\n8\x01\\N\n")
+    sd = ttypes.StorageDescriptor(
+        cols=[ttypes.FieldSchema("id", "bigint", None), ttypes.FieldSchema("page", "string", "a page")],
+        location=folder,
+        inputFormat="org.apache.hadoop.mapred.TextInputFormat",
+        outputFormat="org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
+        serdeInfo=ttypes.SerDeInfo(
+            serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe", parameters={}
+        ),
+    )
+    keys = [ttypes.FieldSchema("day", "int", None)]
+    name = hive_lake.name("pages")
+    theirs = ttypes.Table(tableName="pages", dbName=hive_lake.database, sd=sd, partitionKeys=keys, parameters={})
+    asked(hive_lake, lambda c: c.create_table(theirs))
+    opened = hive_lake.open(**{"format-table.enabled": enabled})
+    assert opened.list_tables(hive_lake.database) == listed
+    if listed:
+        rows = opened.table(name, {"csv.null-literal": "N"}).scan().to_arrow().to_pylist()
+        assert rows == [{"id": 7, "page": "a", "day": 1}, {"id": 8, "page": None, "day": 1}]
+        with pytest.raises(tidelake.BadInput, match="Hive's own; drop it with Hive"):
+            opened.drop_table(name)
+    else:
+        with pytest.raises(tidelake.BadInput):
+            opened.table(name)
+    with pytest.raises(tidelake.BadInput, match="holds what is no table of Paimon"):
+        opened.drop_database(hive_lake.database, cascade=True)
 
 
 def test_names_with_capital_letters_are_refused_unless_that_is_asked_for(

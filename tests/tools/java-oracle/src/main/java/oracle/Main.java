@@ -263,6 +263,15 @@ public final class Main {
             case "createView":
                 lake.createView(name, json("ddl"));
                 return;
+            case "writeFormat": {
+                List<JsonNode> rows = new ArrayList<>();
+                for (String line : Files.readAllLines(Paths.get(flag("input")), StandardCharsets.UTF_8)) {
+                    rows.add(Values.MAPPER.readTree(line));
+                }
+                FormatTables.write(
+                        lake.any(name), rows, flag("overwrite") == null ? null : Lake.options(json("overwrite")));
+                return;
+            }
             case "write": {
                 String target = flag("branch") == null ? name : Lake.branchName(name, flag("branch"));
                 List<JsonNode> rows = new ArrayList<>();

@@ -1,0 +1,190 @@
+"""Format tables as entries of a Hive metastore: those that Paimon made, and tables of Hive's own in the same formats.
+
+Source: Java `hive/HiveTableUtils.java` (tryToFormatSchema), `hive/HiveCatalog.java` (createHiveFormatTable).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pymetastore.hive_metastore import ttypes
+
+from storage.catalog.hive.client import MetastoreClient
+from storage.catalog.hive.lock import user_name
+from storage.catalog.hive.table_entries import EXTERNAL, MANAGED, EntryStyle, is_external, is_paimon, is_view
+from storage.catalog.hive.type_names import hive_type, type_of_hive
+from storage.catalog.identifier import Identifier
+from storage.errors import BadInput, UnsupportedFeature
+from storage.format_tables.definition import FORMAT_TABLE, data_fields
+from storage.format_tables.options import CsvSettings, format_of_table
+from storage.options import TableOptions
+from storage.schema.table_schema import TableSchema
+from storage.types import DataField
+
+_TEXT_FORMATS: Final = (
+    "org.apache.hadoop.mapred.TextInputFormat",
+    "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
+)
+_PARQUET: Final = "org.apache.hadoop.hive.ql.io.parquet"
+_ORC: Final = "org.apache.hadoop.hive.ql.io.orc"
+_CLASSES: Final = {
+    "csv": ("org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe", *_TEXT_FORMATS),
+    "text": ("org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe", *_TEXT_FORMATS),
+    "json": ("org.apache.hive.hcatalog.data.JsonSerDe", *_TEXT_FORMATS),
+    "parquet": (
+        f"{_PARQUET}.serde.ParquetHiveSerDe",
+        f"{_PARQUET}.MapredParquetInputFormat",
+        f"{_PARQUET}.MapredParquetOutputFormat",
+    ),
+    "orc": (f"{_ORC}.OrcSerde", f"{_ORC}.OrcInputFormat", f"{_ORC}.OrcOutputFormat"),
+}
+_DELIMITER: Final = "field.delim"
+_DELIMITER_OF_HIVE: Final = "\x01"
+_OF_METASTORE: Final = frozenset({"comment", "EXTERNAL", "table_type"})
+_RETENTION: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class HiveFormatTables:
+    """is_enabled: option `format-table.enabled`; else there are none, and Hive's own tables stay unseen."""
+
+    client: MetastoreClient
+    style: EntryStyle
+    is_enabled: bool
+
+    def is_listed(self, entry: Any) -> bool:
+        return self.is_enabled and format_table_schema(entry) is not None
+
+    def find(self, identifier: Identifier, entry: Any) -> tuple[TableSchema, str] | None:
+        """Schema and place. None: the entry is of no format table, or there is none."""
+        schema = format_table_schema(entry) if self.is_enabled and entry is not None else None
+        location = None if schema is None else self.style.location(entry)
+        return None if schema is None or location is None else (schema, location)
+
+    def create(self, identifier: Identifier, schema: TableSchema, location: str) -> bool:
+        """False when the metastore has something of this name. The metastore makes the directory.
+
+        location: where it lies unless option `path` says otherwise; then it is an external table.
+        Raises BadInput, and UnsupportedFeature for columns that the metastore doesn't keep.
+        """
+        if not self.is_enabled:
+            raise BadInput(f"table {identifier}: the catalog has format-table.enabled = false; set it to true")
+        check_kept(str(identifier), schema)
+        is_elsewhere = "path" in schema.options
+        entry = new_format_entry(
+            identifier,
+            schema,
+            schema.options.get("path", location),
+            is_external=is_elsewhere or self.style.is_external,
+        )
+        try:
+            self.client.change(lambda c: c.create_table(entry))
+        except ttypes.AlreadyExistsException:
+            return False
+        except (ttypes.InvalidObjectException, ttypes.MetaException) as e:
+            raise BadInput(f"table {identifier} can't be created: the metastore refuses it: {e.message}") from e
+        return True
+
+    def drop(self, identifier: Identifier, entry: Any) -> None:
+        """With its files, unless it is external. Raises BadInput for a table of Hive's own."""
+        if not is_made_by_paimon(entry):
+            raise BadInput(f"{identifier} is a table of Hive's own; drop it with Hive")
+        self.client.change(lambda c: c.drop_table(identifier.database, identifier.table, not is_external(entry)))
+
+
+def is_made_by_paimon(entry: Any) -> bool:
+    """Whether Paimon made this format table; else it is Hive's own, and Hive's to drop."""
+    return (entry.parameters or {}).get("type") == FORMAT_TABLE
+
+
+def format_table_schema(entry: Any) -> TableSchema | None:
+    """None: the entry is a table of Paimon, a view, or a table in a format that there is none of here."""
+    if is_paimon(entry) or is_view(entry) or entry.sd is None or entry.sd.serdeInfo is None:
+        return None
+    options = {k: v for k, v in (entry.parameters or {}).items() if k not in _OF_METASTORE}
+    library = (entry.sd.serdeInfo.serializationLib or "").lower()
+    if "parquet" in library:
+        format_name = "parquet"
+    elif "orc" in library:
+        format_name = "orc"
+    elif "Text" not in (entry.sd.inputFormat or ""):
+        return None
+    elif "json" in library:
+        format_name = "json"
+    elif (entry.parameters or {}).get("table_type") == "TEXT":
+        format_name = "text"
+    else:
+        format_name = "csv"
+        given = entry.sd.serdeInfo.parameters or {}
+        options["csv.field-delimiter"] = given.get(_DELIMITER, _DELIMITER_OF_HIVE)
+    columns = [*entry.sd.cols, *(entry.partitionKeys or [])]
+    try:
+        fields = tuple(DataField(n, c.name, type_of_hive(c.type), c.comment) for n, c in enumerate(columns))
+    except UnsupportedFeature:
+        return None
+    return TableSchema(
+        0,
+        fields,
+        len(fields) - 1,
+        tuple(column.name for column in entry.partitionKeys or []),
+        (),
+        {**options, "type": FORMAT_TABLE, "file.format": format_name},
+        (entry.parameters or {}).get("comment"),
+    )
+
+
+def new_format_entry(identifier: Identifier, schema: TableSchema, location: str, *, is_external: bool) -> Any:
+    """What the metastore holds of a new one. It keeps columns as Hive spells their types, all nullable."""
+    now = int(time.time())
+    options = TableOptions(schema.options)
+    format_name = format_of_table(options)
+    library, reads, writes = _CLASSES[format_name]
+    serde_parameters = {_DELIMITER: CsvSettings.of(options).delimiter} if format_name == "csv" else {}
+    parameters = {
+        **schema.options,
+        "table_type": format_name.upper(),
+        "file.format": format_name,
+        "type": FORMAT_TABLE,
+        **({"EXTERNAL": "TRUE"} if is_external else {}),
+        **({"comment": schema.comment} if schema.comment is not None else {}),
+    }
+    return ttypes.Table(
+        tableName=identifier.table,
+        dbName=identifier.database,
+        owner=user_name(),
+        createTime=now,
+        lastAccessTime=now,
+        retention=_RETENTION,
+        sd=ttypes.StorageDescriptor(
+            cols=[_column(field) for field in data_fields(schema)],
+            location=location,
+            inputFormat=reads,
+            outputFormat=writes,
+            serdeInfo=ttypes.SerDeInfo(serializationLib=library, parameters=serde_parameters),
+            parameters={},
+            bucketCols=[],
+            sortCols=[],
+            compressed=False,
+        ),
+        partitionKeys=[_column(field) for field in schema.partition_fields],
+        parameters=parameters,
+        tableType=EXTERNAL if is_external else MANAGED,
+    )
+
+
+def check_kept(name: str, schema: TableSchema) -> None:
+    """Raises UnsupportedFeature for a column that the metastore would give back with another type."""
+    for field in schema.fields:
+        kept = type_of_hive(hive_type(field.type))
+        if str(kept) != str(field.type):
+            raise UnsupportedFeature(
+                f"table {name}: column {field.name!r} {field.type}",
+                f"of a format table a Hive metastore keeps the columns alone, and gives this one back as {kept}",
+                f"Use {kept}, or keep the table in a REST catalog",
+            )
+
+
+def _column(field: DataField) -> Any:
+    return ttypes.FieldSchema(name=field.name, type=hive_type(field.type), comment=field.description)

@@ -1,0 +1,1 @@
+"""Format tables: folders of files in a format that any engine reads, in Hive's partition directories."""

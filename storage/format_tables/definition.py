@@ -1,0 +1,147 @@
+"""What a format table is: columns, partition columns, a place, and a format. Its files are all there is to it.
+
+Source: Java `table/FormatTable.java`, `catalog/CatalogUtils.java` (validateFormatTableOptions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from storage.ddl.schema_creation import columns_from_arrow
+from storage.errors import BadInput, UnsupportedFeature
+from storage.format_tables.options import (
+    CsvSettings,
+    JsonSettings,
+    TextSettings,
+    check_own_options,
+    compression_of,
+    format_of_table,
+)
+from storage.options import TableOptions
+from storage.options.values import parse_names
+from storage.schema.field_ids import FieldIds
+from storage.schema.table_schema import TableSchema
+from storage.table import TableContext
+from storage.types import BINARY_ROOTS, CONSTRUCTED_ROOTS, STRING_ROOTS, DataField, Root, walk_types
+
+FORMAT_TABLE: Final = "format-table"
+_NO_TEXTS: Final = frozenset({Root.BLOB, Root.VARIANT, Root.TIMESTAMP_LTZ})
+
+
+def is_format_table(options: Mapping[str, str] | None) -> bool:
+    return (options or {}).get("type", "").strip().lower() == FORMAT_TABLE
+
+
+def no_ordinary_table(name: str) -> BadInput:
+    """For what needs snapshots, or a schema that changes."""
+    return BadInput(
+        f"{name} is a format table: it has files, but no snapshots, no branches and no schema that changes. Open it "
+        "with Catalog.table to scan and write it; drop it and create it again to change it"
+    )
+
+
+def new_format_table(
+    columns: pa.Schema | Sequence[DataField],
+    *,
+    primary_key: Sequence[str],
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+    comment: str | None,
+    time_ms: int,
+) -> TableSchema:
+    """The one schema of a new format table.
+
+    Raises BadInput and UnsupportedFeature, naming the column or option, for what doesn't go together.
+    """
+    options = dict(options)
+    partition_keys = tuple(partition_by) or parse_names(options.pop("partition", ""))
+    if primary_key or "primary-key" in options:
+        raise BadInput("a format table has no primary key: its files hold rows, and nothing merges them; leave it out")
+    fields = columns_from_arrow(columns) if isinstance(columns, pa.Schema) else list(columns)
+    names = [field.name for field in fields]
+    if missing := [name for name in partition_keys if name not in names]:
+        raise BadInput(f"partition_by names {missing[0]!r}, which is no column; the table has {', '.join(names)}")
+    for group in (names, partition_keys):
+        if repeated := [name for name in group if group.count(name) > 1]:
+            raise BadInput(f"column {repeated[0]!r} is named twice; name it once")
+    check_own_options(options)
+    ids = FieldIds()
+    made = tuple(ids.column(column) for column in fields)
+    schema = TableSchema(0, made, ids.highest, partition_keys, (), options, comment, time_ms)
+    check_format_table(schema, TableOptions(options))
+    return schema
+
+
+def check_format_table(schema: TableSchema, options: TableOptions) -> None:
+    """Whether this release reads and writes such a table. Raises BadInput and UnsupportedFeature."""
+    format_name = format_of_table(options)
+    if options.is_on("metastore.partitioned-table"):
+        raise UnsupportedFeature(
+            "option metastore.partitioned-table = true of a format table",
+            "partitions are found in the table's folder; a list that a catalog keeps of them is not asked",
+            "Unset it",
+        )
+    for field in schema.partition_fields:
+        if field.type.root in BINARY_ROOTS or field.type.root in CONSTRUCTED_ROOTS or field.type.root in _NO_TEXTS:
+            raise UnsupportedFeature(
+                f"partition column {field.name!r} {field.type}",
+                "a directory's name can't hold its values",
+                "Partition by a column of another type",
+            )
+    data = data_fields(schema)
+    if not data:
+        raise BadInput("all columns are partition columns, so nothing is left for the files; add a column")
+    compression_of(options)
+    if format_name == "text" and (len(data) != 1 or data[0].type.root not in STRING_ROOTS):
+        raise BadInput(
+            "file.format = text holds lines: besides partition columns the table has one column, a STRING; "
+            "use csv or json for others"
+        )
+    if format_name == "csv":
+        _refuse_types(data, format_name, CONSTRUCTED_ROOTS | _NO_TEXTS)
+        CsvSettings.of(options)
+    elif format_name == "json":
+        _refuse_types(data, format_name, _NO_TEXTS | {Root.MULTISET})
+        JsonSettings.of(options)
+    elif format_name == "text":
+        TextSettings.of(options)
+
+
+def _refuse_types(fields: Sequence[DataField], format_name: str, refused: frozenset[Root]) -> None:
+    for field in fields:
+        found = next((part for part in walk_types(field.type) if part.root in refused), None)
+        if found is None:
+            continue
+        if found.root is Root.TIMESTAMP_LTZ:
+            raise UnsupportedFeature(
+                f"column {field.name!r} {field.type} in {format_name} files",
+                "Java writes such times in the zone of its process, which no file tells",
+                "Use TIMESTAMP, or file.format = parquet",
+            )
+        raise UnsupportedFeature(
+            f"column {field.name!r} {field.type} in {format_name} files",
+            "the format has no form for it",
+            "Use file.format = parquet",
+        )
+
+
+def check_readable(context: TableContext) -> None:
+    """Raises UnsupportedFeature, naming the table."""
+    check_format_table(context.schema, context.options)
+    for key in ("scan.ignore-corrupt-files", "scan.ignore-lost-files"):
+        if context.options.is_on(key):
+            raise UnsupportedFeature(f"{context.name}: option {key} = true", "no file is passed over here", "Unset it")
+
+
+def check_writable(context: TableContext) -> None:
+    """Raises UnsupportedFeature, naming the table."""
+    check_format_table(context.schema, context.options)
+    check_own_options({key: "" for key in context.options if key == "format-table.commit-hive-sync-url"})
+
+
+def data_fields(schema: TableSchema) -> tuple[DataField, ...]:
+    """The columns that lie in files."""
+    return tuple(field for field in schema.fields if field.name not in schema.partition_keys)

@@ -1,0 +1,128 @@
+"""Lines of compressed text files, in blocks, and files of lines.
+
+Source: Java `format/text/StandardLineReader.java`, `CustomLineReader.java`, `HadoopCompressionUtils.java`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import CorruptFile, UnsupportedFeature
+from storage.format_tables.options import is_standard
+
+BLOCK_BYTES: Final = 4 * 1024 * 1024
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_OF_ARROW: Final = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
+_EXTENSIONS: Final = {"gzip": "gzip", "bzip2": "bz2", "zstd": "zstd"}
+
+
+def read_lines(source: pa.NativeFile, path: str, line_end: str) -> Iterator[pa.Array]:
+    """Blocks of whole lines as (n,) strings, never empty; a last line needs no end. Closes `source`.
+
+    path: its extension tells the codec, as for Hadoop.
+    Raises CorruptFile for bytes that are no UTF-8 or don't decompress.
+    """
+    standard = is_standard(line_end)
+    parted, carried, first = b"\n" if standard else line_end.encode(), b"", True
+    with source:
+        for data in _decompressed(source, path):
+            block = carried + (data.removeprefix(_BYTE_ORDER_MARK) if first and standard else data)
+            first = False
+            tail = b"\r" if standard and block.endswith(b"\r") else b""  # a line's end may go on in the next block
+            if standard:
+                block = block.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            whole, found, carried = block.rpartition(parted)
+            carried += tail
+            if found:
+                yield _split(whole, parted, path)
+    if carried:
+        yield _split(carried.removesuffix(b"\r") if standard else carried, parted, path)
+
+
+def _split(whole: bytes, end: bytes, path: str) -> pa.Array:
+    try:
+        text = pa.array([whole], pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid as e:
+        raise CorruptFile(path, "text in UTF-8", "other bytes") from e
+    return pc.split_pattern(text, end.decode()).flatten()
+
+
+def _decompressed(source: pa.NativeFile, path: str) -> Iterator[bytes]:
+    extension = path.rpartition(".")[2].lower()
+    if extension in ("snappy", "lz4"):
+        raise UnsupportedFeature(f"{path}", f"Hadoop's own framing of {extension} is not read here", "Use gzip")
+    try:
+        if extension == "deflate":
+            yield from _inflated(source)
+            return
+        codec = _OF_ARROW.get(extension)
+        stream = source if codec is None else pa.CompressedInputStream(source, codec)
+        while data := stream.read(BLOCK_BYTES):
+            yield data
+    except (zlib.error, pa.ArrowInvalid) as e:
+        raise CorruptFile(path, f"a file in {extension}", str(e).splitlines()[0]) from e
+    except OSError as e:  # Arrow's codecs; a disk's error has a number
+        if e.errno is not None:
+            raise
+        raise CorruptFile(path, f"a file in {extension}", str(e).splitlines()[0]) from e
+
+
+def _inflated(source: pa.NativeFile) -> Iterator[bytes]:
+    inflate = zlib.decompressobj()
+    while data := source.read(BLOCK_BYTES):
+        if block := inflate.decompress(data):
+            yield block
+    if not inflate.eof:
+        raise zlib.error("the file ends too early")
+
+
+class LineWriter:
+    """Writes one file of lines; it never closes the stream it was given.
+
+    codec: as options spell it (`storage.format_tables.options.compression_of`).
+    encode: rows -> the bytes of their lines, each with its end.
+    header: of the file; written with the first rows, as Java does.
+    """
+
+    def __init__(
+        self, stream: pa.NativeFile, codec: str, encode: Callable[[pa.RecordBatch], bytes], header: bytes = b""
+    ) -> None:
+        self._stream = stream
+        self._encode = encode
+        self._header = header
+        self._deflate = zlib.compressobj() if codec == "deflate" else None
+        self._compressed = pa.CompressedOutputStream(stream, _EXTENSIONS[codec]) if codec in _EXTENSIONS else None
+
+    @property
+    def written_bytes(self) -> int:
+        return int(self._stream.tell())
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Raises BadInput for values that no reader would get back."""
+        lines = self._encode(rows)
+        self._put(self._header + lines)
+        self._header = b""
+
+    def _put(self, data: bytes) -> None:
+        if self._deflate is not None:
+            self._stream.write(self._deflate.compress(data))
+        else:
+            (self._compressed or self._stream).write(data)
+
+    def close(self) -> None:
+        if self._deflate is not None:
+            self._stream.write(self._deflate.flush())
+        if self._compressed is not None:
+            self._compressed.close()
+
+
+def joined(lines: pa.Array, end: str) -> bytes:
+    """All lines, each with its end. lines: (n,) strings without nulls."""
+    parts = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    text: str = pc.binary_join(parts, end)[0].as_py()
+    return (text + end).encode() if len(lines) else b""

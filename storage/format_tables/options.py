@@ -1,0 +1,171 @@
+"""Options of format tables: what each format takes, which codecs there are.
+
+Source: Java `format/csv/CsvOptions.java`, `format/json/JsonOptions.java`, `format/text/TextOptions.java`,
+`CoreOptions.formatTableFileCompression`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from storage.errors import BadInput, UnsupportedFeature
+from storage.messages.suggestions import did_you_mean
+from storage.options import TableOptions
+from storage.options.registry import find_option
+
+FORMATS: Final = ("csv", "json", "parquet", "orc", "text")
+TEXT_FORMATS: Final = frozenset({"csv", "json", "text"})
+_STANDARD_LINE_ENDS: Final = frozenset({"\n", "\r\n", "\r"})
+_TEXT_CODECS: Final = ("none", "gzip", "bzip2", "deflate", "zstd")
+_HADOOP_CODECS: Final = frozenset({"snappy", "lz4"})
+_DEFAULT_COMPRESSION: Final = {"parquet": "snappy", "orc": "zstd"}
+
+# What acts on a format table, besides the options of its format
+_OWN: Final = frozenset(
+    {
+        "type",
+        "path",
+        "file.format",
+        "file.compression",
+        "file.compression.zstd-level",
+        "file.block-size",
+        "file.suffix.include.compression",
+        "data-file.prefix",
+        "partition.default-name",
+        "partition.legacy-name",
+        "target-file-size",
+        "target-file-row-num",
+        "metastore.partitioned-table",
+    }
+)
+
+
+def check_own_options(options: Mapping[str, str]) -> None:
+    """Of a new table. Raises BadInput for options of Paimon's that mean nothing of a format table."""
+    if "format-table.commit-hive-sync-url" in options:
+        raise UnsupportedFeature(
+            "option format-table.commit-hive-sync-url", "a commit tells no metastore of its partitions", "Unset it"
+        )
+    for key in options:
+        option = find_option(key)
+        known_formats = tuple(f"{name}." for name in (*FORMATS, "format-table"))
+        if key in _OWN or option is None or option.key in _OWN or option.key.startswith(known_formats):
+            continue
+        raise BadInput(f"option {key} means nothing of a format table, which has files and no snapshots; leave it out")
+
+
+def format_of_table(options: TableOptions) -> str:
+    """Raises BadInput for a word that is no format of format tables."""
+    name = (options.get("file.format") or "parquet").strip().lower()
+    if name == "mosaic":
+        raise UnsupportedFeature("file.format = mosaic", "this release can't read or write it", "Use parquet")
+    if name not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise BadInput(
+            f"file.format = {name!r} of a format table: expected one of {known}{did_you_mean(name, FORMATS)}"
+        )
+    return name
+
+
+def compression_of(options: TableOptions) -> str:
+    """The codec of new files. Raises BadInput and UnsupportedFeature for one that the format can't have."""
+    format_name = format_of_table(options)
+    given = (options.get(key) for key in ("file.compression", "format-table.file.compression", "compression"))
+    codec = next((text.strip().lower() for text in given if text is not None), None)
+    if codec is None:
+        return _DEFAULT_COMPRESSION.get(format_name, "none")
+    if format_name not in TEXT_FORMATS:
+        return codec
+    if codec in _HADOOP_CODECS:
+        raise UnsupportedFeature(
+            f"{codec} of {format_name} files",
+            "Hadoop's own framing of it is not written here",
+            f"Use {', '.join(_TEXT_CODECS)}",
+        )
+    if codec not in _TEXT_CODECS:
+        raise BadInput(f"compression {codec!r} of {format_name} files: expected one of {', '.join(_TEXT_CODECS)}")
+    if format_name == "text" and codec != "none":
+        raise UnsupportedFeature(
+            f"{codec} of text files", "their names don't tell it, so no reader would notice", "Use none, csv or json"
+        )
+    return codec
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSettings:
+    """line_end: what parts lines; None is any of LF, CRLF and CR when read, LF when written.
+
+    mode: what becomes of a line with a field that can't be read: `permissive` makes the field null, `dropmalformed`
+        leaves the line out, `failfast` fails.
+    """
+
+    delimiter: str
+    line_end: str
+    quote: str
+    escape: str
+    has_header: bool
+    null: str
+    mode: str
+
+    @classmethod
+    def of(cls, options: TableOptions) -> Self:
+        """Raises BadInput for what Java refuses, and for delimiters of which it would write more than it reads."""
+        found = {
+            key: _text(options, key) for key in ("csv.field-delimiter", "csv.quote-character", "csv.escape-character")
+        }
+        for key, text in found.items():
+            if len(text) != 1 or text in "\0\r\n":
+                raise BadInput(f"option {key} = {text!r}: expected one character, and none that ends a line")
+        delimiter, quote, escape = found.values()
+        if len({delimiter, quote, escape}) < 3:
+            raise BadInput(f"csv: field delimiter {delimiter!r}, quote {quote!r} and escape {escape!r} must differ")
+        return cls(
+            delimiter,
+            _line_end(options, "csv.line-delimiter"),
+            quote,
+            escape,
+            options.is_on("csv.include-header"),
+            _text(options, "csv.null-literal"),
+            _text(options, "csv.mode").lower(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSettings:
+    """ignores_errors: a field that can't be read is null, a line that is no JSON is left out; else they fail."""
+
+    line_end: str
+    ignores_errors: bool
+
+    @classmethod
+    def of(cls, options: TableOptions) -> Self:
+        """Raises BadInput."""
+        return cls(_line_end(options, "json.line-delimiter"), options.is_on("json.ignore-parse-errors"))
+
+
+@dataclass(frozen=True, slots=True)
+class TextSettings:
+    line_end: str
+
+    @classmethod
+    def of(cls, options: TableOptions) -> Self:
+        """Raises BadInput."""
+        return cls(_line_end(options, "text.line-delimiter"))
+
+
+def is_standard(line_end: str) -> bool:
+    """Then each of LF, CRLF and CR ends a line, as in Java."""
+    return line_end in _STANDARD_LINE_ENDS
+
+
+def _line_end(options: TableOptions, key: str) -> str:
+    text = _text(options, key)
+    if not text:
+        raise BadInput(f"option {key} is empty: expected what ends a line")
+    return text
+
+
+def _text(options: TableOptions, key: str) -> str:
+    return options.text(key) or ""

@@ -1,0 +1,1 @@
+"""Tables that are not of snapshots, or not only: what `catalog.table` gives for them."""

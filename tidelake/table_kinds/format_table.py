@@ -1,0 +1,156 @@
+"""A format table as its users see it: scanned and written like any other; there are no snapshots to ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from storage.arguments import checked
+from storage.errors import BadInput, UnsupportedFeature
+from storage.format_tables.definition import no_ordinary_table
+from storage.format_tables.partitions import list_partitions
+from storage.format_tables.scan import scan_format_table
+from storage.format_tables.write import FormatTableWriter
+from storage.read.predicate import Predicate
+from storage.read.split import Split
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.write.memory_budget import MemoryBudget
+from tidelake.scan import Scan, projection
+from tidelake.table import Table
+from tidelake.writer import Writer
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def refuse(self: FormatTable, *_: object, **__: object) -> Any:
+        raise no_ordinary_table(f"{self.name}.{name}(): {self.name}")
+
+    return refuse
+
+
+class FormatTable(Table):
+    """A folder of files. What it holds is what lies there when it is read; nothing is kept of what was before."""
+
+    def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
+        """columns, filter: as of `Table.scan`; it takes no other."""
+        if named := [name for name, value in arguments.items() if value is not None]:
+            raise BadInput(f"{self.name} is a format table and shows what is there now; leave out {named[0]}")
+        if isinstance(columns, str):
+            raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
+        names, predicate = projection(self.schema, columns, filter)
+        return FormatScan(self._context, names, predicate)
+
+    @checked
+    def partitions(self) -> list[dict[str, Any]]:
+        """Column -> value, of each partition directory; [{}] for a table without partition columns."""
+        keys = self.partition_by
+        found = list_partitions(self._context)
+        return [dict(zip(keys, (value.as_py() for value in p.values), strict=True)) for p in found]
+
+    def writer(
+        self,
+        *,
+        commit_user: str | None = None,
+        memory: MemoryBudget | None = None,
+        overwrite: bool | Mapping[str, Any] | None = None,
+    ) -> Writer:
+        """overwrite: each commit replaces rows instead of adding some. True: all rows, or with partitions those of the
+        partitions written to. {"day": "2026-05-01"}: the partitions that agree, where all rows must go then.
+        memory: rows are written at once, so that it counts for nothing. Nobody replays: there is no commit_user.
+        """
+        if commit_user is not None:
+            raise BadInput(f"{self.name} is a format table: its commits can't be recognised; leave out commit_user")
+        return FormatWriter(self._context, overwrite)
+
+    def snapshots(self) -> list[Snapshot]:
+        """It has none."""
+        return []
+
+    def tags(self) -> dict[str, Snapshot]:
+        """It has none."""
+        return {}
+
+    def branches(self) -> list[str]:
+        """It has none."""
+        return []
+
+    def _check_changeable(self, what: str) -> None:
+        raise no_ordinary_table(self.name)
+
+
+_OF_SNAPSHOTS: Final = (
+    *("changes", "follow", "follower", "compact", "rewrite_file_index", "expire", "truncate", "delete", "update"),
+    *("update_columns", "create_tag", "replace_tag", "rename_tag", "delete_tag", "expire_tags", "create_branch"),
+    *("delete_branch", "rename_branch", "fast_forward", "merge_branch", "rollback", "clean_orphans", "purge"),
+    *("expire_partitions", "mark_done", "analyze", "statistics", "remove_missing_files", "remove_missing_manifests"),
+)
+for _name in _OF_SNAPSHOTS:
+    setattr(FormatTable, _name, _refused(_name))
+
+
+class FormatScan(Scan):
+    """Read as a whole, not by splits. Listed anew each time it is read."""
+
+    has_splits = False
+
+    def __init__(self, context: TableContext, columns: tuple[str, ...], predicate: Predicate | None) -> None:
+        super().__init__(context, None, columns, predicate)
+
+    @property
+    def schema(self) -> pa.Schema:
+        whole = self._context.schema.arrow
+        return pa.schema([whole.field(name) for name in self._columns])
+
+    def splits(self) -> list[Split]:
+        raise UnsupportedFeature(
+            f"splits of {self._context.name}",
+            "a format table is read as a whole",
+            "Call to_batches() or to_arrow() without splits",
+        )
+
+    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
+        """In bounded memory."""
+        if splits is not None:
+            self.splits()  # raises
+        return scan_format_table(self._context, self._columns, self._predicate)
+
+
+class FormatWriter(Writer):
+    """Rows in, files out. Leaving the `with` block drops what was not committed."""
+
+    def __init__(self, context: TableContext, overwrite: bool | Mapping[str, Any] | None) -> None:
+        self._files = FormatTableWriter(context, overwrite)
+
+    @property
+    def commit_user(self) -> str:
+        """There is none."""
+        return ""
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Columns by name, in any order. Raises BadInput when the rows don't fit the table or its format; where those
+        of one partition were refused, and others taken, all that was not committed is dropped.
+        """
+        for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches():
+            self._files.write(batch)
+
+    @checked
+    def commit(
+        self,
+        identifier: int | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        watermark: int | None = None,
+    ) -> int | None:
+        """Let the files appear, one after the other. Returns None: there is no snapshot. It takes no arguments, as
+        there is nothing to keep them in.
+        """
+        if (identifier, properties, watermark) != (None, None, None):
+            raise BadInput("commit() of a format table takes nothing: it has no snapshot to keep it in; leave it out")
+        self._files.commit()
+        return None
+
+    def close(self) -> None:
+        """Drop what was not committed. Calling again is harmless."""
+        self._files.close()
