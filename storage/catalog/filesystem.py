@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name, of_branch
 from storage.catalog.view import ViewStore
 from storage.clock import epoch_ms
 from storage.commit.file_system_commit import FileSystemSnapshotCommit
@@ -28,7 +28,7 @@ from storage.logs import get_logger
 from storage.messages.suggestions import did_you_mean
 from storage.option_support import check_alterable, check_creatable
 from storage.options import TableOptions
-from storage.paths import TablePaths, check_branch_name
+from storage.paths import TablePaths
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.branches import branch_names, check_branches_read
@@ -280,7 +280,7 @@ class FileSystemCatalog:
 
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
         """See Catalog. A dynamic option `branch` names the branch, as `$branch_NAME` does."""
-        identifier = _of_branch(Identifier.parse(name), options or {})
+        identifier = of_branch(Identifier.parse(name), options or {})
         _refuse_system_table(identifier)
         if not self._is_registered(identifier):
             raise self._no_table(identifier)
@@ -428,17 +428,6 @@ def _plain(name: str, what: str) -> Identifier:
             f"{name!r}: a branch or a system table can't be {what}; name the table: {identifier.full_name!r}"
         )
     return identifier
-
-
-def _of_branch(identifier: Identifier, options: Mapping[str, str]) -> Identifier:
-    branch = options.get("branch", identifier.branch)
-    if branch == identifier.branch:
-        return identifier
-    if identifier.branch != DEFAULT_BRANCH:
-        raise BadInput(f"{identifier}: option branch = {branch!r} names another branch; name one of them")
-    if branch != DEFAULT_BRANCH:
-        check_branch_name(branch)
-    return replace(identifier, branch=branch)
 
 
 def _refuse_system_table(identifier: Identifier) -> None:

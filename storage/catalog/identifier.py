@@ -5,7 +5,8 @@ Source: Java `catalog/Identifier.java`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from storage.arguments import check_file_name
@@ -72,3 +73,15 @@ def _check_directory_name(what: str, name: str) -> None:
     if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
         raise BadInput(f"{what} name {name!r} is blank, a dot, or contains a slash: no directory can have it")
     check_file_name(f"{what} name", name, affix=".db" if what == "database" else "")
+
+
+def of_branch(identifier: Identifier, options: Mapping[str, str]) -> Identifier:
+    """What a name means with a dynamic option `branch`. Raises BadInput where both name one, and differ."""
+    branch = options.get("branch", identifier.branch)
+    if branch == identifier.branch:
+        return identifier
+    if identifier.branch != DEFAULT_BRANCH:
+        raise BadInput(f"{identifier}: option branch = {branch!r} names another branch; name one of them")
+    if branch != DEFAULT_BRANCH:
+        check_branch_name(branch)
+    return replace(identifier, branch=branch)
