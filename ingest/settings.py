@@ -181,6 +181,7 @@ class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     name of a source database, whatever its case, to what stands before and behind `{table}` instead of what `name` has
     there. merge_shards: whether tables of one name in several databases become one; `false` makes `{table}` stand for
     `database_table`. partition_by: name of a source table to its partition columns; others have those of the entry.
+    lower_case: whether what placeholders stand for becomes small letters; always so where the catalog takes no others.
     """
 
     including_tables: Name = ".*"
@@ -192,6 +193,7 @@ class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     suffix_of_db: Mapping[Name, str] = {}
     merge_shards: bool = True
     partition_by: Mapping[Name, list[Name]] = {}
+    lower_case: bool = False
 
 
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -96,6 +96,14 @@ def computed_columns(expressions: Mapping[str, str], types: Mapping[str, DataTyp
     return found
 
 
+def with_column_in_small_letters(name: str, text: str) -> str:
+    """A call, with the column that it is made of in small letters. Raises BadInput for what is no call."""
+    call = _parsed(name, text)
+    if call.column is None:
+        return text
+    return f"{call.function}({', '.join([call.column.lower(), *call.arguments[1:]])})"
+
+
 def _unresolved(left: Sequence[_Call], calls: Mapping[str, _Call]) -> BadInput:
     missing = [call for call in left if call.column not in calls]
     if missing:

@@ -362,3 +362,14 @@ class Format(Protocol):
         Raises BadInput, naming its position, for a record that doesn't say them.
         """
         ...
+
+
+class OpenedFormat(Protocol):
+    """What a pipeline asks of a format. See `Format`."""
+
+    @property
+    def KEPT_HEADERS(self) -> frozenset[str]: ...  # noqa: N802 - as there
+
+    def decoder(self, target_of: TargetOf) -> Decoder: ...
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable: ...

@@ -20,12 +20,13 @@ from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import DecodedBatch, Decoder, TargetOf
-from ingest.formats.registry import open_format, source_order_of, transaction_of_format
+from ingest.formats.registry import source_order_of, transaction_of_format
 from ingest.formats.source_order import SourceOrderOf
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.building.configured_tables import ConfiguredTables
+from ingest.pipeline.building.letter_case import format_of, in_letters_of_catalog
 from ingest.pipeline.building.sources import build_source, build_start
 from ingest.pipeline.building.tables_at_once import tables_at_once
 from ingest.pipeline.building.whole_transactions import WholeTransactions
@@ -137,7 +138,7 @@ def build_pipeline(
     store = io if options.get("metastore") == "rest" else io or open_retrying_file_io(config.warehouse, options)
     catalog = open_catalog(config.warehouse, options, store)
     config = expanded(config, catalog, io)
-    format_ = open_format(config.format, config.format_options)
+    format_ = format_of(config)
     memory = MemoryBudget(config.write.memory_bytes)
     expiry = MaintenanceWorker()
     configured = ConfiguredTables.of(config)
@@ -231,7 +232,10 @@ def build_pipeline(
 
 
 def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None = None) -> Config:
-    """With an entry for each table that entries of many tables have made already. Blocks."""
+    """With an entry for each table that entries of many tables have made already, and names as the catalog takes them.
+    Blocks.
+    """
+    config = in_letters_of_catalog(config)
     if not config.templates:
         return config
     options = config.warehouse_options

@@ -24,8 +24,8 @@ from checkpoint.offsets import TopicPartition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from compaction.compact_manager import compact_manager_factory
 from ingest.dead_letter_table import DeadLetterTable
-from ingest.formats.registry import open_format
 from ingest.pipeline.builder import expanded
+from ingest.pipeline.building.letter_case import format_of
 from ingest.pipeline.building.sources import build_source
 from ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
 from ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
@@ -84,7 +84,7 @@ class DeadLetterReplay:
         self._pipeline = config.pipeline
         self._letters = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
         config = expanded(config, catalog)
-        format_ = open_format(config.format, config.format_options)
+        format_ = format_of(config)
         router = router_of(config.tables)
         targets = TableTargets({table.name: table for table in config.named_tables})
         self._tables: dict[str, ReplayTable] = {}

@@ -51,12 +51,14 @@ class TableTemplate:
         self._mapping = {name.lower(): target for name, target in self._of.mapping.items()}
         self._prefixes = {db.lower(): text for db, text in self._of.prefix_of_db.items()}
         self._suffixes = {db.lower(): text for db, text in self._of.suffix_of_db.items()}
+        self._spellings: dict[str, SourceTable] = {}  # names in small letters to whose they are
 
     def table_for(self, source: SourceTable) -> ExpandedTable | None:
         """None where it doesn't take the records. Raises BadInput for a name that no table can have."""
         if not self._takes(source):
             return None
         name = f"{self._database}.{self._name_of(source)}"
+        self._check_spelling(name, source)
         try:
             is_plain = (identifier := Identifier.parse(name)).is_plain and identifier.full_name == name
             reason = "" if is_plain else "it has a $"
@@ -105,6 +107,18 @@ class TableTemplate:
             template = f"{self._prefixes.get(database, before)}{{table}}{self._suffixes.get(database, after)}"
         return PLACEHOLDER.sub(lambda found: self._part(found[1], source, table), template)
 
+    def _check_spelling(self, name: str, source: SourceTable) -> None:
+        """Raises BadInput for two tables of one database that differ in nothing but case."""
+        if not self._of.lower_case:
+            return
+        other = self._spellings.setdefault(f"{name} of {source.database}.{source.schema}", source)
+        if other.table != source.table and (other.table or "").lower() == (source.table or "").lower():
+            raise BadInput(
+                f"the records of {other} and of {source} would both go into {name}, as names become small letters: "
+                f"give one of them another name at the source, or leave it out (`excluding_tables` of "
+                f"{self.entry.name})"
+            )
+
     def _part(self, placeholder: str, source: SourceTable, table: str) -> str:
         parts = {"table": table, "schema": source.schema, "database": source.database, "topic": source.topic}
         part = parts[placeholder]
@@ -113,10 +127,11 @@ class TableTemplate:
                 f"{self.entry.name} can't name the table of {source}: its records name no {placeholder}. Leave "
                 f"{{{placeholder}}} out of `name`{' and `merge_shards` as it is' if not self._of.merge_shards else ''}"
             )
-        return part
+        return part.lower() if self._of.lower_case else part
 
     def _usual_name(self, table: str) -> str:
-        return self._mapping.get(table.lower(), self._table.replace("{table}", table))
+        shown = table.lower() if self._of.lower_case else table
+        return self._mapping.get(table.lower(), self._table.replace("{table}", shown))
 
     @cached_property
     def _names(self) -> re.Pattern[str]:

@@ -14,7 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name, of_branch
+from storage.catalog.identifier import Identifier, check_database_name, check_own_database, of_branch
+from storage.catalog.options import check_letters, is_case_sensitive
 from storage.catalog.view import ViewStore
 from storage.clock import epoch_ms
 from storage.commit.file_system_commit import FileSystemSnapshotCommit
@@ -67,6 +68,7 @@ class FileSystemCatalog:
     ) -> None:
         self._io = io
         self.options = dict(options or {})
+        self._is_case_sensitive = is_case_sensitive(self.options)
         self._table_defaults = dict(table_defaults or {})
         self.warehouse = absolute(warehouse).rstrip("/") or "/"
         self._now_ms = now_ms
@@ -90,7 +92,8 @@ class FileSystemCatalog:
         return sorted(name for name in names if name)
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        _check_own_database(name)
+        check_own_database(name)
+        self._check_letters(name)
         if name not in self.list_databases():
             self._io.make_directory(self._database_path(name))
         elif not if_not_exists:
@@ -98,7 +101,7 @@ class FileSystemCatalog:
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Raises BadInput when anything lies in its directory, unless cascade."""
-        _check_own_database(name)
+        check_own_database(name)
         if name not in self.list_databases():
             if if_exists:
                 return
@@ -151,7 +154,7 @@ class FileSystemCatalog:
     def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
         """See Catalog. The newest version goes first: who finds the table finds it as it will be."""
         identifier = _plain(name, "created")
-        _check_own_database(identifier.database)
+        check_own_database(identifier.database)
         *older, newest = schemas
         if not self._create_first(identifier, newest):
             raise BadInput(f"table {identifier} exists already; choose another name")
@@ -182,7 +185,7 @@ class FileSystemCatalog:
     ) -> TableContext:
         """See Catalog."""
         identifier = _plain(name, "created")
-        _check_own_database(identifier.database)
+        check_own_database(identifier.database)
         schema = create_schema(
             columns,
             primary_key=primary_key,
@@ -191,6 +194,7 @@ class FileSystemCatalog:
             comment=comment,
             time_ms=self._now_ms(),
         )
+        self._check_letters(identifier.database, identifier.table, *schema.names)
         location = self._paths(identifier).location
         return TableContext(
             self._io,
@@ -229,7 +233,8 @@ class FileSystemCatalog:
     def rename_table(self, name: str, new_name: str) -> None:
         """Atomic on local disks; an object store copies every file, and a crash leaves copies under the new name."""
         old, new = _plain(name, "renamed"), _plain(new_name, "the new name of one")
-        _check_own_database(new.database)
+        check_own_database(new.database)
+        self._check_letters(new.database, new.table)
         if not self._has_schema(old):
             raise self._no_table(old)
         if new.database not in self.list_databases():
@@ -273,6 +278,7 @@ class FileSystemCatalog:
                 return current
             check_alterable(str(identifier), current, evolved, identifier.branch)
             check_branches_read(self._io, self._paths(identifier), current.options, evolved.options)
+            self._check_letters(*evolved.names)
             self._check_registrable(identifier, evolved)
             if schemas.publish(evolved):
                 return evolved
@@ -353,6 +359,10 @@ class FileSystemCatalog:
         return nullcontext()
 
     # ------------------------------------------------------------ refusals
+
+    def _check_letters(self, *names: str) -> None:
+        if not self._is_case_sensitive:
+            check_letters(names)
 
     def _refuse_leftovers(self, identifier: Identifier) -> None:
         """`schema` may be there: someone else is creating the same table right now. Directories without files are
@@ -435,9 +445,3 @@ def _refuse_system_table(identifier: Identifier) -> None:
         raise UnsupportedFeature(
             str(identifier), "system tables can't be read yet", f"Open {identifier.full_name} and ask it"
         )
-
-
-def _check_own_database(name: str) -> None:
-    check_database_name(name)
-    if name == SYSTEM_DATABASE:
-        raise BadInput(f"database {name!r} is Paimon's own; choose another name")

@@ -69,6 +69,13 @@ def check_database_name(name: str) -> None:
         raise BadInput(f"database name {name!r} contains a dot or $; choose another")
 
 
+def check_own_database(name: str) -> None:
+    """As `check_database_name`; for one that holds tables, which `sys` doesn't."""
+    check_database_name(name)
+    if name == SYSTEM_DATABASE:
+        raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+
+
 def _check_directory_name(what: str, name: str) -> None:
     if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
         raise BadInput(f"{what} name {name!r} is blank, a dot, or contains a slash: no directory can have it")

@@ -5,7 +5,7 @@ Source: Java `options/CatalogOptions.java`, `catalog/AbstractCatalog.java` (tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from storage.option_support import log_options_without_effect
 from storage.options import Operation, TableOptions
 from storage.options.option import Option
 from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, find_option
+from storage.options.values import parse_boolean
 
 _DEFAULT: Final = "table-default."
 # Of stores and Hadoop: any name may follow.
@@ -48,6 +49,25 @@ class CatalogOptions:
                 raise BadInput(f"catalog option {_DEFAULT}{key}: Paimon has no table option {key!r}{hint}")
         log_options_without_effect(CATALOG_REGISTRY, TableOptions(own))
         return cls(own, store, defaults)
+
+
+def is_case_sensitive(options: Mapping[str, str]) -> bool:
+    """Whether a catalog of these options takes capital letters; by itself one in a Hive metastore doesn't."""
+    hive = options.get("metastore", "").strip().lower() == "hive"
+    for key in ("case-sensitive", "allow-upper-case"):
+        if key in options:
+            return parse_boolean(options[key])
+    return not hive
+
+
+def check_letters(names: Iterable[str]) -> None:
+    """For a catalog that is not case-sensitive. Raises BadInput."""
+    for name in names:
+        if name != name.lower():
+            raise BadInput(
+                f"name {name!r} has capital letters, which the catalog doesn't take (`case-sensitive`); write "
+                f"{name.lower()!r}"
+            )
 
 
 def _known(own: Mapping[str, str]) -> Iterator[tuple[str, Option]]:

@@ -25,6 +25,7 @@ from compaction.merge_tree.universal_compaction import UniversalCompaction, Univ
 from ingest.formats.base import Target
 from ingest.formats.registry import open_format
 from ingest.formats.source_table import SourceTable
+from ingest.pipeline.building.letter_case import format_of
 from ingest.pipeline.building.sources import build_source
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config, TableSettings
@@ -75,7 +76,7 @@ class _Tables:
         self._catalog = open_catalog(config.warehouse, config.warehouse_options)
         self._router = router_of(config.tables)
         self._settings = {table.name: table for table in config.named_tables}
-        self._format = open_format(config.format, config.format_options)
+        self._format = format_of(config)
         self.known: dict[str, _Sampled] = {}
         self._decoder = self._format.decoder(self._target_of)
         for table in self._settings:

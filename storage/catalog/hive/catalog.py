@@ -56,6 +56,7 @@ class HiveCatalog(FileSystemCatalog):
     ) -> None:
         super().__init__(io, warehouse, table_defaults=table_defaults, options=options)
         self._settings = settings
+        self._is_case_sensitive = settings.is_case_sensitive
         self._client = settings.client
         self._style = settings.style
         self._format_tables = HiveFormatTables(settings.client, settings.style, settings.has_format_tables)
@@ -75,7 +76,7 @@ class HiveCatalog(FileSystemCatalog):
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         check_database_name(name)
-        self._check_case("database", name)
+        self._check_letters(name)
         if name == SYSTEM_DATABASE:
             raise BadInput(f"database {name!r} is Paimon's own; choose another name")
         location = super()._database_path(name)
@@ -146,10 +147,7 @@ class HiveCatalog(FileSystemCatalog):
         if not identifier.is_plain:
             raise BadInput(f"{name!r}: a branch or a system table can't be created; name the table")
         schema = new_format_table(columns, options=wanted, time_ms=self._now_ms(), **keys)
-        for what, word in (("database", identifier.database), ("table", identifier.table)):
-            self._check_case(what, word)
-        for column in schema.names:
-            self._check_case("column", column)
+        self._check_letters(identifier.database, identifier.table, *schema.names)
         if self._database(identifier.database) is None:
             raise self._no_database(identifier.database)
         is_new = self._format_tables.create(identifier, schema, self._paths(identifier).location)
@@ -177,27 +175,6 @@ class HiveCatalog(FileSystemCatalog):
         return TableContext(
             self._io, location, identifier.full_name, schema, TableOptions(schema.options, options or {})
         )
-
-    def preview_table(
-        self,
-        name: str,
-        columns: pa.Schema | Sequence[DataField],
-        *,
-        primary_key: Sequence[str] = (),
-        partition_by: Sequence[str] = (),
-        options: Mapping[str, str] | None = None,
-        comment: str | None = None,
-    ) -> TableContext:
-        """See Catalog."""
-        identifier = Identifier.parse(name)
-        self._check_case("database", identifier.database)
-        self._check_case("table", identifier.table)
-        context = super().preview_table(
-            name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
-        )
-        for column in context.schema.names:
-            self._check_case("column", column)
-        return context
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
         """The schema first, then the entry: a crash between them leaves a directory that the next creation of the same
@@ -275,8 +252,6 @@ class HiveCatalog(FileSystemCatalog):
 
     def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
         """The metastore is changed before the schema file is there: it may refuse what it takes for a column's type."""
-        for column in schema.names:
-            self._check_case("column", column)
         if schema.id:
             self._show(identifier, schema)
 
@@ -395,13 +370,6 @@ class HiveCatalog(FileSystemCatalog):
                 f"table {identifier} at {location}",
                 f"it lies in another kind of store than the warehouse {self.warehouse}",
                 "Open the catalog with a warehouse in that store",
-            )
-
-    def _check_case(self, what: str, name: str) -> None:
-        if not self._settings.is_case_sensitive and name != name.lower():
-            raise BadInput(
-                f"{what} name {name!r} has capital letters, of which a Hive metastore makes small ones; write "
-                f"{name.lower()!r}"
             )
 
     # ------------------------------------------------------------ locks

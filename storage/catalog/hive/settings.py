@@ -9,6 +9,7 @@ from storage.catalog.hive.address import MetastoreAddress
 from storage.catalog.hive.client import MetastoreClient
 from storage.catalog.hive.lock import MetastoreLocks
 from storage.catalog.hive.table_entries import EntryStyle
+from storage.catalog.options import is_case_sensitive
 from storage.options.values import parse_boolean, parse_duration_ms
 
 
@@ -48,7 +49,7 @@ class HiveSettings:
             client,
             style,
             locks if has_locks else None,
-            parse_boolean(options.get("case-sensitive", "false")),
+            is_case_sensitive({"metastore": "hive", **options}),
             parse_boolean(options.get("alter-table-cascade", "true")),
             parse_boolean(options.get("hive.skip-update-stats", "false")),
             parse_boolean(options.get("format-table.enabled", "true")),

@@ -95,6 +95,7 @@ class JdbcCatalog(FileSystemCatalog):
         check_database_name(name)
         if name == SYSTEM_DATABASE:
             raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+        self._check_letters(name)
         is_new = not self._names.has_database(name) and self._names.add_database(name, self._database_path(name))
         if not is_new and not if_not_exists:
             raise BadInput(f"database {name!r} exists already in {self!r}; choose another name")

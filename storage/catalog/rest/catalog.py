@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from storage.catalog.identifier import Identifier, check_database_name, check_own_database
+from storage.catalog.options import check_letters, is_case_sensitive
 from storage.catalog.rest.change_messages import change_message, schema_message
 from storage.catalog.rest.client import Refused, RestClient
 from storage.catalog.rest.server_commit import ServerCommits
@@ -85,7 +86,8 @@ class RestCatalog:
         return sorted(self._client.pages("databases", "databases"))
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        _check_own_database(name)
+        check_own_database(name)
+        self._check_letters(name)
         try:
             self._client.post({"name": name, "options": {}}, "databases")
         except Refused as e:
@@ -93,7 +95,7 @@ class RestCatalog:
                 raise BadInput(f"database {name!r} can't be created: {e}") from e
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        _check_own_database(name)
+        check_own_database(name)
         if name not in self.list_databases():
             if if_exists:
                 return
@@ -142,6 +144,7 @@ class RestCatalog:
         else:
             schema = self._new_schema(columns, primary_key, partition_by, options, comment)
             check_creatable(str(identifier), schema)
+        self._check_letters(identifier.database, identifier.table, *schema.names)
         named = {"database": identifier.database, "object": identifier.table}
         try:
             body = {"identifier": named, "schema": schema_message(schema)}
@@ -189,6 +192,7 @@ class RestCatalog:
         """See Catalog. Where it would lie, only the server knows: nothing may be looked for there."""
         identifier = _plain(name)
         schema = self._new_schema(columns, primary_key, partition_by, options, comment)
+        self._check_letters(identifier.database, identifier.table, *schema.names)
         location = f"memory://not-yet/{identifier.database}/{identifier.table}"
         return TableContext(
             open_file_io(location), location, identifier.full_name, schema, TableOptions(schema.options)
@@ -207,6 +211,7 @@ class RestCatalog:
 
     def rename_table(self, name: str, new_name: str) -> None:
         old, new = _plain(name), _plain(new_name)
+        self._check_letters(new.database, new.table)
         if self._find(old) is None:
             raise self._no_table(old)
         named = [{"database": table.database, "object": table.table} for table in (old, new)]
@@ -219,6 +224,7 @@ class RestCatalog:
         has_snapshots = SnapshotStore(context.io, context.paths).latest_id() is not None
         evolved = apply_changes(context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
         check_alterable(context.name, context.schema, evolved, context.branch)
+        self._check_letters(*evolved.names)
         identifier = Identifier.parse(name)
         body = {"changes": [change_message(change) for change in changes]}
         with self._answers(f"table {identifier} can't be altered"):
@@ -281,6 +287,10 @@ class RestCatalog:
                 with suppress(BadInput):
                     yield self.load(f"{database}.{table}")
 
+    def _check_letters(self, *names: str) -> None:
+        if not is_case_sensitive(self.options):
+            check_letters(names)
+
     # ------------------------------------------------------------ what the server says
 
     def _find(self, identifier: Identifier) -> dict[str, Any] | None:
@@ -334,16 +344,10 @@ class RestCatalog:
 
 def _plain(name: str) -> Identifier:
     identifier = Identifier.parse(name)
-    _check_own_database(identifier.database)
+    check_own_database(identifier.database)
     if not identifier.is_plain:
         raise BadInput(f"{name!r} is a branch or a system table; name the table: {identifier.full_name!r}")
     return identifier
-
-
-def _check_own_database(name: str) -> None:
-    check_database_name(name)
-    if name == SYSTEM_DATABASE:
-        raise BadInput(f"database {name!r} is Paimon's own; choose another name")
 
 
 def _object_name(identifier: Identifier) -> str:

@@ -17,7 +17,7 @@ from storage.options.option import (
     refused,
     without_effect,
 )
-from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of, parse_boolean
+from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
 _OTHER_CATALOGS: Final = "it belongs to catalogs that are refused"
 
@@ -86,23 +86,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
             "Leave it out",
         ),
     ),
-    acts(
-        "case-sensitive",
-        BOOLEAN,
-        None,
-        OPEN,
-        Refusal(
-            OPEN,
-            Condition(
-                "false without metastore = hive",
-                "false",
-                lambda key, values: not parse_boolean(values[key]) and _metastore(values) != "hive",
-            ),
-            "names are taken as they are written",
-            "Leave it out",
-        ),
-        fallbacks=("allow-upper-case",),
-    ),
+    acts("case-sensitive", BOOLEAN, None, OPEN, fallbacks=("allow-upper-case",)),
     acts("table-default.*", TEXT, None, CREATE),
     acts("lock-check-max-sleep", DURATION, "8 s", OPEN),
     acts("lock-acquire-timeout", DURATION, "8 min", OPEN),

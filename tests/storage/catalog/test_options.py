@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 import tidelake
 from storage.catalog.opening import open_catalog
+from storage.ddl.schema_changes import AddColumn
+from storage.types import STRING
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 LAKE = "memory://catalog-options/lake"
@@ -29,7 +32,6 @@ LAKE = "memory://catalog-options/lake"
         pytest.param({"uri": "jdbc:sqlite:/c.db"}, "Say metastore = jdbc", id="an address for nobody"),
         pytest.param({"uri": "thrift://h?password=secret"}, "uri = thrift://h: ", id="a secret is not shown"),
         pytest.param({"warehouse": "/elsewhere"}, "name it once", id="another warehouse"),
-        pytest.param({"case-sensitive": "false"}, "names are taken as they are written", id="names in small letters"),
     ],
 )
 def test_what_would_be_ignored_is_refused(options: Mapping[str, str], message: str) -> None:
@@ -63,3 +65,20 @@ def test_a_default_that_no_table_can_have_refuses_every_new_table() -> None:
     catalog.create_database("shop", if_not_exists=True)
     with pytest.raises(tidelake.UnsupportedFeature, match=r"pk-btree\.index\.columns = id: cannot create"):
         catalog.create_table("shop.v", SCHEMA, primary_key=["id"])
+
+
+@pytest.mark.parametrize("option", [{"case-sensitive": "false"}, {"allow-upper-case": "false"}], ids=str)
+def test_a_catalog_that_tells_no_letters_apart_takes_no_capital_ones(option: Mapping[str, str]) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake", **option)
+    catalog.create_database("shop")
+    catalog.create_table("shop.t", SCHEMA, primary_key=["id"])
+    for act in (
+        lambda: catalog.create_database("Shop"),
+        lambda: catalog.create_table("shop.T", SCHEMA),
+        lambda: catalog.create_table("shop.u", pa.schema([("Id", pa.int32())])),
+        lambda: catalog.rename_table("shop.t", "shop.U"),
+        lambda: catalog.alter_table("shop.t", [AddColumn("Note", STRING)]),
+    ):
+        with pytest.raises(tidelake.BadInput, match=r"capital letters, which the catalog doesn't take.*; write '"):
+            act()
+    assert catalog.list_tables("shop") == ["t"]

@@ -1,0 +1,1 @@
+"""Names of columns in small letters, for catalogs that take no others."""

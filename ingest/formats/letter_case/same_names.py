@@ -1,0 +1,21 @@
+"""Columns of a record whose names differ in nothing but case."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+def first_with_one_name(names: Collection[str]) -> tuple[str, str] | None:
+    """Two of these names that differ in nothing but case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            return other, name
+    return None
+
+
+def one_name_text(one: str, other: str) -> str:
+    return (
+        f"its columns {one!r} and {other!r} are both {one.lower()!r} in small letters, and the catalog takes no "
+        "capital ones. Rename one at the source, or leave it out at the connector"
+    )

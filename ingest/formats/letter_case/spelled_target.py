@@ -1,0 +1,119 @@
+"""A table as its source spells it: the same columns, under the names that records have for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from ingest.formats.base import DecodeFailure, FailureKind, TableRows, Target
+from ingest.formats.ddl_statements import ColumnStatement
+from ingest.formats.record_schema import UnknownColumns
+from storage.schema.table_schema import TableSchema
+
+
+@dataclass(frozen=True)
+class SpelledTarget:
+    """whole: the table.
+    spellings: its columns, as far as the source writes them otherwise, to what it writes.
+    """
+
+    whole: Target
+    spellings: Mapping[str, str]
+
+    @cached_property
+    def target(self) -> Target:
+        """What records are decoded into."""
+        if not self.spellings:
+            return self.whole
+        whole, spelled = self.whole, self._spelled
+        return replace(
+            whole,
+            schema=_renamed(whole.schema, self.spellings),
+            source_types={spelled(name): word for name, word in whole.source_types.items()},
+            rounded_columns=frozenset(map(spelled, whole.rounded_columns)),
+            ignored_columns=frozenset(map(spelled, whole.ignored_columns)),
+            fixed_columns=frozenset(map(spelled, whole.fixed_columns)),
+        )
+
+    def _spelled(self, name: str) -> str:
+        return self.spellings.get(name, name)
+
+    @cached_property
+    def _known(self) -> Mapping[str, str]:
+        """Small letters to the table's name; columns that are passed over are no other."""
+        return {name.lower(): name for name in (*self.whole.ignored_columns, *self.whole.schema.names)}
+
+    def column(self, spelled: str) -> str:
+        """The table's name of a column of the source, or the one that it would have."""
+        return self._known.get(spelled.lower(), spelled.lower())
+
+    def learned(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Columns of the table among these of the source that are spelled in another way than was known."""
+        found = {self.column(name): name for name in names if name.lower() in self._known}
+        return {column: name for column, name in found.items() if self._spelled(column) != name}
+
+    def rows(self, found: TableRows) -> TableRows:
+        """Of `target`, as rows of the table."""
+        kinds = found.rows.schema.field(len(found.rows.schema) - 1)
+        rows = pa.RecordBatch.from_arrays(found.rows.columns, schema=self.whole.schema.arrow.append(kinds))
+        unavailable = found.unavailable
+        if unavailable is not None:
+            keys = pa.RecordBatch.from_arrays(
+                unavailable.keys.columns, names=[self.column(name) for name in unavailable.keys.schema.names]
+            )
+            flags = {self.column(name): of for name, of in unavailable.columns.items()}
+            unavailable = replace(unavailable, columns=flags, keys=keys)
+        return replace(found, target=self.whole, rows=rows, unavailable=unavailable)
+
+    def failure(self, found: DecodeFailure) -> DecodeFailure | None:
+        """What a record of `target` lacks, in the table's words. None for DDL that changes nothing but case."""
+        needed = tuple(replace(one, path=(self.column(one.path[0]), *one.path[1:])) for one in found.needed)
+        columns = tuple(".".join(one.path) for one in needed)
+        statements = self._statements(found.statements)
+        shadow = found.shadow
+        if found.statements and not statements:
+            return None
+        if shadow is not None and shadow.statements:
+            shadow = replace(shadow, statements=self._statements(shadow.statements))
+            if not shadow.statements:
+                return None
+        reason = found.reason
+        if found.kind is FailureKind.UNKNOWN_COLUMN:
+            reason = str(UnknownColumns(self.whole, needed))
+        else:
+            for one in found.needed:  # the command in it must name the table's column
+                reason = re.sub(rf"(?<!\w){re.escape(one.path[0])}(?!\w)", self.column(one.path[0]), reason)
+        return replace(
+            found,
+            reason=reason,
+            columns=columns,
+            needed=needed,
+            target=self.whole,
+            statements=statements,
+            shadow=shadow,
+        )
+
+    def _statements(self, statements: tuple[ColumnStatement, ...]) -> tuple[ColumnStatement, ...]:
+        """Without those that change nothing but case."""
+        renamed = (
+            replace(
+                one,
+                old=None if one.old is None else self.column(one.old),
+                new=None if one.new is None else self.column(one.new),
+            )
+            for one in statements
+        )
+        return tuple(one for one in renamed if one.old != one.new)
+
+
+def _renamed(schema: TableSchema, names: Mapping[str, str]) -> TableSchema:
+    return replace(
+        schema,
+        fields=tuple(replace(field, name=names.get(field.name, field.name)) for field in schema.fields),
+        primary_keys=tuple(names.get(name, name) for name in schema.primary_keys),
+        partition_keys=tuple(names.get(name, name) for name in schema.partition_keys),
+    )

@@ -1,0 +1,73 @@
+"""A configuration whose names of columns are those of its tables, where the catalog takes no capital letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from ingest.derived.computed_columns import with_column_in_small_letters
+from ingest.formats.base import OpenedFormat
+from ingest.formats.letter_case.format import InSmallLetters
+from ingest.formats.registry import open_format
+from ingest.settings import PLACEHOLDER, Config, SourceTablesSettings, TableSettings
+from storage.catalog.options import is_case_sensitive
+from storage.errors import BadInput
+
+T = TypeVar("T")
+
+
+def format_of(config: Config) -> OpenedFormat:
+    """What the records are, and what becomes of names in them. Raises as `open_format` does."""
+    found = open_format(config.format, config.format_options)
+    return found if is_case_sensitive(config.warehouse_options) else InSmallLetters(found)
+
+
+def in_letters_of_catalog(config: Config) -> Config:
+    """Raises BadInput for names that can't be a table's, or that would be one."""
+    if is_case_sensitive(config.warehouse_options):
+        return config
+    return msgspec.structs.replace(config, tables=[_in_small_letters(table) for table in config.tables])
+
+
+def _in_small_letters(table: TableSettings) -> TableSettings:
+    fixed = PLACEHOLDER.sub("", table.name)
+    if fixed != fixed.lower():
+        raise BadInput(
+            f"`tables`: {table.name} has capital letters, which the catalog doesn't take (`case-sensitive`): write "
+            f"{PLACEHOLDER.sub(lambda found: found[0], table.name.lower())}"
+        )
+    of = table.source_tables
+    if of is not None or table.is_template:
+        of = of or SourceTablesSettings()
+        partitions = {source: _lowered(names) for source, names in of.partition_by.items()}
+        of = msgspec.structs.replace(of, lower_case=True, partition_by=partitions)
+    computed = _keyed(table, "computed_columns", table.computed_columns)
+    return msgspec.structs.replace(
+        table,
+        primary_key=_lowered(table.primary_key),
+        partition_by=_lowered(table.partition_by),
+        source_types=_keyed(table, "source_types", table.source_types),
+        rounded_columns=_lowered(table.rounded_columns),
+        columns=_keyed(table, "columns", table.columns),
+        computed_columns={name: with_column_in_small_letters(name, text) for name, text in computed.items()},
+        metadata_column_prefix=table.metadata_column_prefix.lower(),
+        source_tables=of,
+    )
+
+
+def _lowered(names: Iterable[str]) -> list[str]:
+    return [name.lower() for name in names]
+
+
+def _keyed(table: TableSettings, setting: str, given: Mapping[str, T]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for name, value in given.items():
+        if name.lower() in found:
+            raise BadInput(
+                f"{table.name}: `{setting}` has {name.lower()!r} twice, as the catalog takes no capital letters: "
+                f"leave {name!r} out, or the other one"
+            )
+        found[name.lower()] = value
+    return found
