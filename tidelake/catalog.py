@@ -26,6 +26,7 @@ from tidelake.rescaling import check_rescalable, rescale
 from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
 from tidelake.table_kinds.format_table import FormatTable
+from tidelake.table_kinds.migrating import Migration, migrate_table
 
 
 class Catalog:
@@ -192,6 +193,41 @@ class Catalog:
         """
         clone(source.context, self._inner, name, snapshot, tag)
         return self.table(name)
+
+    @checked
+    def migrate_table(
+        self,
+        source: str,
+        name: str,
+        *,
+        file_format: str | None = None,
+        partition_types: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        keep_source: bool = False,
+        dry_run: bool = False,
+    ) -> Migration:
+        """A new append table of the files of others, which stay as they are: a folder of parquet or orc files in
+        Hive's partition directories, or a format table of this catalog. Nobody may write there meanwhile.
+
+        Until the commit the source is whole. A call that failed can be repeated: it goes on. Afterwards the names in
+        the source are gone, unless keep_source: then the files have two, and no engine may change them in place.
+
+        file_format: `parquet` (the default) or `orc`. partition_types: column -> type as SQL spells it, where it is not
+        STRING. dry_run: only say what would be done; all footers are read.
+        Raises BadInput and UnsupportedFeature for files that differ in their columns, or can't be a table's.
+        """
+        return migrate_table(
+            self._inner,
+            source,
+            name,
+            file_format=file_format,
+            partition_types=partition_types or {},
+            options=options or {},
+            comment=comment,
+            keep_source=keep_source,
+            dry_run=dry_run,
+        )
 
     @checked
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:

@@ -40,6 +40,7 @@ from tidelake.catalog import Catalog, open_catalog
 from tidelake.consumers import ConsumerPosition, TableConsumers
 from tidelake.scan import Scan
 from tidelake.table import Table
+from tidelake.table_kinds.migrating import Migration
 from tidelake.writer import Writer
 
 __version__ = version("tidelake")
@@ -58,6 +59,7 @@ __all__ = [
     "ConsumerPosition",
     "CorruptFile",
     "DropColumn",
+    "Migration",
     "PositionRefused",
     "Predicate",
     "RemoveOption",

@@ -72,7 +72,7 @@ def list_files(context: TableContext, location: str) -> list[str]:
     """Data files below a directory, sorted."""
     found = []
     for entry in context.io.list_directory(location):
-        if _is_hidden(entry.name):
+        if is_hidden(entry.name):
             continue
         path = f"{location}/{entry.name}"
         if entry.is_directory:
@@ -82,7 +82,8 @@ def list_files(context: TableContext, location: str) -> list[str]:
     return sorted(found)
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether it is no data."""
     return name.startswith(("_", "."))
 
 
@@ -93,7 +94,7 @@ def _below(context: TableContext, partition: Partition, column: DataField) -> It
             continue
         location = f"{partition.location}/{entry.name}"
         if is_values_only(context):
-            if _is_hidden(entry.name) and entry.name != default:
+            if is_hidden(entry.name) and entry.name != default:
                 continue
             text = unescape_partition_text(entry.name)
         else:

@@ -15,6 +15,7 @@ from storage.types import DataField
 from tidelake.aio.table import Table
 from tidelake.catalog import Catalog as BlockingCatalog
 from tidelake.public import open_catalog as open_blocking_catalog
+from tidelake.table_kinds.migrating import Migration
 
 
 async def open_catalog(warehouse: str, **options: str) -> Catalog:
@@ -118,6 +119,30 @@ class Catalog:
     ) -> Table:
         cloned = await run_uncancellable(self._inner.clone_table, source._inner, name, snapshot=snapshot, tag=tag)
         return Table(cloned)
+
+    async def migrate_table(
+        self,
+        source: str,
+        name: str,
+        *,
+        file_format: str | None = None,
+        partition_types: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        keep_source: bool = False,
+        dry_run: bool = False,
+    ) -> Migration:
+        return await run_uncancellable(
+            self._inner.migrate_table,
+            source,
+            name,
+            file_format=file_format,
+            partition_types=partition_types,
+            options=options,
+            comment=comment,
+            keep_source=keep_source,
+            dry_run=dry_run,
+        )
 
     async def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         return Table(await asyncio.to_thread(self._inner.table, name, options))

@@ -78,6 +78,37 @@ def _add_table_management(verbs: Verbs) -> None:
     of = clone.add_mutually_exclusive_group()
     of.add_argument("--snapshot", type=positive, metavar="ID", help="default: the newest")
     of.add_argument("--tag", metavar="NAME")
+    migrate = table_command(
+        verbs,
+        "migrate",
+        "a new append table of files that others wrote: they are registered as they are",
+        "Nobody may write there meanwhile. A call that failed can be repeated.",
+        module="maintenance.migrate",
+    )
+    migrate.add_argument(
+        "--from",
+        dest="source",
+        required=True,
+        metavar="FOLDER",
+        help="of files or partitions, or a format table's name",
+    )
+    migrate.add_argument(
+        "--format", dest="file_format", choices=("parquet", "orc"), help="of a folder; default: parquet"
+    )
+    migrate.add_argument(
+        "--partition-type",
+        dest="partition_types",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="COLUMN=TYPE",
+        help="of a folder's partition column, where it is not STRING; repeatable",
+    )
+    migrate.add_argument(
+        "--option", dest="options", action="append", type=pair, default=[], metavar="KEY=VALUE", help="of the table"
+    )
+    migrate.add_argument("--keep-source", action="store_true", help="leave the files their names there, too")
+    migrate.add_argument("--dry-run", action="store_true", help="only say what the table would be")
     rescale = table_command(
         verbs,
         "rescale",

@@ -1,0 +1,140 @@
+"""What a data file that somebody else wrote says of itself: its columns, how many rows it has, their bounds.
+
+Source: Java `migrate/FileMetaUtils.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+from storage.binary_row import serialize_rows
+from storage.clock import local_time_as_utc_ms
+from storage.ddl.schema_creation import columns_from_arrow
+from storage.errors import BadInput, CorruptFile, UnsupportedFeature
+from storage.fileio.base import FileIO
+from storage.files.column_bounds import without_nan
+from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
+from storage.files.formats import format_named
+from storage.files.formats.base import corruption
+from storage.format import FileSource
+from storage.types import BINARY_ROOTS, CONSTRUCTED_ROOTS, STRING_ROOTS, DataField, Root, arrow_type
+
+_READABLE = ("parquet", "orc")
+_WITHOUT_BOUNDS = CONSTRUCTED_ROOTS | STRING_ROOTS | BINARY_ROOTS | {Root.VARIANT, Root.DECIMAL}
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFile:
+    """columns: all nullable, with id 0."""
+
+    path: str
+    size: int
+    row_count: int
+    columns: tuple[DataField, ...]
+
+
+def check_migratable_format(name: str) -> str:
+    """Raises UnsupportedFeature."""
+    if name == "avro":
+        raise UnsupportedFeature(
+            "migration of avro files",
+            "Paimon's readers tell null from values by its place in a union, and read others' times otherwise",
+            "Write their rows into a table",
+        )
+    if name not in _READABLE:
+        raise UnsupportedFeature(
+            f"migration of {name} files", "no table can keep files of it", "Write the rows of a scan into a table"
+        )
+    return name
+
+
+def look_at(io: FileIO, path: str, size: int, format_name: str) -> ForeignFile:
+    """Reads the footer. Raises CorruptFile for what is no file of the format, BadInput for types that Paimon lacks."""
+    with io.open_input(path) as source, corruption(path, f"a file in {format_name}"):
+        if format_name == "parquet":
+            footer = pq.ParquetFile(source).metadata
+            schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
+        else:
+            file = orc.ORCFile(source)
+            schema, rows = file.schema, file.nrows
+    nullable = pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
+    try:
+        columns = columns_from_arrow(nullable)
+    except BadInput as e:
+        raise BadInput(f"{path}: {e}") from e
+    return ForeignFile(path, size, rows, tuple(columns))
+
+
+def check_alike(one: ForeignFile, other: ForeignFile) -> None:
+    """All files of a table have the same columns, in whatever order. Raises BadInput, naming file and column."""
+    expected = {column.name: str(column.type) for column in one.columns}
+    found = {column.name: str(column.type) for column in other.columns}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise BadInput(
+                f"column {name!r} is {expected.get(name, 'missing')} in {one.path} and {found.get(name, 'missing')} in "
+                f"{other.path}; files of one table have the same columns. Migrate them into tables of their own, or "
+                "write the rows of one of them anew"
+            )
+
+
+def meta_of(io: FileIO, file: ForeignFile, name: str, fields: Sequence[DataField], format_name: str) -> DataFileMeta:
+    """As if an append table had written it under schema 0.
+
+    fields: the table's columns that the file holds. Of a parquet file numbers, times and truth values have bounds;
+    there is nothing that could be told without decoding of others, and of orc.
+    """
+    stats, columns = _stats(io, file, [f for f in fields if f.type.root not in _WITHOUT_BOUNDS], format_name)
+    return DataFileMeta(
+        file_name=name,
+        file_size=file.size,
+        row_count=file.row_count,
+        min_key=EMPTY_ROW,
+        max_key=EMPTY_ROW,
+        key_stats=EMPTY_STATS,
+        value_stats=stats,
+        min_sequence_number=0,
+        max_sequence_number=0,
+        schema_id=0,
+        level=0,
+        creation_time_ms=local_time_as_utc_ms(),
+        delete_row_count=0,
+        file_source=FileSource.APPEND,
+        value_stats_columns=columns,
+    )
+
+
+def _stats(
+    io: FileIO, file: ForeignFile, fields: Sequence[DataField], format_name: str
+) -> tuple[SimpleStats, tuple[str, ...]]:
+    nullable = [replace(f, type=replace(f.type, nullable=True)) for f in fields]
+    found = format_named(format_name).chunk_bounds(io.open_input(file.path), file.path, nullable) if fields else None
+    if found is None:
+        return EMPTY_STATS, ()
+    lowest, highest, nulls = [], [], []
+    for field in nullable:
+        known = found(field.name)
+        if pc.sum(known.row_count).as_py() not in (file.row_count, None):
+            raise CorruptFile(file.path, f"{file.row_count} rows", f"row groups of {pc.sum(known.row_count)}")
+        lowest.append(_extreme(without_nan(known.minimum), known.null_count, known.row_count, "min", field))
+        highest.append(_extreme(without_nan(known.maximum), known.null_count, known.row_count, "max", field))
+        nulls.append(None if known.null_count.null_count else pc.sum(known.null_count).as_py() or 0)
+    types = [field.type for field in nullable]
+    (minimum,) = serialize_rows(lowest, types)
+    (maximum,) = serialize_rows(highest, types)
+    return SimpleStats(minimum, maximum, tuple(nulls)), tuple(field.name for field in fields)
+
+
+def _extreme(bounds: pa.Array, nulls: pa.Array, rows: pa.Array, which: str, field: DataField) -> pa.Array:
+    """(1,). Unknown where it is of any part that has values."""
+    has_values = pc.fill_null(pc.less(nulls, rows), True)
+    kind = arrow_type(field.type)
+    if pa.types.is_floating(kind) or pc.any(pc.and_(has_values, bounds.is_null())).as_py():
+        return pa.nulls(1, kind)  # a NaN is in no bounds
+    return pa.repeat(pc.min_max(bounds)[which], 1).cast(kind)

@@ -1,0 +1,262 @@
+"""From a folder in Hive's layout to a table, step by step; each can be repeated.
+
+1. All footers are read: columns, rows, bounds. Whatever doesn't fit is refused here, and nothing was changed.
+2. The table is made, without rows.
+3. Each file gets a second name in the table's bucket: a hard link where source and table share a disk, else a copy.
+4. One commit names all of them, by a user and an identifier of its own: done again, it is recognised.
+5. The names in the source go, those of committed files alone.
+
+Until step 4 the source is whole, and readers of the table see no rows; a crash later leaves names that the next call
+removes.
+
+Source: Java `hive/migrate/HiveMigrator.java` (which renames, and renames back when it fails).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from storage.binary_row import serialize_row
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.table_commit import TableCommit
+from storage.errors import BadInput
+from storage.fileio.base import FileIO
+from storage.fileio.local import LocalFileIO
+from storage.fileio.location import local_path
+from storage.files.bucket_directory import bucket_directory
+from storage.format_tables.definition import data_fields
+from storage.format_tables.partitions import Partition, is_hidden, list_partitions
+from storage.logs import get_logger
+from storage.manifests.snapshot_files import live_entries
+from storage.migration.foreign_files import ForeignFile, check_alike, check_migratable_format, look_at, meta_of
+from storage.options import TableOptions
+from storage.paths import parse_partition_path
+from storage.schema.table_schema import TableSchema
+from storage.table import TableContext
+from storage.threads import map_parallel
+from storage.types import DataField, DataType, parse_type
+
+_log = get_logger(__name__)
+
+HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+_USER: Final = "migration"
+_IDENTIFIER: Final = 1
+_COPIED_BYTES: Final = 8 << 20
+_NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFolder:
+    """partition_types: by partition column, in the order of the directories.
+    default_name: of the directory that stands for NULL.
+    """
+
+    io: FileIO
+    location: str
+    format_name: str
+    partition_types: Mapping[str, DataType]
+    default_name: str = HIVE_DEFAULT_PARTITION
+
+    def context(self, columns: Sequence[DataField]) -> TableContext:
+        """As if it were a table."""
+        keys = [DataField(0, name, data_type) for name, data_type in self.partition_types.items()]
+        schema = TableSchema(0, (*columns, *keys), 0, tuple(self.partition_types))
+        options = TableOptions({"partition.default-name": self.default_name})
+        return TableContext(self.io, self.location, self.location, schema, options)
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """columns: of the table, those of partitions last.
+    files: with the partition that each lies in.
+    """
+
+    source: SourceFolder
+    columns: tuple[DataField, ...]
+    files: tuple[tuple[Partition, ForeignFile], ...]
+
+    @property
+    def row_count(self) -> int:
+        return sum(file.row_count for _, file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size for _, file in self.files)
+
+    @property
+    def partition_count(self) -> int:
+        return len({partition.location for partition, _ in self.files})
+
+
+def partition_types_of(io: FileIO, location: str, given: Mapping[str, str]) -> dict[str, DataType]:
+    """The partition columns that the first directories name: STRING, unless `given` says otherwise (`INT`).
+
+    Raises BadInput for a column in `given` that no directory names.
+    """
+    found: dict[str, DataType] = {}
+    place = location
+    while True:
+        inner = sorted(e.name for e in io.list_directory(place) if e.is_directory and not is_hidden(e.name))
+        if not inner or "=" not in inner[0]:
+            break
+        (name,) = parse_partition_path(inner[0])
+        found[name] = parse_type(given.get(name, "STRING"))
+        place = f"{place}/{inner[0]}"
+    if missing := [name for name in given if name not in found]:
+        raise BadInput(f"{location} has no directories {missing[0]}=…; there are {', '.join(found) or 'none'}")
+    return found
+
+
+def plan_migration(source: SourceFolder) -> MigrationPlan:
+    """Reads all footers. Raises BadInput, UnsupportedFeature and CorruptFile for what can't become a table."""
+    check_migratable_format(source.format_name)
+    partitions = list_partitions(source.context(()))
+    _check_nothing_else(source, {partition.location for partition in partitions})
+    listed = [(partition, *entry) for partition in partitions for entry in _files(source, partition.location)]
+    if not listed:
+        raise BadInput(f"{source.location} holds no files; name the folder that holds them or their partitions")
+    looked = map_parallel(lambda e: look_at(source.io, e[1], e[2], source.format_name), listed)
+    files = [(partition, file) for (partition, _, _), file in zip(listed, looked, strict=True)]
+    first = files[0][1]
+    for _, file in files[1:]:
+        check_alike(first, file)
+    if both := [column.name for column in first.columns if column.name in source.partition_types]:
+        raise BadInput(f"column {both[0]!r} is in the files and in the names of directories; a table has it once")
+    keys = [DataField(0, name, data_type) for name, data_type in source.partition_types.items()]
+    return MigrationPlan(source, (*first.columns, *keys), tuple(files))
+
+
+def _files(source: SourceFolder, location: str) -> list[tuple[str, int]]:
+    """Paths and sizes."""
+    entries = sorted(source.io.list_directory(location), key=lambda entry: entry.name)
+    if inner := [e.name for e in entries if e.is_directory and not is_hidden(e.name)]:
+        raise BadInput(f"{location} holds a directory {inner[0]!r} that is no partition; move it away")
+    return [(f"{location}/{e.name}", e.size_bytes) for e in entries if not e.is_directory and not is_hidden(e.name)]
+
+
+def _check_nothing_else(source: SourceFolder, partitions: set[str]) -> None:
+    """Raises BadInput for files beside partition directories: they would stay behind unseen."""
+    places, names = [source.location], list(source.partition_types)
+    for name in names:
+        below = []
+        for place in places:
+            for entry in source.io.list_directory(place):
+                if is_hidden(entry.name):
+                    continue
+                if not entry.is_directory or not entry.name.startswith(f"{name}="):
+                    raise BadInput(f"{place}/{entry.name} lies where directories {name}=… are expected; move it away")
+                below.append(f"{place}/{entry.name}")
+        places = below
+    assert set(places) == partitions
+
+
+def migrate(plan: MigrationPlan, target: TableContext, *, keep_source: bool) -> int | None:
+    """Steps 3 to 5, or what an earlier call left of them. Returns the snapshot's id; None where it had committed.
+
+    target: an append table without buckets, with the plan's columns, and no snapshot but that of an earlier call.
+    """
+    messages: dict[bytes, list[tuple[ForeignFile, str]]] = {}
+    for partition, file in plan.files:
+        key = serialize_row(partition.values, [f.type for f in target.schema.partition_fields])
+        messages.setdefault(key, []).append((file, _name_in_table(file.path, plan.source.format_name)))
+    directories = {key: bucket_directory(target, key, 0) for key in messages}
+    moves = [(file, f"{directories[key]}/{name}") for key, files in messages.items() for file, name in files]
+    _check_distinct([path for _, path in moves])
+    if target.snapshots.latest_id() is None:
+        list(map_parallel(lambda move: _link_or_copy(plan.source.io, target.io, *move), moves))
+    fields = data_fields(target.schema)
+    made = [
+        CommitMessage(
+            key,
+            0,
+            new_files=tuple(meta_of(plan.source.io, f, name, fields, plan.source.format_name) for f, name in files),
+        )
+        for key, files in messages.items()
+    ]
+    published = TableCommit(target, _USER).commit(Committable(_IDENTIFIER, tuple(made)))
+    if published is None:
+        _check_same_files(plan, target, moves)
+    if not keep_source:
+        plan.source.io.delete_all([file.path for file, _ in moves])
+        _remove_empty_directories(plan)
+    _log.info("migrated", table=target.name, source=plan.source.location, files=len(moves), rows=plan.row_count)
+    return published
+
+
+def is_unfinished(target: TableContext) -> bool:
+    """Whether a table is what an earlier call left: without rows, or with the one snapshot of a migration."""
+    latest = target.snapshots.latest()
+    return latest is None or (latest.id, latest.commit_user) == (1, _USER)
+
+
+def _name_in_table(path: str, format_name: str) -> str:
+    """Readers go by the end of a name; Hive's files have none."""
+    name = path.rpartition("/")[2]
+    return name if name.endswith(f".{format_name}") else f"{name}.{format_name}"
+
+
+def _check_distinct(paths: Sequence[str]) -> None:
+    for path, count in Counter(paths).items():
+        if count > 1:
+            raise BadInput(f"two files of the source would both be {path}; rename one of them")
+
+
+def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) -> None:
+    """Whole under its new name, or not there."""
+    if target.exists(path) and target.size_bytes(path) == file.size:
+        return
+    if isinstance(source, LocalFileIO) and isinstance(target, LocalFileIO):
+        there = local_path(path)
+        os.makedirs(os.path.dirname(there), exist_ok=True)
+        try:
+            os.link(local_path(file.path), there)
+        except FileExistsError:
+            raise BadInput(f"{path} is there already, of another size; move it away") from None
+        except OSError as e:
+            if e.errno not in _NO_LINKS:
+                raise
+        else:
+            return
+    with source.open_input(file.path) as read, target.open_output(path) as write:
+        while data := read.read(_COPIED_BYTES):
+            write.stream.write(data)
+
+
+def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence[tuple[ForeignFile, str]]) -> None:
+    """An earlier call committed; what is in the source still must be of it. Raises BadInput for anything newer."""
+    latest = target.snapshots.latest()
+    assert latest is not None
+    directories: dict[bytes, str] = {}
+    live = set()
+    for entry in live_entries(target, latest):
+        if entry.partition not in directories:
+            directories[entry.partition] = bucket_directory(target, entry.partition, 0)
+        live.add(f"{directories[entry.partition]}/{entry.file.file_name}")
+    for file, path in moves:
+        if path not in live or not _is_same(plan.source.io, file.path, target.io, path):
+            raise BadInput(
+                f"table {target.name} was migrated already, and {file.path} came later; nothing was removed. Migrate "
+                "it into another table"
+            )
+
+
+def _is_same(source: FileIO, one: str, target: FileIO, other: str) -> bool:
+    if isinstance(source, LocalFileIO) and os.path.samefile(local_path(one), local_path(other)):
+        return True
+    with source.open_input(one) as here, target.open_input(other) as there:
+        while data := here.read(_COPIED_BYTES):
+            if data != there.read(len(data)):
+                return False
+        return not there.read(1)
+
+
+def _remove_empty_directories(plan: MigrationPlan) -> None:
+    for location in sorted({p.location for p, _ in plan.files} - {plan.source.location}, reverse=True):
+        place = location
+        while place != plan.source.location and plan.source.io.delete_empty_directory(place):
+            place = place.rpartition("/")[0]

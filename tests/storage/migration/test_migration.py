@@ -1,0 +1,254 @@
+"""A folder of files becomes a table: which ones do, what of the source stays, and what a crash leaves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+import tidelake
+from storage.fileio.local import LocalFileIO
+from storage.migration import migration
+from tests.support.command_line import Call
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("at", pa.timestamp("us")), ("x", pa.float64())])
+DAYS = ("2026-05-01", "2026-05-02", "__HIVE_DEFAULT_PARTITION__")
+
+
+def rows(first: int, count: int = 3, schema: pa.Schema = SCHEMA) -> pa.Table:
+    found = [{"id": first + n, "v": f"v{n}" if n else None, "at": n or None, "x": n / 2} for n in range(count)]
+    return pa.Table.from_pylist(found).cast(schema)
+
+
+def write(path: Path, table: pa.Table, file_format: str = "parquet") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if file_format == "parquet":
+        pq.write_table(table, path)
+    else:
+        orc.write_table(table, str(path))
+    return path
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tidelake.Catalog:
+    lake = tidelake.open_catalog(str(tmp_path / "lake"))
+    lake.create_database("shop")
+    return lake
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three partitions by day, a file each as Hive names it, and what jobs leave beside."""
+    for n, day in enumerate(DAYS):
+        write(tmp_path / "hive" / f"day={day}" / "000000_0", rows(10 * n))
+    (tmp_path / "hive" / "_SUCCESS").touch()
+    return tmp_path / "hive"
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "_SUCCESS")
+
+
+def ids(table: tidelake.Table, condition: Any = None) -> list[int]:
+    return sorted(table.scan(filter=condition).to_arrow().column("id").to_pylist())
+
+
+def test_rows_of_partitions_come_with_the_values_of_their_directories(lake: tidelake.Catalog, folder: Path) -> None:
+    done = lake.migrate_table(str(folder), "shop.visits", partition_types={"day": "DATE"})
+    assert (done.files, done.partitions, done.rows, done.snapshot_id) == (3, 3, 9, 1)
+    assert dict(done.columns) == {"id": "BIGINT", "v": "STRING", "at": "TIMESTAMP(6)", "x": "DOUBLE", "day": "DATE"}
+    table = lake.table("shop.visits")
+    assert ids(table, tidelake.col("day") == date(2026, 5, 2)) == [10, 11, 12]
+    assert ids(table, tidelake.col("day").is_null()) == [20, 21, 22]
+    assert files(folder) == []
+    assert [path.name for path in folder.iterdir()] == ["_SUCCESS"]
+
+
+def test_the_table_is_written_and_compacted_like_any_other(lake: tidelake.Catalog, folder: Path) -> None:
+    lake.migrate_table(str(folder), "shop.visits", options={"compaction.min.file-num": "2"})
+    table = lake.table("shop.visits")
+    with table.writer() as writer:
+        writer.write(rows(90).append_column("day", pa.array(["2026-05-01"] * 3)))
+        writer.commit()
+    before = table.scan().to_arrow().sort_by("id")
+    table.compact(full=True)
+    assert table.scan().to_arrow().sort_by("id").equals(before)
+    assert ids(table) == [0, 1, 2, 10, 11, 12, 20, 21, 22, 90, 91, 92]
+
+
+def test_bounds_from_footers_leave_files_out(lake: tidelake.Catalog, tmp_path: Path) -> None:
+    for n in range(3):
+        write(tmp_path / "hive" / f"{n}.parquet", rows(100 * n))
+    lake.migrate_table(str(tmp_path / "hive"), "shop.visits")
+    explained = lake.table("shop.visits").scan(filter=tidelake.col("id") == 101).explain()
+    assert sorted(file.file_name for file in explained if file.left_out is None) == ["1.parquet"]
+
+
+def test_kept_files_have_two_names(lake: tidelake.Catalog, folder: Path) -> None:
+    before = {path: path.read_bytes() for path in files(folder)}
+    lake.migrate_table(str(folder), "shop.visits", keep_source=True)
+    assert {path: path.read_bytes() for path in files(folder)} == before
+    assert ids(lake.table("shop.visits")) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+
+
+def test_files_are_copied_where_links_can_t_be_made(
+    lake: tidelake.Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migration, "os", SimpleNamespace(link=_no_link, makedirs=os.makedirs, path=os.path))
+    lake.migrate_table(str(folder), "shop.visits")
+    assert ids(lake.table("shop.visits")) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+    assert files(folder) == []
+
+
+def _no_link(*_: object) -> None:
+    raise OSError(18, "another device")
+
+
+def test_a_dry_run_changes_nothing(lake: tidelake.Catalog, folder: Path) -> None:
+    done = lake.migrate_table(str(folder), "shop.visits", dry_run=True)
+    assert (done.files, done.rows, done.snapshot_id) == (3, 9, None)
+    assert (lake.list_tables("shop"), len(files(folder))) == ([], 3)
+
+
+def crash_while_linking(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, left = migration._link_or_copy, iter(range(after))
+
+    def some(*arguments: Any) -> None:
+        if next(left, None) is None:
+            raise InterruptedError
+        link(*arguments)
+
+    monkeypatch.setattr(migration, "_link_or_copy", some)
+
+
+def crash_before_the_commit(_: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(migration, "TableCommit", none)
+
+
+def crash_while_names_go(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    delete = LocalFileIO.delete_all
+
+    def some(self: LocalFileIO, paths: Any) -> None:
+        delete(self, list(paths)[:after])
+        raise InterruptedError
+
+    monkeypatch.setattr(LocalFileIO, "delete_all", some)
+
+
+@pytest.mark.parametrize(
+    ("crash", "after"),
+    [
+        (crash_while_linking, 0),
+        (crash_while_linking, 2),
+        (crash_before_the_commit, 0),
+        (crash_while_names_go, 0),
+        (crash_while_names_go, 2),
+    ],
+)
+def test_after_a_crash_no_row_is_lost_and_the_same_call_goes_on(
+    crash: Callable[[int, pytest.MonkeyPatch], None],
+    after: int,
+    lake: tidelake.Catalog,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everything = {0, 1, 2, 10, 11, 12, 20, 21, 22}
+    with monkeypatch.context() as crashing:
+        crash(after, crashing)
+        with pytest.raises(InterruptedError):
+            lake.migrate_table(str(folder), "shop.visits")
+    in_source = {n for path in files(folder) for n in pq.read_table(path)["id"].to_pylist()}
+    assert {*ids(lake.table("shop.visits")), *in_source} == everything
+    lake.migrate_table(str(folder), "shop.visits")
+    table = lake.table("shop.visits")
+    assert ids(table) == sorted(everything)
+    assert (files(folder), len(table.snapshots())) == ([], 1)
+
+
+def test_files_that_came_after_the_migration_are_not_removed(lake: tidelake.Catalog, folder: Path) -> None:
+    lake.migrate_table(str(folder), "shop.visits")
+    late = write(folder / "day=2026-05-01" / "000000_0", rows(700))
+    with pytest.raises(tidelake.BadInput, match=r"was migrated already, and .*000000_0 came later"):
+        lake.migrate_table(str(folder), "shop.visits")
+    assert late.exists()
+
+
+def test_a_table_with_rows_of_its_own_is_not_taken_over(lake: tidelake.Catalog, folder: Path) -> None:
+    table = lake.create_table("shop.visits", SCHEMA)
+    with table.writer() as writer:
+        writer.write(rows(1))
+        writer.commit()
+    with pytest.raises(tidelake.BadInput, match="exists already, and is no unfinished migration"):
+        lake.migrate_table(str(folder), "shop.visits")
+    assert len(files(folder)) == 3
+
+
+def narrow(file: Path) -> Path:
+    return write(file, rows(1).set_column(0, "id", pa.array([1, 2, 3], pa.int32())))
+
+
+DAY = "day=2026-05-01"
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        pytest.param(
+            lambda f: write(f / DAY / "b", rows(1).drop_columns("x")), "'x' is .* missing", id="a column less"
+        ),
+        pytest.param(lambda f: narrow(f / DAY / "b"), "'id' is BIGINT in .* INT", id="another type"),
+        pytest.param(lambda f: (f / DAY / "b").write_text("no"), "a file in parquet", id="no parquet file"),
+        pytest.param(lambda f: write(f / "a.parquet", rows(1)), "where directories day=", id="beside partitions"),
+        pytest.param(lambda f: write(f / "hour=1" / "a", rows(1)), "where directories day=", id="other directories"),
+        pytest.param(lambda f: write(f / DAY / "deep" / "a", rows(1)), "no partition", id="in a partition's directory"),
+        pytest.param(lambda f: write(f / DAY / "000000_0.parquet", rows(1)), "two files", id="two names become one"),
+    ],
+)
+def test_what_doesn_t_fit_together_is_refused_and_nothing_is_changed(
+    broken: Any, reason: str, lake: tidelake.Catalog, folder: Path
+) -> None:
+    broken(folder)
+    before = files(folder)
+    with pytest.raises(tidelake.TidelakeError, match=reason):
+        lake.migrate_table(str(folder), "shop.visits")
+    assert files(folder) == before
+    assert all(not ids(lake.table(f"shop.{name}")) for name in lake.list_tables("shop"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        pytest.param({"file_format": "avro"}, "migration of avro files", id="avro"),
+        pytest.param({"file_format": "csv"}, "migration of csv files", id="csv"),
+        pytest.param({"partition_types": {"hour": "INT"}}, "no directories hour=", id="no such partition column"),
+        pytest.param(
+            {"partition_types": {"day": "INT"}}, "a value of partition column 'day'", id="no value of the type"
+        ),
+        pytest.param({"options": {"bucket-key": "id"}}, "lie in no buckets", id="buckets"),
+    ],
+)
+def test_what_can_t_be_a_table_is_refused(
+    arguments: dict[str, Any], reason: str, lake: tidelake.Catalog, folder: Path
+) -> None:
+    with pytest.raises(tidelake.TidelakeError, match=reason):
+        lake.migrate_table(str(folder), "shop.visits", **arguments)
+    assert lake.list_tables("shop") == []
+
+
+def test_the_command_says_what_it_did(lake: tidelake.Catalog, folder: Path, tmp_path: Path, call: Call) -> None:
+    said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--dry-run")
+    assert "would be the table of 3 files in 3 partitions with 9 rows: id BIGINT" in said.err
+    said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--json")
+    assert said.document["rows"] == 9
+    assert ids(lake.table("shop.visits")) == [0, 1, 2, 10, 11, 12, 20, 21, 22]

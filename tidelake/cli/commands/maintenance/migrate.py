@@ -1,0 +1,41 @@
+"""`tidelake table migrate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.output import CommandOutput
+
+
+def migrate(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    source: str,
+    file_format: str | None,
+    partition_types: Sequence[tuple[str, str]],
+    options: Sequence[tuple[str, str]],
+    keep_source: bool,
+    dry_run: bool,
+) -> None:
+    done = catalog.open().migrate_table(
+        source,
+        name,
+        file_format=file_format,
+        partition_types=dict(partition_types),
+        options=dict(options),
+        keep_source=keep_source,
+        dry_run=dry_run,
+    )
+    if out.is_json:
+        out.document(asdict(done))
+        return
+    columns = ", ".join(f"{column} {kind}" for column, kind in done.columns.items())
+    said = "would be" if dry_run else "is"
+    out.note(
+        f"{name} {said} the table of {done.files:,} files in {done.partitions:,} partitions with {done.rows:,} rows: "
+        f"{columns}"
+    )

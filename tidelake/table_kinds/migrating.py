@@ -1,0 +1,120 @@
+"""`Catalog.migrate_table`: where the files are, what the table will be, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from storage.catalog.base import Catalog
+from storage.catalog.identifier import Identifier
+from storage.errors import BadInput
+from storage.fileio.location import LOCAL_SCHEME, absolute, scheme_of
+from storage.format_tables.options import format_of_table
+from storage.migration.migration import (
+    MigrationPlan,
+    SourceFolder,
+    is_unfinished,
+    migrate,
+    partition_types_of,
+    plan_migration,
+)
+from storage.table import TableContext
+from storage.types import INT, DataField
+
+_ANY: Final = DataField(0, "any", INT)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What a migration did, or with dry_run what it would do.
+
+    columns: name -> type of the new table, partition columns last.
+    snapshot_id: None of a dry run, and where an earlier call had committed already.
+    """
+
+    table: str
+    source: str
+    columns: Mapping[str, str]
+    partition_by: tuple[str, ...]
+    partitions: int
+    files: int
+    rows: int
+    size_bytes: int
+    snapshot_id: int | None
+
+
+def migrate_table(
+    catalog: Catalog,
+    source: str,
+    name: str,
+    *,
+    file_format: str | None,
+    partition_types: Mapping[str, str],
+    options: Mapping[str, str],
+    comment: str | None,
+    keep_source: bool,
+    dry_run: bool,
+) -> Migration:
+    """See `Catalog.migrate_table`."""
+    if wrong := [key for key in ("primary-key", "bucket-key") if key in options]:
+        raise BadInput(f"option {wrong[0]}: files of others are not sorted, and lie in no buckets; leave it out")
+    plan = plan_migration(_source(catalog, source, name, file_format, partition_types))
+    folder = plan.source
+    stored = {"partition.default-name": folder.default_name} if folder.partition_types else {}
+    wanted = {**stored, **options, "bucket": "-1", "file.format": folder.format_name}
+    preview = catalog.preview_table(
+        name, plan.columns, partition_by=tuple(folder.partition_types), options=wanted, comment=comment
+    )
+    snapshot_id = None
+    if not dry_run:
+        target = _target(catalog, name, plan, wanted, comment)
+        snapshot_id = migrate(plan, target, keep_source=keep_source)
+    return Migration(
+        name,
+        folder.location,
+        {field.name: str(field.type) for field in preview.schema.fields},
+        tuple(folder.partition_types),
+        plan.partition_count,
+        len(plan.files),
+        plan.row_count,
+        plan.size_bytes,
+        snapshot_id,
+    )
+
+
+def _source(
+    catalog: Catalog, source: str, name: str, file_format: str | None, partition_types: Mapping[str, str]
+) -> SourceFolder:
+    """A folder, or a format table of the catalog."""
+    found = catalog.format_table(source) if "/" not in source and source.count(".") == 1 else None
+    if found is not None:
+        if file_format is not None or partition_types:
+            raise BadInput(f"{source} is a format table, which knows its format and partitions; leave them out")
+        types = {field.name: field.type for field in found.schema.partition_fields}
+        default = found.options.partition_default_name
+        return SourceFolder(found.io, found.location, format_of_table(found.options), types, default)
+    location = absolute(source).rstrip("/")
+    io = catalog.preview_table(name, [_ANY]).io
+    if (scheme_of(location) == LOCAL_SCHEME) != (scheme_of(catalog.warehouse) == LOCAL_SCHEME):
+        raise BadInput(
+            f"{location} lies in another kind of store than the warehouse {catalog.warehouse}; copy it there"
+        )
+    types = partition_types_of(io, location, partition_types)
+    return SourceFolder(io, location, (file_format or "parquet").strip().lower(), types)
+
+
+def _target(
+    catalog: Catalog, name: str, plan: MigrationPlan, options: Mapping[str, str], comment: str | None
+) -> TableContext:
+    """Made, or found as an earlier call left it. Raises BadInput for any other table of this name."""
+    keys = tuple(plan.source.partition_types)
+    catalog.create_table(name, plan.columns, partition_by=keys, options=options, comment=comment, if_not_exists=True)
+    target = catalog.load(name)
+    columns = [(field.name, str(field.type)) for field in plan.columns]
+    there = [(field.name, str(field.type)) for field in target.schema.fields]
+    if not is_unfinished(target) or (there, target.schema.partition_keys) != (columns, keys) or target.schema.id:
+        raise BadInput(
+            f"table {Identifier.parse(name)} exists already, and is no unfinished migration; choose another name"
+        )
+    return target
