@@ -123,6 +123,10 @@ class TableSink(RowLookup, Protocol):
         """Write under this version of the table's schema from now on. Everything added before is committed."""
         ...
 
+    def holds_rows(self) -> bool:
+        """Whether the table's newest snapshot has any, whoever wrote them."""
+        ...
+
     @property
     def is_truncated(self) -> bool:
         """Whether the next snapshot replaces all rows, even by none."""
@@ -200,6 +204,10 @@ class StorageTableSink:
         )
         self.writer = self._open_writer()
         self._commit.adopt_schema(context)
+
+    def holds_rows(self) -> bool:
+        latest = self._context.snapshots.latest()
+        return latest is not None and latest.total_record_count > 0
 
     def truncate(self) -> None:
         self.writer.cancel_compactions()

@@ -30,7 +30,7 @@ from ingest.tables.table_rows import keep_records
 from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput
 from storage.logs import get_logger
-from storage.threads import run_cpu_bound
+from storage.threads import run_cpu_bound, run_uncancellable
 
 _EARLIER_MS: Final = 2_000  # than the truncate: where reading again begins
 _EARLIER_RECORDS: Final = (100, 10_000, 1_000_000)  # than that; more where these don't show that it is early enough
@@ -56,7 +56,7 @@ class Truncation:
 
     kept: rows that came behind it, from other partitions.
     emptied: None where no row from before it can come any more.
-    is_outdated: nothing: a later one came before.
+    is_outdated: nothing: a later one came before, or no row yet.
     """
 
     failure: DecodeFailure
@@ -108,6 +108,8 @@ class Truncates:
         if not others:
             return Truncation(failure)
         at = self._order(raw, failure.row)
+        if (at is None or self._again is None) and await self._has_no_rows(table):
+            return Truncation(failure, is_outdated=True)
         if at is None or self._again is None:
             raise CantTruncate(
                 f"topic {topic} has {len(others) + 1} partitions, and a truncate has no order among them, as its "
@@ -135,6 +137,12 @@ class Truncates:
             raise CantTruncate(
                 f"rows of {table} also came from topic {', '.join(others)}, and there is no order among topics"
             )
+
+    async def _has_no_rows(self, table: str) -> bool:
+        """As if it were yet to be made: whether it was, the batches that records came in would tell."""
+        if self._origins.of(table).topics:
+            return False
+        return not await run_uncancellable(self._sinks[table].holds_rows)
 
     def _order(self, raw: RawBatch, row: int) -> SourceOrder | None:
         value = raw.values[row].as_py()

@@ -272,6 +272,9 @@ class FakeSink:
     def adopt_schema(self, context: TableContext) -> None:
         raise AssertionError("this table stays as it is")
 
+    def holds_rows(self) -> bool:
+        raise AssertionError("nobody empties this table")
+
     def truncate(self) -> None:
         raise AssertionError("nobody empties this table")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,6 +12,7 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from checkpoint.offsets import TopicPartition, chain_breaks
@@ -94,9 +96,12 @@ class TruncatingWorld:
         return {name: sorted(ids) for name, ids in self.truth.items()}
 
     def breaks(self) -> list[Any]:
+        return self.breaks_of(self.truth)
+
+    def breaks_of(self, tables: Iterable[str]) -> list[Any]:
         catalog = FileSystemCatalog(self.store, self.warehouse)
         found: list[Any] = []
-        for name in self.truth:
+        for name in tables:
             own = [s for s in catalog.load(f"shop.{name}").snapshots.all() if s.commit_user == "shop"]
             chain = [(s.commit_identifier, position_from_text(s.properties[POSITION_PROPERTY], name)) for s in own]
             found += chain_breaks(chain)
@@ -268,6 +273,46 @@ async def test_in_several_partitions_without_places_it_has_no_order_and_one_can_
     assert 1 in (await asyncio.to_thread(world.rows))["a"]
     await world.run(skip=(TopicPartition("all", 0), offset))
     assert await asyncio.to_thread(world.rows) == {"a": [1, 2, 3], "b": []}
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("before", [1, 2, 3, 4, 5])
+async def test_before_a_tables_first_row_it_empties_nothing_whatever_batches_records_come_in(
+    before: int, partitions: int
+) -> None:
+    """Of the records before the first row some are read with it, when the table is made, and some earlier."""
+    world = TruncatingWorld(ALONE)
+    for partition in range(1, partitions):
+        world.log.append("all", None, None, partition)
+    for _ in range(before):
+        world.truncate("a")
+    world.add("a", 1)
+    world.first = [0, 0]
+    await world.run()
+    assert await asyncio.to_thread(world.rows) == world.expected
+    world.add("a", 2)
+    await world.run()
+    assert await asyncio.to_thread(world.rows) == world.expected
+    assert not await asyncio.to_thread(world.breaks_of, ["a"])
+
+
+async def test_rows_that_somebody_else_wrote_are_no_reason_to_pass_over_a_truncate() -> None:
+    world = TruncatingWorld(ALONE)
+    catalog = FileSystemCatalog(world.store, world.warehouse)
+
+    def write() -> None:
+        catalog.create_database("shop")
+        catalog.create_table("shop.a", pa.schema([("id", pa.string())]), options={"bucket": "-1"})
+        with Table(catalog.load("shop.a")).writer() as writer:
+            writer.write(pa.table({"id": ["7"]}))
+            writer.commit()
+
+    await asyncio.to_thread(write)
+    world.log.append("all", None, None, 1)
+    world.truncate("a")
+    with pytest.raises(RecordRefused, match="a truncate has no order among them"):
+        await world.run()
+    assert (await asyncio.to_thread(world.rows))["a"] == [7]
 
 
 @pytest.mark.parametrize(
