@@ -16,7 +16,6 @@ from compaction.scheduler import shared_scheduler
 from ingest.clock import Clock, SystemClock
 from ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from ingest.dead_letters import DeadLetters
-from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import DecodedBatch, Decoder, TargetOf
@@ -185,9 +184,7 @@ def build_pipeline(
         source = WholeTransactions(source, of_record, *limits, clock, observed.transactions)
     return connect_parts(
         source=source,
-        decoder=DerivingDecoder(format_.decoder, tables.router.target_of, configured.derived, config.format)
-        if configured.derive_columns
-        else format_.decoder(tables.router.target_of),
+        decoder=configured.decoder(format_, tables.router.target_of),
         router=tables.router,
         sinks=tables.sinks,
         create_tables=tables.create,

@@ -25,6 +25,7 @@ from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from compaction.compact_manager import compact_manager_factory
 from ingest.dead_letter_table import DeadLetterTable
 from ingest.pipeline.builder import expanded
+from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.building.letter_case import format_of
 from ingest.pipeline.building.sources import build_source
 from ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
@@ -86,14 +87,15 @@ class DeadLetterReplay:
         config = expanded(config, catalog)
         format_ = format_of(config)
         router = router_of(config.tables)
-        targets = TableTargets({table.name: table for table in config.named_tables})
+        configured = ConfiguredTables.of(config)
+        targets = TableTargets(configured.settings, derived=configured.derived)
         self._tables: dict[str, ReplayTable] = {}
         for table in config.named_tables:
             if catalog.table_exists(table.name):
                 context = catalog.load(table.name)
                 router.add_target(targets.of(context))
                 self._tables[table.name] = ReplayTable(table.name, context)
-        self._decoder = format_.decoder(router.target_of)
+        self._decoder = configured.decoder(format_, router.target_of)
         settings = msgspec.structs.replace(config.source, until="end")
         self._given_source = source
         self._source_config = msgspec.structs.replace(config, source=settings)

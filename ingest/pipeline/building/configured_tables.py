@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from checkpoint.routing import Routing
 from ingest.derived.derived_columns import DerivedColumns
+from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.evolution.behavior import SchemaBehavior
+from ingest.formats.base import Decoder, OpenedFormat, TargetOf
 from ingest.settings import Config, TableSettings
 from ingest.tables.column_types import ColumnTypes
 
@@ -48,8 +50,14 @@ class ConfiguredTables:
         if behavior.follows_types:
             self.following_types.add(name)
 
+    def decoder(self, format_: OpenedFormat, target_of: TargetOf) -> Decoder:
+        """Of the records, with columns that none of them holds."""
+        if not self._derives_columns:
+            return format_.decoder(target_of)
+        return DerivingDecoder(format_.decoder, target_of, self.derived, self.config.format)
+
     @property
-    def derive_columns(self) -> bool:
+    def _derives_columns(self) -> bool:
         """Whether any table has columns that no record holds, those that may join included."""
         templates: Mapping[str, bool] = {
             t.name: bool(t.computed_columns or t.metadata_columns) for t in self.config.templates

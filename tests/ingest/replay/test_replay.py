@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ class Shop:
             primary_key=["id"] if key else (),
             options={"bucket": "1" if key else "-1", **(options or {})},
         )
+        self.settings = "tables: [{name: shop.orders}]"
         self.files = 0
         self.offset = 0
 
@@ -67,7 +69,7 @@ class Shop:
         text = f"""
             warehouse: {self.path}/lake
             source: {{type: change-log-folder, path: {self.path}/in, until: end}}
-            tables: [{{name: shop.orders}}]
+            {self.settings}
             errors: {{tolerance: all, dead_letters: {{table: {LETTERS}}}}}
         """
         return parse_config(text, "shop.yaml", [], {}, pipeline="shop")
@@ -152,6 +154,40 @@ def test_replay_brings_what_was_missing_and_leaves_what_changed_since(shop: Shop
     shop.add((2, 8))
     shop.run()  # the pipeline goes on where it was
     assert shop.rows()[2] == "8"
+
+
+@pytest.mark.parametrize("letters", [str.lower, str.upper], ids=["small letters", "capital letters"])
+def test_columns_that_no_record_holds_are_what_they_would_have_been(
+    tmp_path: Path, letters: Callable[[str], str]
+) -> None:
+    """Also where they are part of the key. The catalog takes small letters only."""
+    shop = Shop(tmp_path)
+    shop.settings = """
+            warehouse_options: {case-sensitive: 'false'}
+            tables: [{name: shop.days, match: orders, primary_key: [id, day], partition_by: [day],
+              columns: {quantity: INT}, computed_columns: {day: 'substring(QUANTITY_DAY, 0, 1)'},
+              metadata_columns: [offset]}]
+    """
+
+    def add(offset: int, quantity: str) -> None:
+        row = {letters("id"): 1 + offset % 2, letters("quantity"): quantity, letters("quantity_day"): f"{offset % 2}x"}
+        value = {"before": None, "after": row, "op": "c", "source": {"db": "shop", "table": "orders"}}
+        place = {"topic": "shop", "partition": 0, "offset": offset, "timestamp_ms": 1, "key": None}
+        (tmp_path / "in" / f"{offset}.jsonl").write_text(json.dumps({**place, "value": json.dumps(value)}) + "\n")
+
+    add(0, "5")
+    add(1, BAD)
+    add(2, BAD)
+    add(3, BAD)
+    add(4, "7")  # of the same key as 0 and 2
+    shop.run()
+    shop.catalog.alter_table("shop.days", [tidelake.UpdateColumnType("quantity", "STRING")])
+    assert outcomes(shop.replay()) == {"replayed": 2, "superseded": 1}
+    rows = shop.catalog.table("shop.days").scan().to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["quantity"], row["day"], row["offset"]) for row in rows] == [
+        ("1", "7", "0", 4),
+        ("2", BAD, "1", 3),
+    ]
 
 
 def test_a_dry_run_writes_nothing(shop: Shop) -> None:
