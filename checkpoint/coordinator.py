@@ -176,10 +176,6 @@ class CheckpointCoordinator:
         own[partition] = max(next_offset, own[partition])
         self._count(nbytes, now_ms)
 
-    def reached_by(self, table: str) -> Mapping[TopicPartition, int]:
-        """As `reached`, for a table apart."""
-        return self._own[table]
-
     def reached_for(self, table: str) -> Mapping[TopicPartition, int]:
         """How far the source was read for the table."""
         return self._own.get(table, self._reached)

@@ -154,11 +154,6 @@ class RecordLog:
         self.durable_ends = {}
         self.flush(identity, even_without_records=True)
 
-    def forget_held(self) -> None:
-        """What is not durable is read from the source again."""
-        self._held, self._held_bytes = [], 0
-        self.ends = dict(self.durable_ends)
-
     def read_after(self, reached: Mapping[TopicPartition, int]) -> Iterator[RawBatch]:
         """Durable records from these next offsets on, batch by batch, in order."""
         return self._read_after(list(self._segments), reached)

@@ -121,13 +121,17 @@ class FileSystemCatalog:
     # ------------------------------------------------------------ tables
 
     def list_tables(self, database: str) -> list[str]:
-        """Directories that hold a schema; others in the database's directory are no tables."""
         check_database_name(database)
-        entries = self._io.list_directory(self._database_path(database))
-        if not entries and database not in self.list_databases():
+        tables = self.tables_of_files(database)
+        if not tables and database not in self.list_databases():
             raise self._no_database(database)
+        return tables
+
+    def tables_of_files(self, database: str) -> list[str]:
+        """Directories that hold a schema; others in the database's directory are no tables."""
+        entries = self._io.list_directory(self._database_path(database))
         names = sorted(entry.name for entry in entries if entry.is_directory)
-        return [name for name in names if self._has_schema(Identifier(database, name))]
+        return [name for name in names if self._has_schema_file(Identifier(database, name))]
 
     def table_exists(self, name: str) -> bool:
         return self._has_schema(Identifier.parse(name))
@@ -337,9 +341,11 @@ class FileSystemCatalog:
         return SchemaStore(self._io, self._paths(identifier))
 
     def _has_schema(self, identifier: Identifier) -> bool:
-        """Of the branch. Schema 0 is nearly always there; asking for it is cheaper than listing."""
-        if not self._is_registered(identifier):
-            return False
+        """Of the branch."""
+        return self._is_registered(identifier) and self._has_schema_file(identifier)
+
+    def _has_schema_file(self, identifier: Identifier) -> bool:
+        """Schema 0 is nearly always there; asking for it is cheaper than listing."""
         return self._io.exists(self._paths(identifier).schema(0)) or self._schemas(identifier).latest_id() is not None
 
     # ------------------------------------------------------------ for catalogs that keep names elsewhere, too

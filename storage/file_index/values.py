@@ -24,7 +24,6 @@ from storage.types.arrow_buffers import fixed_width_values
 FLOAT_ROOTS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 MICROSECOND_DIGITS: Final = 6
 LONG_DECIMAL_DIGITS: Final = 18  # every DECIMAL of so many fits 64 bits
-_MILLISECOND_DIGITS: Final = 3
 _INTEGERS: Final = {
     Root.TINYINT: np.int8,
     Root.SMALLINT: np.int16,

@@ -112,9 +112,6 @@ class AutomaticTags:
         except (ValueError, OverflowError, OSError):
             return None
 
-    def _wall_clock(self) -> datetime:
-        return datetime.fromtimestamp(self._now_ms() / 1000)
-
     def _is_over(self, start: datetime, time: datetime) -> bool:
         return time - self._delay >= start + self._period.length
 

@@ -25,7 +25,6 @@ Places: TypeAlias = NDArray[np.int64]
 _PADDING: Final = 16  # what a step may look at behind the last record
 _LENGTHS_COPIED_AT_ONCE: Final = 64
 _ITEMS_MAX: Final = 10_000  # of an array; more are no metadata
-_BYTE: Final = np.uint64(8)
 _LAST_BITS: Final = np.uint64(0x8080_8080_8080_8080)
 _SEVENS: Final = np.uint64(0x7F7F_7F7F_7F7F_7F7F)
 # Halves of groups that are moved together, and by how many bits: 7 to 14, to 28, to 56

@@ -37,10 +37,6 @@ def set_option(key: str, value: str) -> str:
     return f"--set {shlex.quote(f'{key}={value}')}"
 
 
-def unset_option(key: str) -> str:
-    return f"--unset {shlex.quote(key)}"
-
-
 def path_text(path: str | Sequence[str]) -> str:
     """`address.city`; a name that is more than letters, digits and `_` stands in backquotes."""
     names = (path,) if isinstance(path, str) else path

@@ -71,16 +71,12 @@ class ChangeSource(StrEnum):
     NOTHING = "skip"
 
 
-def change_source(producer: ChangelogProducer, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
-    """The rule of Java's follow-up scanners."""
-    return _source_among(files_of_changes(producer), kind, has_changelog=has_changelog)
-
-
 def files_of_changes(producer: ChangelogProducer) -> ChangeSource:
     return ChangeSource.DELTA if producer is ChangelogProducer.NONE else ChangeSource.CHANGELOG
 
 
-def _source_among(files: ChangeSource, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
+def change_source(files: ChangeSource, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
+    """The rule of Java's follow-up scanners. files: where the table keeps its changes."""
     if files is ChangeSource.DELTA:
         return ChangeSource.DELTA if kind is CommitKind.APPEND else ChangeSource.NOTHING
     return ChangeSource.CHANGELOG if has_changelog and kind is not CommitKind.OVERWRITE else ChangeSource.NOTHING
@@ -171,7 +167,7 @@ class ChangeReader:
     def _entries_of(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
         files = self._files or files_of_changes(self._context.options.changelog_producer)
         has_changelog = snapshot.changelog_manifest_list is not None
-        match _source_among(files, snapshot.commit_kind, has_changelog=has_changelog):
+        match change_source(files, snapshot.commit_kind, has_changelog=has_changelog):
             case ChangeSource.CHANGELOG:
                 entries = changelog_entries(self._context, snapshot)
                 # Postponed rows come again, in the changelog of their buckets

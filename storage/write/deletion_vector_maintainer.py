@@ -61,10 +61,6 @@ class DeletionVectorMaintainer:
         """As they were stored."""
         return self._stored
 
-    @property
-    def is_modified(self) -> bool:
-        return bool(self._changed)
-
     def data_files(self) -> list[str]:
         """That have a vector."""
         names = dict.fromkeys([*self._stored, *self._changed])

@@ -6,6 +6,7 @@ row.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,21 +22,21 @@ from storage.types import DataType, arrow_type
 from storage.write.alter_hints import AlterHints
 
 
-class ValueLocation:
+class ValueLocation(ABC):
     """What all places have in common: the errors."""
 
     @property
-    def alter_hints(self) -> AlterHints:
-        raise NotImplementedError
+    @abstractmethod
+    def alter_hints(self) -> AlterHints: ...
 
     @property
+    @abstractmethod
     def schema_path(self) -> tuple[str, ...]:
         """The way to it through the column's type; empty where it can't be altered (keys of maps)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at(self, index: int | None) -> tuple[int | None, str]:
         """(row in the batch, path) of the value at this index; of all values, for None."""
-        raise NotImplementedError
 
     def misfit(
         self,

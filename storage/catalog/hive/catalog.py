@@ -285,11 +285,6 @@ class HiveCatalog(FileSystemCatalog):
     def databases_of_files(self) -> list[str]:
         return super().list_databases()
 
-    def tables_of_files(self, database: str) -> list[str]:
-        entries = self._io.list_directory(self._database_path(database))
-        names = sorted(entry.name for entry in entries if entry.is_directory)
-        return [name for name in names if self._schemas(Identifier(database, name)).latest_id() is not None]
-
     def register(self, identifier: Identifier) -> bool:
         """See `storage.catalog.repair`. Partitions that the metastore lacks are added, as in Java; none is removed."""
         schema = self._schemas(identifier).latest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
@@ -13,28 +14,29 @@ Accumulator = TypeVar("Accumulator")
 T = TypeVar("T")
 
 
-class RowAggregator(Generic[Item, Accumulator]):
+class RowAggregator(ABC, Generic[Item, Accumulator]):
     """Methods as in Java's FieldAggregator; None is null. One of these serves one `aggregate`: it may keep state.
 
-    An accumulator is an item as it came, the first or that of a SET, until another joins it. From then on it may be a
-    Accumulator, changed in place by each step: copying it at each step would be quadratic in the rows.
-    `finish` makes an item of either.
+    acc: the group's first item, or that of a SET, as it came. Once another item joins it, it may be an Accumulator,
+        which each step changes in place: a copy at each step would be quadratic in the rows. `finish` takes either.
     """
 
     def reset(self) -> None:
         """A group begins."""
 
-    def agg(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None:
-        raise NotImplementedError
+    @abstractmethod
+    def agg(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None: ...
 
     def agg_reversed(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None:
         return self.agg(item, None if acc is None else self.finish(acc))
 
     def retract(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None:
-        raise NotImplementedError
+        """Never called of a function `WithoutRetract`."""
+        raise AssertionError(f"{type(self).__name__} takes no retract")
 
+    @abstractmethod
     def finish(self, acc: Item | Accumulator) -> Item:
-        raise NotImplementedError
+        """The group's item."""
 
     def aggregate(self, items: Sequence[Item | None], groups: Groups, steps: Steps | None) -> list[Item | None]:
         """One item for each group.

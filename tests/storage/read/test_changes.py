@@ -13,7 +13,7 @@ import tidelake
 from storage.errors import SnapshotExpired
 from storage.format import CommitKind
 from storage.options import ChangelogProducer, TableOptions
-from storage.read.changes import change_source
+from storage.read.changes import change_source, files_of_changes
 from storage.read.follow import Follower
 from storage.read.stream.full_read import is_read_first
 from storage.snapshots.consumers import Consumer
@@ -32,7 +32,7 @@ def test_stream_read_rules(case: Case) -> None:
     snapshot = case["snapshot"]
     check_members(snapshot, {"initial", "kind", "changelog"})
     source = change_source(
-        ChangelogProducer(case["changelog_producer"]),
+        files_of_changes(ChangelogProducer(case["changelog_producer"])),
         CommitKind(snapshot["kind"]),
         has_changelog=snapshot.get("changelog", False),
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from storage.messages.alter_command import add_column, alter_command, set_option, set_type, unset_option
+from storage.messages.alter_command import add_column, alter_command, set_option, set_type
 from storage.types import STRING
 from tests.tidelake.cli.test_arguments import COMMANDS
 from tidelake.cli.arguments import parse
@@ -119,7 +119,6 @@ def test_an_option_that_is_named_is_one_of_a_command() -> None:
         add_column("it's", STRING),
         set_type("amount", STRING),
         set_option("bucket", "4 '"),
-        unset_option("bucket"),
     ],
 )
 def test_the_command_that_messages_compose_can_be_typed(change: str) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelake
-from storage.ddl.schema_changes import AddColumn, RemoveOption, SetOption, UpdateColumnType
-from storage.messages.alter_command import add_column, alter_command, path_text, set_option, set_type, unset_option
+from storage.ddl.schema_changes import AddColumn, SetOption, UpdateColumnType
+from storage.messages.alter_command import add_column, alter_command, path_text, set_option, set_type
 from storage.types import BIGINT, STRING, DataType, parse_type
 from tests.support.command_line import Call
 from tests.tidelake.cli.test_arguments import leaves
@@ -154,7 +154,7 @@ def test_what_messages_say_is_what_the_command_understands(
 ) -> None:
     command = alter_command(
         table, "/a lake/shop.db/t",
-        add_column(path, data_type), set_type(path, data_type), set_option(key, "v = 1"), unset_option(key),
+        add_column(path, data_type), set_type(path, data_type), set_option(key, "v = 1"),
     )  # fmt: skip
     invocation = parse(shlex.split(command)[1:])
     assert invocation.options["name"] == table
@@ -163,7 +163,6 @@ def test_what_messages_say_is_what_the_command_understands(
         AddColumn(tuple(path), data_type),
         UpdateColumnType(tuple(path), data_type),
         SetOption(key, "v = 1"),
-        RemoveOption(key),
     ]
 
 
