@@ -1,4 +1,4 @@
-"""Records that gave no row, kept for people, each once.
+"""Dead letters in files: records that could not be decoded, each kept once, with its reason.
 
 A dead letter is on disk before any table's position passes its record. A file holds dead letters of one partition and
 is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b3c4d.jsonl`. A line is
@@ -33,11 +33,11 @@ from storage.logs import get_logger
 _log = get_logger(__name__)
 
 _SUFFIX: Final = ".jsonl"
-_QUIET_MS: Final = 10_000
+_QUIET_MS: Final = 10_000  # between two log lines
 _HELD_BYTES_MAX: Final = 16 << 20
 _WRITTEN_AT_ONCE: Final = 8
-# Not the names that earlier releases gave, `<topic>-<partition>-<first offset>-<…>`: there may be letters of other
-# partitions in those, of any offset. Nor those that the Spark sink gives.
+# Not the names that earlier releases gave, `<topic>-<partition>-<first offset>-<…>`: they may hold dead letters of
+# other partitions, of any offset. Nor those that the Spark sink gives.
 _RANGE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-\d+_(?P<last>\d+)-[0-9a-f]{8}\.jsonl")
 
 

@@ -15,39 +15,39 @@ DeadLetter = dict[str, Any]
 """A row of the dead letters' table."""
 
 
-def place_of(letter: DeadLetter) -> tuple[TopicPartition, int]:
-    return TopicPartition(letter["topic"], letter["partition"]), letter["offset"]
+def place_of(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:
+    return TopicPartition(dead_letter["topic"], dead_letter["partition"]), dead_letter["offset"]
 
 
-def raw_batches(letters: Sequence[DeadLetter]) -> Iterator[tuple[RawBatch, list[DeadLetter]]]:
-    """letters: in the order of topic, partition and offset. Rows of a batch are the letters beside it.
+def raw_batches(dead_letters: Sequence[DeadLetter]) -> Iterator[tuple[RawBatch, list[DeadLetter]]]:
+    """dead_letters: in the order of topic, partition and offset. Rows of a batch are the dead letters beside it.
 
     A place that comes twice (a topic that was created again) makes another batch: offsets of a batch rise.
     """
-    for partition, of_partition in groupby(letters, lambda letter: place_of(letter)[0]):
+    for partition, of_partition in groupby(dead_letters, lambda one: place_of(one)[0]):
         batch: list[DeadLetter] = []
-        for letter in of_partition:
-            if batch and batch[-1]["offset"] >= letter["offset"]:
+        for dead_letter in of_partition:
+            if batch and batch[-1]["offset"] >= dead_letter["offset"]:
                 yield _raw_batch(partition, batch), batch
                 batch = []
-            batch.append(letter)
+            batch.append(dead_letter)
         yield _raw_batch(partition, batch), batch
 
 
-def _raw_batch(partition: TopicPartition, letters: list[DeadLetter]) -> RawBatch:
-    times = [-1 if one["timestamp"] is None else round(one["timestamp"].timestamp() * 1000) for one in letters]
+def _raw_batch(partition: TopicPartition, dead_letters: list[DeadLetter]) -> RawBatch:
+    times = [-1 if one["timestamp"] is None else round(one["timestamp"].timestamp() * 1000) for one in dead_letters]
     headers = {
         row: tuple((header["name"], header["value"]) for header in one["headers"])
-        for row, one in enumerate(letters)
+        for row, one in enumerate(dead_letters)
         if one["headers"]
     }
     return RawBatch(
         partition.topic,
         partition.partition,
-        np.array([one["offset"] for one in letters], np.int64),
+        np.array([one["offset"] for one in dead_letters], np.int64),
         np.array(times, np.int64),
-        binary_column([one["key"] for one in letters]),
-        binary_column([one["value"] for one in letters]),
-        letters[-1]["offset"] + 1,
+        binary_column([one["key"] for one in dead_letters]),
+        binary_column([one["value"] for one in dead_letters]),
+        dead_letters[-1]["offset"] + 1,
         headers,
     )

@@ -1,10 +1,12 @@
 """Replay of dead letters: exactly once, and never over a newer row.
 
-1. The letters are decoded as the pipeline's configuration says now. 2. The log behind them is read again, up to the
-   tables' positions: keys that changed since keep what they have. 3. The letters get the replay's number. 4. Their rows
-   are committed under it, by a commit user of its own. 5. The letters get their outcome.
+1. The dead letters are decoded as the pipeline's configuration says now.
+2. The log behind them is read again, up to the tables' positions: keys that changed since keep what they have.
+3. The dead letters get the replay's id.
+4. Their rows are committed under that id, by a commit user of the replay's own.
+5. The dead letters get their outcome.
 
-A crash after 3 leaves letters with a number and without an outcome: the next replay ends that one first, and tables
+A crash after 3 leaves dead letters with an id and no outcome: the next replay completes that one first, and tables
 that have its commit are passed over.
 """
 
@@ -30,7 +32,7 @@ from ingest.pipeline.building.letter_case import format_of
 from ingest.pipeline.building.sources import build_source
 from ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
 from ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
-from ingest.replay.replay_plan import DecodedLetters, ReplayPlan, ReplayTable, plan_replay
+from ingest.replay.replay_plan import DecodedDeadLetters, ReplayPlan, ReplayTable, plan_replay
 from ingest.settings import Config
 from ingest.sources.base import Source
 from ingest.tables.table_router import router_of
@@ -61,9 +63,9 @@ class _TableMoved(Exception):
 @dataclass(slots=True)
 class ReplayReport:
     """replay_id: None when nothing was to be written.
-    outcomes: how many letters ended how.
+    outcomes: by outcome, how many dead letters have it.
     rows: by table, how many were written.
-    remaining: letters that stay, each with its place and the reason.
+    remaining: dead letters that stay, each with its offset and the reason.
     """
 
     replay_id: int | None = None
@@ -83,7 +85,7 @@ class DeadLetterReplay:
             )
         catalog = open_catalog(config.warehouse, config.warehouse_options)
         self._pipeline = config.pipeline
-        self._letters = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
+        self._dead_letters = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
         config = expanded(config, catalog)
         format_ = format_of(config)
         router = router_of(config.tables)
@@ -102,7 +104,7 @@ class DeadLetterReplay:
         self._kept_headers = format_.KEPT_HEADERS
 
     async def run(self, where: Predicate | Any = None, *, is_dry: bool = False) -> list[ReplayReport]:
-        """A replay that was interrupted is ended first; then the letters that fulfil the condition are replayed.
+        """Completes a replay that was interrupted; then replays the dead letters that fulfil the condition.
 
         is_dry: nothing is written.
         Raises CommitConflict when the pipeline runs and commits again and again: stop it first.
@@ -110,9 +112,9 @@ class DeadLetterReplay:
         waiting = await asyncio.to_thread(self._read_waiting, None)
         reports = []
         for replay_id in sorted({one["replay_id"] for one in waiting if one["replay_id"] is not None}):
-            letters = [one for one in waiting if one["replay_id"] == replay_id]
+            dead_letters = [one for one in waiting if one["replay_id"] == replay_id]
             await asyncio.to_thread(self._check_known, replay_id)
-            reports.append(await self._replay(letters, waiting, replay_id, is_dry=is_dry))
+            reports.append(await self._replay(dead_letters, waiting, replay_id, is_dry=is_dry))
         chosen = await asyncio.to_thread(self._read_waiting, where)
         chosen = [one for one in chosen if one["replay_id"] is None]
         if chosen:
@@ -120,16 +122,17 @@ class DeadLetterReplay:
         return reports
 
     def _read_waiting(self, where: Predicate | Any) -> list[DeadLetter]:
-        """Letters that no replay has ended."""
-        found = self._letters.read(where).to_pylist()
-        return [letter for letter in found if letter["replayed_at"] is None]
+        """Dead letters without an outcome."""
+        found = self._dead_letters.read(where).to_pylist()
+        return [one for one in found if one["replayed_at"] is None]
 
     def _replayed_places(self) -> set[tuple[TopicPartition, int]]:
-        found = self._letters.read(columns=("topic", "partition", "offset", "replayed_at")).to_pylist()
-        return {place_of(letter) for letter in found if letter["replayed_at"] is not None}
+        found = self._dead_letters.read(columns=("topic", "partition", "offset", "replayed_at")).to_pylist()
+        return {place_of(one) for one in found if one["replayed_at"] is not None}
 
     def _check_known(self, replay_id: int) -> None:
-        """Raises PositionRefused where nobody can tell any more what the interrupted replay committed."""
+        """Raises PositionRefused when the snapshots that would show what the interrupted replay committed are gone."""
+        dead_letters = self._dead_letters.name
         for name, table in self._tables.items():
             earliest = table.context.snapshots.earliest()
             if earliest is not None and earliest.id > 1 and earliest.time_ms > replay_id:
@@ -137,21 +140,21 @@ class DeadLetterReplay:
                     f"{name}: the replay {replay_id} was interrupted, and the snapshots of that time have expired: it "
                     "is unknown whether it was committed",
                     [
-                        f"tidelake table scan {self._letters.name} --where 'replay_id = {replay_id}'   # look at them",
-                        "delete those letters where the table has their rows; else set their replay_id to null",
+                        f"tidelake table scan {dead_letters} --where 'replay_id = {replay_id}'   # look at them",
+                        "delete those dead letters where the table has their rows; else set their replay_id to null",
                     ],
                 )
 
     async def _replay(
-        self, letters: Sequence[DeadLetter], waiting: Sequence[DeadLetter], replay_id: int | None, *, is_dry: bool
+        self, dead_letters: Sequence[DeadLetter], waiting: Sequence[DeadLetter], replay_id: int | None, *, is_dry: bool
     ) -> ReplayReport:
-        decoded = await asyncio.to_thread(self._decoded, letters)
+        decoded = await asyncio.to_thread(self._decoded, dead_letters)
         for attempt in count(1):
             newest = await asyncio.to_thread(self._newest_own)
             later = await self._later_changes(decoded, waiting, newest)
             plan = plan_replay(decoded, self._tables, later)
             if is_dry:
-                return _report(plan, letters, None)
+                return _report(plan, dead_letters, None)
             if replay_id is None:
                 replay_id = await asyncio.to_thread(self._new_replay_id)
             try:
@@ -163,30 +166,34 @@ class DeadLetterReplay:
                         "it, replay, and start it again"
                     ) from error
                 continue
-            return _report(plan, letters, replay_id)
+            return _report(plan, dead_letters, replay_id)
         raise AssertionError("unreachable")
 
     # ------------------------------------------------------------ reading
 
-    def _decoded(self, letters: Sequence[DeadLetter]) -> list[DecodedLetters]:
+    def _decoded(self, dead_letters: Sequence[DeadLetter]) -> list[DecodedDeadLetters]:
         found = []
-        for raw, of_batch in raw_batches(letters):
+        for raw, of_batch in raw_batches(dead_letters):
             batch = self._decoder.decode(raw)
             failed = {failure.offset: failure.reason for failure in batch.failures}
             if batch.unrouted:
                 sources = ", ".join(map(str, batch.unrouted))
                 taken = {offset for rows in batch.tables for offset in rows.offsets.tolist()}
-                for letter in of_batch:
-                    if letter["offset"] not in taken and letter["offset"] not in failed and letter["value"] is not None:
-                        failed[letter["offset"]] = f"no table that exists takes it ({sources})"
-            found.append(DecodedLetters(of_batch, batch.tables, failed))
+                for dead_letter in of_batch:
+                    offset = dead_letter["offset"]
+                    if offset not in taken and offset not in failed and dead_letter["value"] is not None:
+                        failed[offset] = f"no table that exists takes it ({sources})"
+            found.append(DecodedDeadLetters(of_batch, batch.tables, failed))
         return found
 
     def _newest_own(self) -> dict[str, Snapshot | None]:
         return {name: TableCommit(t.context, self._pipeline).latest_of_user() for name, t in self._tables.items()}
 
     async def _later_changes(
-        self, decoded: Sequence[DecodedLetters], waiting: Sequence[DeadLetter], newest: Mapping[str, Snapshot | None]
+        self,
+        decoded: Sequence[DecodedDeadLetters],
+        waiting: Sequence[DeadLetter],
+        newest: Mapping[str, Snapshot | None],
     ) -> LaterChanges:
         keyed = [
             (part, rows)
@@ -197,7 +204,7 @@ class DeadLetterReplay:
         starts: dict[TopicPartition, int] = {}
         wanted: dict[str, set[Any]] = {}
         for part, rows in keyed:
-            partition, first = place_of(part.letters[0])
+            partition, first = place_of(part.dead_letters[0])
             starts[partition] = min(starts.get(partition, first + 1), first + 1)
             wanted.setdefault(rows.target.name, set()).update(keys_of(rows))
         if not keyed:
@@ -210,7 +217,7 @@ class DeadLetterReplay:
                 wanted,
                 starts,
                 {name: _ends(name, snapshot) for name, snapshot in newest.items()},
-                {place_of(letter) for letter in waiting},
+                {place_of(one) for one in waiting},
                 await asyncio.to_thread(self._replayed_places),
                 {name: table.order_columns for name, table in self._tables.items()},
             )
@@ -220,8 +227,8 @@ class DeadLetterReplay:
     # ------------------------------------------------------------ writing
 
     def _new_replay_id(self) -> int:
-        """Rises, whatever became of the letters' table and the clock."""
-        used = self._letters.read(columns=("replay_id",))["replay_id"].to_pylist()
+        """Rises, whatever became of the dead letters' table and the clock."""
+        used = self._dead_letters.read(columns=("replay_id",))["replay_id"].to_pylist()
         for table in self._tables.values():
             newest = TableCommit(table.context, self._commit_user).latest_of_user()
             used.append(None if newest is None else newest.commit_identifier)
@@ -233,23 +240,23 @@ class DeadLetterReplay:
 
     def _carry_out(self, plan: ReplayPlan, newest: Mapping[str, Snapshot | None], replay_id: int) -> None:
         """Raises _TableMoved or CommitConflict when the pipeline was first; tables before that have their commit."""
-        letters = self._letters.open() if plan.outcomes else None
-        if letters is None:
+        context = self._dead_letters.open() if plan.outcomes else None
+        if context is None:
             return
         ids = list(plan.outcomes)
-        self._mark(letters, ids, {"replay_id": replay_id})
+        self._mark(context, ids, {"replay_id": replay_id})
         for name, batches in plan.rows.items():
             self._write(self._tables[name].context, batches, newest[name], replay_id)
         for outcome in sorted(set(plan.outcomes.values())):
             now = datetime.fromtimestamp(epoch_ms() // 1000, UTC)
             chosen = [id_ for id_, one in plan.outcomes.items() if one == outcome]
-            self._mark(letters, chosen, {"replay_outcome": outcome, "replayed_at": now})
+            self._mark(context, chosen, {"replay_outcome": outcome, "replayed_at": now})
         _log.info("dead letters replayed", replay_id=replay_id, letters=len(ids), tables=sorted(plan.rows))
 
-    def _mark(self, letters: TableContext, ids: Sequence[str], values: Mapping[str, Any]) -> None:
+    def _mark(self, context: TableContext, ids: Sequence[str], values: Mapping[str, Any]) -> None:
         for start in range(0, len(ids), _IDS_AT_ONCE):
             where = col("id").is_in(ids[start : start + _IDS_AT_ONCE])
-            change_rows(letters, RowLevelOperation(where, Assignments(values)), f"{self._pipeline}.dead-letters")
+            change_rows(context, RowLevelOperation(where, Assignments(values)), f"{self._pipeline}.dead-letters")
 
     def _write(
         self, context: TableContext, batches: Sequence[pa.RecordBatch], newest: Snapshot | None, replay_id: int
@@ -275,13 +282,13 @@ def _ends(table: str, snapshot: Snapshot | None) -> dict[TopicPartition, int]:
     return {} if text is None else position_from_text(text, table).ends
 
 
-def _report(plan: ReplayPlan, letters: Sequence[DeadLetter], replay_id: int | None) -> ReplayReport:
+def _report(plan: ReplayPlan, dead_letters: Sequence[DeadLetter], replay_id: int | None) -> ReplayReport:
     outcomes: dict[str, int] = {}
     for outcome in plan.outcomes.values():
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
     remaining = [
         {"topic": one["topic"], "partition": one["partition"], "offset": one["offset"], "reason": reason}
-        for one in letters
+        for one in dead_letters
         if (reason := plan.remaining.get(one["id"])) is not None
     ]
     rows = {name: sum(batch.num_rows for batch in batches) for name, batches in plan.rows.items()}

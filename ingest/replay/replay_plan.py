@@ -49,8 +49,8 @@ class ReplayTable:
 
 @dataclass(slots=True)
 class ReplayPlan:
-    """outcomes: by letter's id, what becomes of those that are done with.
-    remaining: by letter's id, why it stays.
+    """outcomes: by the dead letter's id, what becomes of it.
+    remaining: by the dead letter's id, why it stays.
     rows: by table, what is to be written, in order.
     """
 
@@ -60,31 +60,31 @@ class ReplayPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedLetters:
-    """letters: those of one raw batch. tables: their rows. failed: offset to why it still can't be decoded."""
+class DecodedDeadLetters:
+    """dead_letters: those of one raw batch. tables: their rows. failed: offset to why it still can't be decoded."""
 
-    letters: Sequence[DeadLetter]
+    dead_letters: Sequence[DeadLetter]
     tables: Sequence[TableRows]
     failed: Mapping[int, str]
 
 
 def plan_replay(
-    decoded: Sequence[DecodedLetters], tables: Mapping[str, ReplayTable], later: LaterChanges
+    decoded: Sequence[DecodedDeadLetters], tables: Mapping[str, ReplayTable], later: LaterChanges
 ) -> ReplayPlan:
     """tables: those that exist, by name."""
     plan = ReplayPlan()
     for part in decoded:
         kept, reasons, has_rows = _judged(part, tables, later)
         reasons = {**reasons, **part.failed}
-        for letter in part.letters:
-            offset = letter["offset"]
+        for dead_letter in part.dead_letters:
+            offset = dead_letter["offset"]
             if offset in reasons:
-                plan.remaining[letter["id"]] = reasons[offset]
+                plan.remaining[dead_letter["id"]] = reasons[offset]
             elif offset not in has_rows:
-                plan.outcomes[letter["id"]] = NO_ROWS
+                plan.outcomes[dead_letter["id"]] = NO_ROWS
             else:
                 is_kept = any(offset in offsets for offsets in kept.values())
-                plan.outcomes[letter["id"]] = REPLAYED if is_kept else SUPERSEDED
+                plan.outcomes[dead_letter["id"]] = REPLAYED if is_kept else SUPERSEDED
         for rows in part.tables:
             mask = [
                 offset not in reasons and (number in kept[rows.target.name].get(offset, ()))
@@ -97,13 +97,13 @@ def plan_replay(
 
 
 def _judged(
-    part: DecodedLetters, tables: Mapping[str, ReplayTable], later: LaterChanges
+    part: DecodedDeadLetters, tables: Mapping[str, ReplayTable], later: LaterChanges
 ) -> tuple[dict[str, dict[int, set[int]]], dict[int, str], set[int]]:
-    """(table to offset to the rows that are written, offset to why its letter stays, offsets with rows)."""
+    """(table to offset to the rows that are written, offset to why its dead letter stays, offsets with rows)."""
     kept: dict[str, dict[int, set[int]]] = defaultdict(dict)
     reasons: dict[int, str] = {}
     has_rows: set[int] = set()
-    partition = place_of(part.letters[0])[0]
+    partition = place_of(part.dead_letters[0])[0]
     for rows in part.tables:
         table = tables[rows.target.name]
         offsets = rows.offsets.tolist()
@@ -132,7 +132,7 @@ def _verdict(
     order: tuple[Any, ...],
     partition: Any,
 ) -> bool | str:
-    """Whether the row is written; a text: why its letter must stay."""
+    """Whether the row is written; a text: why its dead letter must stay."""
     if table.takes_any_order:
         return True
     if is_unread:

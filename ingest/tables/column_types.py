@@ -20,7 +20,7 @@ class ColumnTypes:
     """Of one table.
 
     declared: by column.
-    spelled: by column, what its values mean at the source where records can't say (`source_types`).
+    spelled: by column, its type at the source as the configuration gives it (`source_types`), where records don't.
     derived: columns that no record holds.
     """
 
@@ -31,7 +31,7 @@ class ColumnTypes:
 
     @classmethod
     def of(cls, table: TableSettings, format_name: str) -> Self:
-        """Raises BadInput for a type, a word or a metadata column that is none."""
+        """Raises BadInput for an unknown type, source type or metadata column."""
         declared = {name: parse_type(text) for name, text in table.columns.items()}
         spelled = {name: spelled_source_type(name, word) for name, word in table.source_types.items()}
         return cls(declared, spelled, TypeMapping.parse(table.type_mapping), DerivedColumns.of(table, format_name))

@@ -1,4 +1,4 @@
-"""Rows of a table that its source had emptied before they came: of partitions that were behind the truncate."""
+"""Rows that a TRUNCATE deleted at the source, and that come after it: of partitions that lag behind its own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _log = get_logger(__name__)
 
 
 class RowsBeforeTruncates:
-    """Drops them. order_of: None where records don't say where they stand at their source."""
+    """Drops such rows. order_of: the source's order of a record; None where records don't carry it."""
 
     def __init__(self, origins: TableOrigins, order_of: SourceOrderOf | None) -> None:
         self._origins = origins
         self._order_of = order_of
 
     def drop(self, raw: RawBatch, rows: TableRows) -> tuple[TableRows, list[DecodeFailure]]:
-        """What the table may have of them, and records that don't say on which side of the truncate they stand."""
+        """Rows from after the truncate; and failures for records that don't say whether they are."""
         emptied = self._origins.emptied(rows.target.name)
         if emptied is None or self._order_of is None or raw.partition not in emptied.behind or not len(rows.offsets):
             return rows, []
@@ -45,6 +45,7 @@ class RowsBeforeTruncates:
         return keep_records(rows, ~unwanted), failures
 
     def wrote(self, raw: RawBatch, rows: TableRows) -> None:
+        """Once a partition's rows come from after the truncate, it is not behind any more."""
         table = rows.target.name
         emptied = self._origins.emptied(table)
         if emptied is None or self._order_of is None or raw.partition not in emptied.behind or not len(rows.offsets):

@@ -2,7 +2,7 @@
 
 Invariants
     A. snapshot-N is created only if absent, and counts only if it was built on snapshot N-1 as it stands. So states
-       form one chain, and nobody's changes are lost.
+       form one chain, and no commit is lost.
     B. (commit user, identifier, kind) is published at most once. An identifier below its user's newest is an error.
     C. Nothing is deleted that a snapshot may name: not while the outcome of its publication is unknown.
 
@@ -19,7 +19,7 @@ Steps of one attempt, and what a crash after each leaves behind
        a. creates snapshot-N if absent.
           *Crash: it is published, or there are orphans; step 1 of the next process finds out which.*
        b. sees that it is the next, and withdraws it if it is not.
-          *Crash before that: a file outside of the chain, seen by nobody.*
+          *Crash before that: a file outside of the chain, which no reader follows.*
        c. writes the hint.
           *Crash: the hint lags; readers list the directory.*
 
@@ -71,7 +71,7 @@ Guard = Callable[[Sequence[Snapshot]], None]
 
 @dataclass(frozen=True, slots=True)
 class CommitEnvironment:
-    """Time and chance, as a commit needs them.
+    """Clock, randomness and uuids, which tests replace.
 
     random: from 0 up to, not including, 1.
     """
@@ -89,8 +89,8 @@ class CommitRequest:
 
     changes: what it changes, seen from the snapshot it will build on (None: the table has none).
     bases: buckets whose sequence numbers continue the snapshot named (0: none); see `conflicts.check_base_is_current`.
-    is_first: of its identifier. The second (COMPACT) is no replay of the first.
-    is_more: of an identifier that is in the table for sure: no replay of anything.
+    is_first: the first snapshot of its identifier. The second one, COMPACT, is no replay of the first.
+    is_more: another COMPACT snapshot of an identifier that is committed already: never a replay.
     """
 
     committable: Committable
@@ -292,7 +292,7 @@ class Publisher:
         with suppress(Exception):  # they are orphans, for the orphan cleaner if need be
             self._manifests.delete(prepared.files)
 
-    # ------------------------------------------------------------ what stands in the way
+    # ------------------------------------------------------------ replays, fencing, conflicts
 
     def _replay(self, request: CommitRequest) -> CommitResult | None:
         """Raises BadInput for an identifier below the newest of our user."""
@@ -386,7 +386,7 @@ class Publisher:
         directory = partition_directory(self._context, partition)
         return f"{self._context.name}, partition {directory}" if directory else self._context.name
 
-    # ------------------------------------------------------------ small things
+    # ------------------------------------------------------------ helpers
 
     def _metadata(self, request: CommitRequest) -> CommitMetadata:
         committable = request.committable

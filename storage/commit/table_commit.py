@@ -58,7 +58,7 @@ class TableCommit:
       delete nothing. The same goes for an interrupt.
     - WriterFenced, which a guard raises: a newer writer owns the table. The rows may have come in just before it.
     - CommitConflict: this call published nothing. Open the table, write again. StaleSequenceNumbers: or commit the
-      same rows with newer numbers (`write.renumber`).
+      same rows with newer numbers (`storage.write.sequence_renumbering`).
     - Any other, as of a full disk: this call published nothing. Its files can be committed again, or dropped (`abort`).
     One thread at a time.
     """

@@ -304,7 +304,7 @@ class _OpenFile:
 
     def abort(self) -> None:
         self._writer.abort()
-        reason = RuntimeError(f"{self._path} was given up")
+        reason = RuntimeError(f"{self._path} was aborted")
         self._output.__exit__(RuntimeError, reason, None)
 
     def _meta(self, min_max: ColumnMinMax, size: int, created_ms: int) -> DataFileMeta:

@@ -1,7 +1,7 @@
 """Rows of higher levels that newer rows replace: found by lookups of a compaction, and marked in deletion vectors.
 
-A row whose position is marked already is none: what was kept of its file may be older than the mark. (Java's lookup
-files don't look, and a deleted row may come back.)
+A row whose position is in the deletion vector already does not count as found: the lookup file may be older than the
+delete. (Java's lookup files don't check that, and a deleted row may come back.)
 
 Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java` (`notifyNewDeletion`),
 `mergetree/lookup/PersistPositionProcessor.java`.

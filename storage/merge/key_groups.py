@@ -41,7 +41,7 @@ class Groups:
 
     @classmethod
     def of(cls, order: RowIndices, is_last: Mask) -> Groups:
-        """From what `kernels.merge_order` returns."""
+        """From what `sort_order.merge_order` returns."""
         ends = np.flatnonzero(is_last)
         return cls(order, np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends)
 

@@ -39,7 +39,7 @@ _LOCK: Final = "lock"  # goes last: without it a folder is either empty or being
 _TOUCHED_EVERY_S: Final = 600
 _ABANDONED_S: Final = 86_400
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without: nobody else gets one either
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class SpillFolders:
         self._is_touching = False
 
     def new_file(self, directory: str | None) -> Path:
-        """A name nobody else has.
+        """The path of a new file; no other process uses it.
 
         directory: None is the system's place for temporary files.
         Raises OSError.
@@ -90,7 +90,7 @@ class SpillFolders:
         with self._guard:
             is_first = directory not in self._swept
             self._swept.add(directory)
-        if is_first:  # outside of the guard: the dead may have left much, and nobody else need wait for that
+        if is_first:  # outside of the lock: dead processes may have left much to remove
             _sweep(directory)
         with self._guard:
             folder = self._folders.get(directory)
@@ -98,7 +98,7 @@ class SpillFolders:
                 os.close(folder.lock)
                 folder = None
             if folder is None:
-                folder = self._folders[directory] = _made(directory)
+                folder = self._folders[directory] = _create_folder(directory)
                 self._start_heartbeat()
             return folder.new_file()
 
@@ -107,11 +107,11 @@ class SpillFolders:
         path.unlink(missing_ok=True)
         with self._guard:
             emptied = self._release(path)
-        if emptied is not None:  # nobody gets a file in it any more
+        if emptied is not None:  # `new_file` does not return it any more
             emptied.remove()
 
     def _release(self, path: Path) -> _Folder | None:
-        """Returns its folder if that holds no other file; then it is let go too."""
+        """Returns its folder if that holds no other file: then the folder is to be removed."""
         for directory, folder in self._folders.items():
             if path in folder.files:
                 folder.files.remove(path)
@@ -145,11 +145,11 @@ class SpillFolders:
         self._is_touching = False
 
 
-def _made(directory: str) -> _Folder:
+def _create_folder(directory: str) -> _Folder:
     while True:
         path = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=directory))
         try:
-            lock = _locked(path, is_new=True)
+            lock = _try_lock(path, is_new=True)
         except OSError:
             _remove(path)
             raise
@@ -166,7 +166,7 @@ def _sweep(directory: str) -> None:
         if path in others and path not in abandoned:
             continue
         with suppress(OSError):
-            lock = _locked(path, may_lack_locks=path in abandoned)
+            lock = _try_lock(path, may_lack_locks=path in abandoned)
             if lock is None:
                 path.rmdir()  # only an empty one lets itself be removed: its process died before it had the lock
             else:
@@ -198,7 +198,7 @@ def _host() -> str:
 
 
 def _abandoned(directory: str, folders: Sequence[Path]) -> set[Path]:
-    """Folders of other hosts that nobody has touched for so long that whoever made them is gone."""
+    """Folders of other hosts whose lock was not touched for a day."""
     with tempfile.TemporaryFile(dir=directory) as probe:  # dated by the clock that dates the locks, too
         now_s = os.fstat(probe.fileno()).st_mtime
     return {folder for folder in folders if now_s - _touched_s(folder) > _ABANDONED_S}
@@ -212,7 +212,7 @@ def _touched_s(folder: Path) -> float:
     return math.inf  # gone meanwhile
 
 
-def _locked(folder: Path, *, is_new: bool = False, may_lack_locks: bool = False) -> int | None:
+def _try_lock(folder: Path, *, is_new: bool = False, may_lack_locks: bool = False) -> int | None:
     """A descriptor that holds the lock; None where another process holds it, or the folder has gone meanwhile."""
     path = folder / _LOCK
     try:

@@ -1,7 +1,7 @@
 """Rows of a table with a primary key that match a condition, deleted or replaced: newer rows of their keys are written.
 
-They are read at one snapshot, and the commit fails when others wrote to their buckets since: then all begins again. Of
-a table with a sequence field nobody is in the way: the row with the greater sequence stays.
+They are read at one snapshot, and the commit fails when others wrote to their buckets since: the caller then retries
+from the newest snapshot. With a sequence field there is no such conflict: the row with the greater sequence wins.
 
 Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonTableCommand.scala`,
 `flink/sink/SupportsRowLevelOperationFlinkTableSink.java` (which engines take deletes).
@@ -28,7 +28,7 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
-_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # rows of level 0 count, though readers wait for them
+_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # level 0 too, which readers don't see yet
 _REMOVES_ON_DELETE: Final = {
     MergeEngine.PARTIAL_UPDATE: "partial-update.remove-record-on-delete",
     MergeEngine.AGGREGATION: "aggregation.remove-record-on-delete",
@@ -77,7 +77,7 @@ def keyed_messages(
 
     Raises CommitConflict when the writer found a newer snapshot than the one that is read.
     """
-    for rows in _changed(context, where, assignments, snapshot):
+    for rows in _changed_rows(context, where, assignments, snapshot):
         writer.write(rows)
     messages = writer.prepare_commit()
     read_id = None if snapshot is None else snapshot.id
@@ -87,19 +87,19 @@ def keyed_messages(
     return messages
 
 
-def _changed(
+def _changed_rows(
     context: TableContext, where: Predicate, assignments: Assignments | None, snapshot: Snapshot | None
 ) -> Iterator[pa.RecordBatch]:
-    """What is to be written, with its kinds."""
+    """The rows to write, with their row kinds."""
     reading = context.with_options(_ALL_LEVELS)
     assign = None if assignments is None else assignments.for_table(context)
-    tells_old_rows = context.options.changelog_producer is ChangelogProducer.INPUT
+    needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT
     reader = SnapshotReader(reading, tuple(context.schema.names), where)
     for rows in reader.read(TableScan(reading, where).plan(snapshot)):
         if assign is None:
             yield _with_kind(rows, RowKind.DELETE)
             continue
-        if tells_old_rows:
+        if needs_update_before:
             yield _with_kind(rows, RowKind.UPDATE_BEFORE)
         yield _with_kind(assign(rows), RowKind.UPDATE_AFTER)
 

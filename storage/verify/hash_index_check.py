@@ -28,15 +28,16 @@ def check_hash_index(context: TableContext, entries: Sequence[IndexEntry], where
     for entry in entries:
         if entry.file.index_type != HASH_INDEX:
             continue
-        of = f"index file {entry.file.file_name} of bucket {entry.bucket}"
+        label = f"index file {entry.file.file_name} of bucket {entry.bucket}"
         try:
             hashes = read_hash_file(context, entry.partition, entry.bucket, entry.file)
         except (TidelakeError, OSError) as error:
-            yield Finding("hash-index", where, f"{of} can't be read: {error}", RESTORE)
+            yield Finding("hash-index", where, f"{label} can't be read: {error}", RESTORE)
             continue
         if len(hashes) != entry.file.row_count:
-            said = entry.file.row_count
-            yield Finding("hash-index", where, f"{of} holds {len(hashes)} hashes, its manifest says {said}", REPORT)
+            expected = entry.file.row_count
+            what = f"{label} holds {len(hashes)} hashes, its manifest says {expected}"
+            yield Finding("hash-index", where, what, REPORT)
         found[entry.partition][entry.bucket] = hashes
     for partition, buckets in found.items():
         yield from _shared_hashes(partition_directory(context, partition), buckets, where)
@@ -46,13 +47,13 @@ def _shared_hashes(directory: str, buckets: dict[int, NDArray[np.int32]], where:
     """One finding a partition, with the first buckets that share a hash."""
     numbers = list(buckets)
     hashes = np.concatenate([np.unique(buckets[number]) for number in numbers])
-    of = np.repeat(numbers, [len(np.unique(buckets[number])) for number in numbers])
+    bucket_of = np.repeat(numbers, [len(np.unique(buckets[number])) for number in numbers])
     order = np.argsort(hashes, kind="stable")
-    again = np.flatnonzero(np.diff(hashes[order]) == 0)
-    if len(again):
-        first, second = (int(of[order[again[0] + step]]) for step in (0, 1))
+    repeated = np.flatnonzero(np.diff(hashes[order]) == 0)
+    if len(repeated):
+        first, second = (int(bucket_of[order[repeated[0] + step]]) for step in (0, 1))
         what = (
-            f"{len(again)} hashes of keys are in the index of two buckets of {directory or 'the table'}, as of buckets "
-            f"{first} and {second}"
+            f"{len(repeated)} hashes of keys are in the index of two buckets of {directory or 'the table'}, as of "
+            f"buckets {first} and {second}"
         )
         yield Finding("hash-index", where, what, _REWRITE)

@@ -54,7 +54,7 @@ def flush_small_buckets(context: TableContext, function: MergeFunction | None, b
 
 
 def _rounds(buckets: Sequence[PrimaryKeyBucketWriter]) -> Iterator[list[PrimaryKeyBucketWriter]]:
-    """Of so many bytes at most."""
+    """Groups of buckets of at most _ROUND_BYTES, one large bucket excepted."""
     taken: list[PrimaryKeyBucketWriter] = []
     nbytes = 0
     for bucket in buckets:

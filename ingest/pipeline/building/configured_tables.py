@@ -33,7 +33,7 @@ class ConfiguredTables:
 
     @classmethod
     def of(cls, config: Config) -> ConfiguredTables:
-        """Raises BadInput for a type, a word or a metadata column that is none."""
+        """Raises BadInput for an unknown type, source type or metadata column."""
         found = cls(config)
         for table in config.named_tables:
             found.add(table)

@@ -16,7 +16,7 @@ from storage.errors import BadInput, TidelakeError
 
 T = TypeVar("T")
 
-_LIMIT_AT_THE_END_MS: Final = 5_000  # of a reading that was stopped: who does that doesn't wait for a broker
+_LIMIT_ON_STOP_MS: Final = 5_000  # once reading is stopped: a user who stops it does not wait for a broker
 
 
 class BrokerRetries:
@@ -33,13 +33,13 @@ class BrokerRetries:
         self._error_log = error_log
 
     def begin(self) -> None:
-        """From now on brokers may be away that long."""
+        """Brokers may be away for `limit_ms` again."""
         self._limit_ms = self._longest_ms
         self._limit_lowered.clear()
 
     def end_soon(self) -> None:
-        """Reading is stopped: what waits for a broker gives up soon."""
-        self._limit_ms = min(self._limit_ms, _LIMIT_AT_THE_END_MS)
+        """Reading is stopped: requests give up after `_LIMIT_ON_STOP_MS`."""
+        self._limit_ms = min(self._limit_ms, _LIMIT_ON_STOP_MS)
         self._limit_lowered.set()
 
     async def until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -22,7 +22,7 @@ def merge_function_of(context: TableContext) -> MergeFunction:
     """
     engine = merge_engine_of(context)
     if isinstance(engine, Deduplicate | FirstRow):
-        return engine  # the newest row of all levels is the newest of the newest levels
+        return engine  # merging the newer levels first gives the same row: nothing to look up
     return LookupMergeFunction(engine) if context.options.needs_lookup else engine
 
 

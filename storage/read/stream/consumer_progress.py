@@ -7,8 +7,8 @@
     at-least-once  written at most once a second, only between snapshots. After a crash, what was read since is read
                    again.
 
-While a stream begins with a whole snapshot, `consumer-<name>.full` spares that one: Java would go on from
-`consumer-<name>` with the changes of the snapshot alone.
+While a stream still reads its first, full snapshot, the position is in `consumer-<name>.full`, which keeps that
+snapshot from expiring. Not in `consumer-<name>`: there Java would go on with the changes of that snapshot alone.
 
 Source: Java `consumer/ConsumerManager.java`, `flink/source/ConsumerProgressCalculator.java`.
 """
@@ -27,7 +27,7 @@ from storage.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names
 from storage.table import TableContext
 
 _FULL_SUFFIX: Final = ".full"
-_SECONDS_BETWEEN: Final = 1.0  # writes in mode at-least-once
+_WRITE_INTERVAL_S: Final = 1.0  # in mode at-least-once
 
 
 class ConsumerProgress:
@@ -42,7 +42,7 @@ class ConsumerProgress:
         self._changes = self._consumer(share.consumer(name))
         self._full = self._consumer(share.consumer(name) + _FULL_SUFFIX)
         self._written: ChangePosition | None = None
-        self._is_full_there = True  # perhaps
+        self._may_have_full = True
         self._next_write_s = 0.0
 
     def read(self) -> ChangePosition | None:
@@ -59,7 +59,7 @@ class ConsumerProgress:
     def moved(self, position: ChangePosition, *, is_end: bool = False) -> None:
         """The reader is done with all before this position.
 
-        is_end: it won't go on.
+        is_end: the reader ends.
         """
         if position == self._written or (self._is_lazy and not self._is_due(position, is_end)):
             return
@@ -67,23 +67,23 @@ class ConsumerProgress:
         del members[NEXT_SNAPSHOT]
         if position.is_full:
             self._full.write(position.next_snapshot_id, members)
-            self._is_full_there = True
+            self._may_have_full = True
         else:
             self._changes.write(position.next_snapshot_id, members)
-            if self._is_full_there:
+            if self._may_have_full:
                 self._full.forget()
-                self._is_full_there = False
+                self._may_have_full = False
         self._written = position
 
     def _is_due(self, position: ChangePosition, is_end: bool) -> bool:
         now_s = time.monotonic()
         is_due = self._written is None or is_end or (now_s >= self._next_write_s and not position.rows)
         if is_due:
-            self._next_write_s = now_s + _SECONDS_BETWEEN
+            self._next_write_s = now_s + _WRITE_INTERVAL_S
         return is_due
 
     def _of_another_count(self) -> ChangePosition | None:
-        """Where the readers were when there were more of them, or fewer: all, or the one that was last."""
+        """Where the readers were when there were more or fewer of them; of several positions the earliest."""
         names = consumer_names(self._context.io, self._context.paths)
         others = [name for name in names if self._share.is_another_count(name, of=self._name)]
         found = {name: members for name in others if (members := self._consumer(name).read()) is not None}

@@ -129,5 +129,5 @@ class OpenBlobFile:
         )
 
     def abort(self) -> None:
-        reason = RuntimeError(f"{self._path} was given up")
+        reason = RuntimeError(f"{self._path} was aborted")
         self._output.__exit__(RuntimeError, reason, None)
