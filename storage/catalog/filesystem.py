@@ -122,15 +122,13 @@ class FileSystemCatalog:
 
     def list_tables(self, database: str) -> list[str]:
         check_database_name(database)
-        tables = self.tables_of_files(database)
-        if not tables and database not in self.list_databases():
+        if not (tables := self.tables_of_files(database)) and database not in self.list_databases():
             raise self._no_database(database)
         return tables
 
     def tables_of_files(self, database: str) -> list[str]:
         """Directories that hold a schema; others in the database's directory are no tables."""
-        entries = self._io.list_directory(self._database_path(database))
-        names = sorted(entry.name for entry in entries if entry.is_directory)
+        names = sorted(e.name for e in self._io.list_directory(self._database_path(database)) if e.is_directory)
         return [name for name in names if self._has_schema_file(Identifier(database, name))]
 
     def table_exists(self, name: str) -> bool:
@@ -341,7 +339,6 @@ class FileSystemCatalog:
         return SchemaStore(self._io, self._paths(identifier))
 
     def _has_schema(self, identifier: Identifier) -> bool:
-        """Of the branch."""
         return self._is_registered(identifier) and self._has_schema_file(identifier)
 
     def _has_schema_file(self, identifier: Identifier) -> bool:
