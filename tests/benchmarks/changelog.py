@@ -54,7 +54,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     base = plan.scratch / "changelog"
     files = row_files("w5", plan.data, plan.scale)
     write_base(str(base / "base"), plan.scale)
-    _write_changes(str(base / "base"), files)
+    write_changes(str(base / "base"), files)
     lines: list[list[str]] = []
     targets: list[Goal] = []
     all_samples: dict[str, Sequence[Sample]] = {}
@@ -96,7 +96,7 @@ def _measure(plan: Plan, base: Path, files: Sequence[str], variant: Variant) -> 
         return contest(contenders, min(2, plan.fewer_pairs))
 
 
-def _write_changes(warehouse: str, files: Sequence[str]) -> None:
+def write_changes(warehouse: str, files: Sequence[str]) -> None:
     """The rows of the commits as an append table, for Java."""
     rows = [load(path, ["id"]) for path in files]
     table = tidelake.open_catalog(warehouse).create_table("bench.changes", rows[0].schema, options={"bucket": "-1"})

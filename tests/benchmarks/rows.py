@@ -34,6 +34,7 @@ _ROWS_PER_COMMIT: Final = {
     "wide": 500_000,
 }
 _SEEDS: Final = {"w1": 1, "w2": 2, "w3": 3, "w5": 5, "w5-base": 5, "w6": 6, "wide": 4}
+_SPREAD: Final = 0x9E3779B97F4A7C15  # odd: of 48 bits a bijection
 _DAYS_MS: Final = 10**10
 _WIDE_TEXT_BYTES: Final = 256  # of random hex digits: half of it is left after compression
 
@@ -88,6 +89,17 @@ def commits_over(base_rows: int, rows: int, commits: int, *, of_range: bool = Fa
         keys = np.concatenate([rng.choice(known, rows - len(added), replace=False), added])
         rng.shuffle(keys)
         yield _six_columns(rng, keys)
+
+
+def keys_of(numbers: Keys) -> Keys:
+    """Of each number below 2^48 a key of its own, all over the range: nobody has to remember which there are."""
+    mixed: Keys = (numbers.astype(np.uint64) * np.uint64(_SPREAD) & np.uint64((1 << 48) - 1)).astype(np.int64)
+    return mixed
+
+
+def with_keys(rng: np.random.Generator, keys: Keys) -> pa.Table:
+    """As of w1."""
+    return _six_columns(rng, keys)
 
 
 def load(path: str, key: Sequence[str], *, key_as_text: bool = False, rows_max: int | None = None) -> pa.Table:

@@ -15,6 +15,7 @@ import pytest
 from storage.binary_row import serialize_row
 from tests.interop.columns import Column
 from tests.interop.conftest import NewTable
+from tests.interop.killed_writer import KilledWriter
 from tests.interop.layouts import NAMED
 from tests.interop.naive_table import NaiveTable
 from tests.interop.shared_table import KIND, Reader, SharedTable, changes
@@ -103,23 +104,25 @@ def test_java_and_tidelake_take_fifty_turns(options: Mapping[str, str], new_tabl
 
 
 def take_turns(table: SharedTable, options: Mapping[str, str], turns: int) -> None:
-    """Java compacts as it writes; our writer stays open all the time, another one of ours comes between."""
+    """Java compacts as it writes; our writer stays open until it dies, another one of ours comes between."""
     random = Random(str(options))
     kinds = [0, 0, 2, 3] if options.get("merge-engine") is None else [0]
-    with table.ours.writer(commit_user="open") as writer:
-        for turn in range(turns):
-            batch = rows(random, turn, kinds)
-            match turn % 4:
-                case 0:
-                    for part in batch.to_batches(max_chunksize=7):
-                        writer.write(part)
-                    writer.commit(turn)
-                    table.model.write(changes(batch))
-                case 2:
-                    table.write(batch, identifier=turn)
-                case _:
-                    table.java_writes(batch, full=turn % 8 == 5)
-            table.check([Reader.JAVA])
+    writer = KilledWriter(table, "open", random)
+    for turn in range(turns):
+        batch = rows(random, turn, kinds)
+        match turn % 4:
+            case 0:
+                writer.write(batch, identifier=turn)
+            case 2:
+                other = KilledWriter(table, "etl", random)
+                other.write(batch, identifier=turn)
+                writer.deaths += other.deaths
+                other.close()
+            case _:
+                table.java_writes(batch, full=turn % 8 == 5)
+        table.check([Reader.JAVA])
+    writer.close()
+    assert writer.deaths >= turns // 10
     table.check()
 
 

@@ -14,8 +14,9 @@ from storage.format import HASH_INDEX
 from storage.manifests.index_manifest import read_index_manifest
 from storage.write.assigners.hash_index_file import read_hash_file
 from tests.interop.conftest import NewTable
+from tests.interop.killed_writer import KilledWriter
 from tests.interop.layouts import Layout, primary_key
-from tests.interop.shared_table import Reader, SharedTable, changes
+from tests.interop.shared_table import Reader, SharedTable
 from tests.support.levels import sample
 
 OPTIONS: Final = {"bucket": "-1", "dynamic-bucket.target-row-num": "7", "num-sorted-run.compaction-trigger": "3"}
@@ -72,7 +73,7 @@ def test_java_and_tidelake_take_fifty_turns(layout: Layout, new_table: NewTable)
 
 
 def take_turns(layout: Layout, new_table: NewTable, turns: int) -> None:
-    """Java compacts as it writes; our writer stays open all the time, another one of ours comes between."""
+    """Java compacts as it writes; our writer stays open until it dies, another one of ours comes between."""
     options = {**layout.options, "snapshot.num-retained.min": "100"}
     table = new_table(layout.columns, primary_key=layout.key, partition_by=layout.partition, options=options)
     random = Random(layout.id)
@@ -81,19 +82,21 @@ def take_turns(layout: Layout, new_table: NewTable, turns: int) -> None:
         numbers = random.choices(range(turn * 3 + 20), k=random.choice([1, 5, 30]))
         return layout.rows(numbers, random.choices([0, 2, 3], weights=[2, 4, 2], k=len(numbers)), turn=turn)
 
-    with table.ours.writer(commit_user="open") as writer:
-        for turn in range(turns):
-            match turn % 4:
-                case 0:
-                    batch = rows(turn)
-                    writer.write(batch)
-                    writer.commit(turn)
-                    table.model.write(changes(batch))
-                case 2:
-                    table.write(rows(turn), identifier=turn)
-                case _:
-                    table.java_writes(rows(turn), full=turn % 8 == 5)
-            table.check([Reader.JAVA])
-            check_index(table)
+    writer = KilledWriter(table, "open", random)
+    for turn in range(turns):
+        match turn % 4:
+            case 0:
+                writer.write(rows(turn), identifier=turn)
+            case 2:
+                other = KilledWriter(table, "etl", random)
+                other.write(rows(turn), identifier=turn)
+                writer.deaths += other.deaths
+                other.close()
+            case _:
+                table.java_writes(rows(turn), full=turn % 8 == 5)
+        table.check([Reader.JAVA])
+        check_index(table)
+    writer.close()
+    assert writer.deaths >= turns // 10
     table.check()
     table.check_history()

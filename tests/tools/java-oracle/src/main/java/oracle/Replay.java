@@ -8,10 +8,13 @@ import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.serializer.InternalRowSerializer;
 import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.manifest.ManifestCommittable;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.table.sink.RowKeyExtractor;
 import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.source.ReadBuilder;
@@ -35,18 +38,28 @@ final class Replay {
                 TableWriteImpl<?> write = target.newWrite(user);
                 TableCommitImpl commit = target.newCommit(user)) {
             write.withIOManager(io);
+            HashBucketAssigner assigner = assigner(target, user);
+            RowKeyExtractor keys = target.createRowKeyExtractor();
             long latest = source.snapshotManager().latestSnapshotId();
             for (long id = source.snapshotManager().earliestSnapshotId(); id <= latest; id++) {
                 List<BinaryRow> rows = rows(source, source.snapshotManager().snapshot(id));
                 Stopwatch watch = new Stopwatch();
                 for (BinaryRow row : rows) {
-                    write.write(row);
+                    if (assigner == null) {
+                        write.write(row);
+                    } else {
+                        keys.setRecord(row);
+                        write.write(row, assigner.assign(keys.partition(), keys.trimmedPrimaryKey().hashCode()));
+                    }
                 }
                 if (full) {
                     write.compact(BinaryRow.EMPTY_ROW, 0, true);
                 }
                 commit.commit(
                         new ManifestCommittable(id, null, write.prepareCommit(true, id), new LinkedHashMap<>()));
+                if (assigner != null) {
+                    assigner.prepareCommit(id);
+                }
                 last = watch.read();
                 wall += last.get("wall_s").asDouble();
                 cpu += last.get("cpu_s").asDouble();
@@ -57,6 +70,22 @@ final class Replay {
             throw new IllegalArgumentException("the table to replay has no snapshots");
         }
         return last.put("wall_s", wall).put("cpu_s", cpu).put("rows", count);
+    }
+
+    /** Of dynamic buckets: one for the whole table, as one task of Flink's sink has it. Null: buckets are a function. */
+    private static HashBucketAssigner assigner(FileStoreTable table, String user) {
+        if (table.bucketMode() != BucketMode.HASH_DYNAMIC) {
+            return null;
+        }
+        return new HashBucketAssigner(
+                table.snapshotManager(),
+                user,
+                table.store().newIndexFileHandler(),
+                1,
+                1,
+                0,
+                table.coreOptions().dynamicBucketTargetRowNum(),
+                table.coreOptions().dynamicBucketMaxBuckets());
     }
 
     private static List<BinaryRow> rows(FileStoreTable table, Snapshot snapshot) throws Exception {
