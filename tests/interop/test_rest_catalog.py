@@ -39,3 +39,15 @@ def test_each_goes_on_from_the_others_commits(rest_catalog: RestCatalogServer, j
     assert java_oracle.command("tables", java, "shop.any") == [{"table": "old"}]
     java_oracle.command("drop", java, "shop.old")
     assert lake.list_tables("shop") == []
+
+
+def test_java_takes_the_servers_credentials_too(rest_catalog: RestCatalogServer, java_oracle: JavaOracle) -> None:
+    rest_catalog.overrides["data-token.enabled"] = "true"
+    java = json.dumps({**rest_catalog.options, "warehouse": "lake"})
+    java_oracle.create(java, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "1"})
+    java_oracle.write(java, NAME, [{"id": 1, "v": "java"}])
+    by_java = len(rest_catalog.asked_for)
+    assert set(rest_catalog.asked_for) == {NAME}
+    ours = tidelake.open_catalog("lake", **rest_catalog.options).table(NAME)
+    assert ours.scan().to_arrow().to_pylist() == [{"id": 1, "v": "java"}]
+    assert len(rest_catalog.asked_for) > by_java

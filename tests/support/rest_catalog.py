@@ -22,6 +22,7 @@ import pytest
 
 import tidelake
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.clock import epoch_ms
 from storage.errors import BadInput
 from storage.fileio.local import LocalFileIO
 from storage.snapshots.snapshot import Snapshot
@@ -51,6 +52,8 @@ class RestCatalogServer:
     headers: of the last request.
     views, format_tables: by name, as clients sent them.
     lose_answers: of how many commits to come the answer gets lost after they are done.
+    credentials: for the files of any table, given for a day; asked_for: by name, each time.
+    client_options: more of them.
     """
 
     folder: Path
@@ -63,6 +66,9 @@ class RestCatalogServer:
     headers: dict[str, str] = field(default_factory=dict)
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
     format_tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    credentials: dict[str, str] = field(default_factory=dict)
+    asked_for: list[str] = field(default_factory=list)
+    client_options: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.catalog = FileSystemCatalog(LocalFileIO(), str(self.folder))
@@ -96,6 +102,7 @@ class RestCatalogServer:
             "uri": f"http://127.0.0.1:{self.http.server_address[1]}",
             "token.provider": "bear",
             "token": TOKEN,
+            **self.client_options,
         }
 
     def stop(self) -> None:
@@ -239,6 +246,9 @@ class RestCatalogServer:
         match (method, *more):
             case ("GET",):
                 return self.described(context, name)
+            case ("GET", "token"):
+                self.asked_for.append(name)
+                return {"token": self.credentials, "expiresAtMillis": epoch_ms() + 86_400_000}
             case ("POST",):
                 self.catalog.alter_table(name, [_change(change) for change in body["changes"]])
                 return {}

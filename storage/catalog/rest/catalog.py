@@ -16,6 +16,7 @@ from storage.catalog.options import check_letters, is_case_sensitive
 from storage.catalog.rest.change_messages import change_message, schema_message
 from storage.catalog.rest.client import Refused, RestClient
 from storage.catalog.rest.server_commit import ServerCommits
+from storage.catalog.rest.token_file_io import TokenFileIO
 from storage.catalog.rest.views import RestViews
 from storage.catalog.view import ViewStore
 from storage.clock import epoch_ms
@@ -28,6 +29,7 @@ from storage.format_tables.definition import is_format_table, new_format_table, 
 from storage.messages.suggestions import did_you_mean
 from storage.option_support import check_alterable, check_creatable
 from storage.options import TableOptions
+from storage.options.values import parse_boolean
 from storage.paths import TablePaths
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
@@ -38,6 +40,7 @@ from storage.table import TableContext
 from storage.types import DataField, field_from_json
 
 _NO_SUCH_THING, _EXISTS = 404, 409
+_DATA_TOKENS = "data-token.enabled"
 
 
 class RestCatalog:
@@ -60,13 +63,9 @@ class RestCatalog:
     ) -> None:
         defaults, overrides = client.config(warehouse)
         given = {**defaults, **overrides}
-        if given.get("data-token.enabled", "").strip().lower() == "true":
-            raise UnsupportedFeature(
-                f"REST catalog {client.uri}: data-token.enabled",
-                "tokens for the files of single tables are not asked for yet",
-                "Give the store's own credentials as options, and have the server leave data tokens off",
-            )
         self._client = client.with_server_options(given)
+        gives_tokens = {**defaults, **options, **overrides}.get(_DATA_TOKENS, "false")
+        self._gives_tokens = parse_boolean(gives_tokens)
         self.warehouse = warehouse
         self.options = dict(options)
         self._store_options = {**defaults, **store_options, **overrides}
@@ -244,7 +243,7 @@ class RestCatalog:
         if is_format_table(found["schema"]["options"]):
             raise no_ordinary_table(str(identifier))
         location = str(found["path"]).rstrip("/")
-        io = self._io or open_file_io(location, self._store_options)
+        io = self._io or self._file_io(identifier, location)
         schema = SchemaStore(io, TablePaths(location, branch)).get(int(found["schemaId"]))
         commits = ServerCommits(self._client, identifier.database, _object_name(identifier), str(found["id"]))
         return TableContext(
@@ -269,8 +268,14 @@ class RestCatalog:
             said.get("comment"),
         )
         location = str(found["path"]).rstrip("/")
-        io = self._io or open_file_io(location, self._store_options)
+        io = self._io or self._file_io(identifier, location)
         return TableContext(io, location, identifier.full_name, schema, TableOptions(schema.options, options or {}))
+
+    def _file_io(self, identifier: Identifier, location: str) -> FileIO:
+        if not self._gives_tokens:
+            return open_file_io(location, self._store_options)
+        resource = ("databases", identifier.database, "tables", _object_name(identifier))
+        return TokenFileIO(self._client, resource, location, self._store_options)
 
     # ------------------------------------------------------------ system tables
 

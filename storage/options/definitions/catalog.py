@@ -115,6 +115,22 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     acts("alter-table-cascade", BOOLEAN, "true", OPEN),
     acts("token", TEXT, None, OPEN),
     acts(
+        "data-token.enabled",
+        BOOLEAN,
+        "false",
+        OPEN,
+        Refusal(
+            OPEN,
+            Condition(
+                "true without metastore = rest",
+                "true",
+                lambda key, values: parse_boolean(values[key]) and _metastore(values) != "rest",
+            ),
+            "only a REST catalog's server gives them out",
+            "Leave it out",
+        ),
+    ),
+    acts(
         "token.provider",
         TEXT,
         None,

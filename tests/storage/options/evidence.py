@@ -154,6 +154,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/catalog/rest/test_rest_catalog.py": {
         "test_a_wrong_token_is_told_apart_from_a_server_that_is_away": ("token", "token.provider"),
         "test_headers_and_the_prefix_of_the_catalog_are_sent": ("header.*", "header.User-Agent", "prefix"),
+        "test_the_server_gives_credentials_for_the_files_of_a_table": ("data-token.enabled",),
     },
     "tests/storage/catalog/hive/test_address.py": {
         "test_the_configuration_of_hive_names_the_metastore": ("hive-conf-dir",),

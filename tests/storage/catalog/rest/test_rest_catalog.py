@@ -9,11 +9,14 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.opening import open_catalog
 from storage.catalog.rest.client import Refused
 from storage.ddl.schema_changes import SchemaChange
 from storage.errors import AccessDenied
+from storage.fileio import open_file_io
 from tests.support.rest_catalog import RestCatalogServer
+from tests.support.s3_server import S3Server
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
@@ -129,10 +132,22 @@ def test_a_wrong_token_is_told_apart_from_a_server_that_is_away(rest_catalog: Re
         open_catalog("lake", away)
 
 
-def test_tokens_for_single_tables_are_refused(rest_catalog: RestCatalogServer) -> None:
-    rest_catalog.overrides["data-token.enabled"] = "true"
-    with pytest.raises(tidelake.UnsupportedFeature, match=r"data-token\.enabled"):
-        open_catalog("lake", rest_catalog.options)
+@pytest.mark.parametrize("said_by", ["the server", "the client"])
+def test_the_server_gives_credentials_for_the_files_of_a_table(
+    said_by: str, rest_catalog: RestCatalogServer, s3_server: S3Server
+) -> None:
+    root = f"s3://{s3_server.new_bucket()}"
+    rest_catalog.catalog = FileSystemCatalog(open_file_io(root, s3_server.options), root)
+    rest_catalog.credentials = dict(s3_server.options)
+    enabled = {"data-token.enabled": "true"}
+    (rest_catalog.overrides if said_by == "the server" else rest_catalog.client_options).update(enabled)
+    lake = tidelake.open_catalog("lake", **rest_catalog.options)
+    lake.create_database("shop")
+    table = create(lake, "shop.orders")
+    assert [write(table, number) for number in (1, 2)] == [1, 2]
+    in_another_process: tidelake.Table = pickle.loads(pickle.dumps(table))
+    assert in_another_process.scan().to_arrow()["id"].to_pylist() == [1, 2]
+    assert set(rest_catalog.asked_for) == {"shop.orders"}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +158,7 @@ def test_tokens_for_single_tables_are_refused(rest_catalog: RestCatalogServer) -
         ({"uri": "http://user:secret@h"}, "the token apart"),
         ({"uri": "http://h", "token.provider": "bear"}, "token is missing"),
         ({"uri": "http://h", "token.provider": "dlf"}, "only bearer tokens"),
+        ({"metastore": "filesystem", "data-token.enabled": "true"}, "only a REST catalog's server gives them out"),
     ],
     ids=lambda part: part if isinstance(part, str) else None,
 )

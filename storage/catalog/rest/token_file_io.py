@@ -1,0 +1,129 @@
+"""Files of one table, for which the server gives out credentials that expire.
+
+They are asked for with the first call, and again before they expire: with an hour left, or half of the time that they
+were given for, if that is less. A server that doesn't answer then is asked with the next call, as long as they hold.
+
+Source: Java `rest/RESTTokenFileIO.java`, `rest/responses/GetTableTokenResponse.java`. Java asks with an hour left, so
+of credentials for less than that with every call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from storage.catalog.rest.client import Refused, RestClient
+from storage.clock import epoch_ms
+from storage.errors import BadInput
+from storage.fileio import FileIO, open_file_io
+from storage.fileio.base import FileStatus, Output
+from storage.logs import get_logger
+
+_REFRESH_AT_MS: Final = 3_600_000  # left
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """io: with the credentials. refresh_at_ms, expires_at_ms: epoch."""
+
+    io: FileIO
+    refresh_at_ms: int
+    expires_at_ms: int
+
+
+@dataclass(slots=True)
+class TokenFileIO:
+    """See `FileIO`. It pickles, without the credentials: each process asks for its own.
+
+    resource: of the table, as the server knows it.
+    store_options: those of the credentials go before them.
+    now_ms: the clock, epoch.
+    """
+
+    client: RestClient
+    resource: tuple[str, ...]
+    location: str
+    store_options: Mapping[str, str] = field(repr=False)
+    now_ms: Callable[[], int] = field(default=epoch_ms, repr=False)
+    _given: _Given | None = field(default=None, init=False, repr=False)
+    _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TokenFileIO, (self.client, self.resource, self.location, self.store_options, self.now_ms)
+
+    def _io(self) -> FileIO:
+        given = self._given
+        if given is None or self.now_ms() >= given.refresh_at_ms:
+            with self._lock:
+                if self._given is given:  # nobody else asked meanwhile
+                    self._given = self._asked(given)
+                given = self._given
+        assert given is not None
+        return given.io
+
+    def _asked(self, before: _Given | None) -> _Given:
+        try:
+            answer = self.client.get(*self.resource, "token")
+        except Refused as e:
+            raise BadInput(f"the files of {'.'.join(self.resource[1::2])} can't be reached: {e}") from e
+        except OSError as error:  # the server is away, or says no for now
+            if before is None or self.now_ms() >= before.expires_at_ms:
+                raise
+            _log.warning("credentials are not renewed yet", location=self.location, why=str(error))
+            return before
+        now_ms, token = self.now_ms(), answer.get("token") or {}
+        expires_at_ms = int(answer.get("expiresAtMillis") or 0)
+        ahead_ms = min(_REFRESH_AT_MS, max(0, expires_at_ms - now_ms) // 2)
+        options = {**self.store_options, **{str(key): str(value) for key, value in token.items()}}
+        _log.info("credentials given", location=self.location, expires_at_ms=expires_at_ms)
+        return _Given(open_file_io(self.location, options), expires_at_ms - ahead_ms, expires_at_ms)
+
+    # ------------------------------------------------------------ FileIO
+
+    def read(self, path: str) -> bytes:
+        return self._io().read(path)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self._io().open_input(path)
+
+    def open_output(self, path: str) -> Output:
+        return self._io().open_output(path)
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._io().write(path, data, durable=durable)
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        return self._io().create_if_absent(path, data)
+
+    def exists(self, path: str) -> bool:
+        return self._io().exists(path)
+
+    def size_bytes(self, path: str) -> int:
+        return self._io().size_bytes(path)
+
+    def list_directory(self, path: str) -> list[FileStatus]:
+        return self._io().list_directory(path)
+
+    def make_directory(self, path: str) -> None:
+        self._io().make_directory(path)
+
+    def delete(self, path: str) -> None:
+        self._io().delete(path)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        self._io().delete_all(paths)
+
+    def delete_directory(self, path: str) -> None:
+        self._io().delete_directory(path)
+
+    def delete_empty_directory(self, path: str) -> bool:
+        return self._io().delete_empty_directory(path)
+
+    def rename_directory(self, source: str, target: str) -> None:
+        self._io().rename_directory(source, target)
