@@ -17,7 +17,7 @@ from storage.options.option import (
     refused,
     without_effect,
 )
-from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
+from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of, parse_boolean
 
 _OTHER_CATALOGS: Final = "it belongs to catalogs that are refused"
 
