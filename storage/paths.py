@@ -12,6 +12,7 @@ import unicodedata
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from storage.arguments import check_file_name
@@ -337,8 +338,13 @@ class DataFileNames:
     """
 
     def __init__(self, prefix: str) -> None:
-        self._stem = f"{prefix}{uuid.uuid4()}"
+        self._prefix = prefix
         self._numbers = itertools.count()
+
+    @cached_property
+    def _stem(self) -> str:
+        """Most writers of thousands of buckets never ask."""
+        return f"{self._prefix}{uuid.uuid4()}"
 
     def next(self, extension: str) -> str:
         """extension: from `file_extension`."""

@@ -14,6 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from itertools import chain
 from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -21,6 +22,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
+_SHARES_A_CORE: Final = 16  # of many items: as many as leave no core idle at the end
 IO_THREADS_MAX: Final = 32  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
 
 
@@ -53,13 +55,16 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
     """`work`, which computes much in Arrow, for each item, at once on as many threads as there are cores. Blocks.
 
     A single item stays in the caller's thread: a new thread fills Arrow's and the interpreter's caches again, and took
-    a quarter of the CPU time of a small flush. An error is raised when nothing goes on any more; what had not begun by
-    then is left.
+    a quarter of the CPU time of a small flush. So do many small ones: a thread takes some at a time. An error is raised
+    when nothing goes on any more; what had not begun by then is left.
     """
     if len(items) == 1:
         return [work(items[0])]
-    with ThreadPoolExecutor(max(1, min(len(items), os.cpu_count() or 1)), "cores") as threads:
-        return list(threads.map(work, items))
+    cores = os.cpu_count() or 1
+    size = max(1, len(items) // (cores * _SHARES_A_CORE))
+    shares = [items[start : start + size] for start in range(0, len(items), size)]
+    with ThreadPoolExecutor(max(1, min(len(shares), cores)), "cores") as threads:
+        return list(chain.from_iterable(threads.map(lambda share: [work(item) for item in share], shares)))
 
 
 async def run_uncancellable(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -32,12 +32,16 @@ from ingest.spark.batch_rows import BatchInput
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
 from ingest.spark.task_plan import SlotPlan, plan_slots, task_plans
+from storage.collector import paused_collection
 from storage.commit.commit_message import CommitMessage
 from storage.table import TableContext
 
 _SLOTS_MIN: Final = 8
 _SLOTS_MAX: Final = 1_000
-_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # that a task is given at a time
+# How the blobs are read is decided here. Spark would plan each job again after each of its stages, for a third of the
+# JVM's CPU time of a small batch. The batch itself was planned as its session says, when it was persisted.
+_FIXED_PLAN: Final = {"spark.sql.adaptive.enabled": "false"}
 _BLOBS_BYTES: Final = str(8 << 20)  # of blobs that a task takes in at once
 _COMMITS_AT_ONCE: Final = 8
 
@@ -133,14 +137,15 @@ class DecodedBatch:
 
     def _collected(self, payloads: DataFrame, found: Mapping[int, Written]) -> BatchFacts:
         """Of all tasks."""
-        with _arrow_bytes(self._blobs.sparkSession, _BLOBS_BYTES):
+        with _settings(self._blobs.sparkSession, {**_FIXED_PLAN, _ARROW_BYTES: _BLOBS_BYTES}):
             rows = payloads.select("table_number", "kind", "payload").collect()
         of_tasks: list[bytes] = []
-        for row in rows:
-            if row.kind == PayloadKind.MESSAGES:
-                found[row.table_number].messages.extend(pickle.loads(bytes(row.payload)))
-            else:
-                of_tasks.append(bytes(row.payload))
+        with paused_collection():
+            for row in rows:
+                if row.kind == PayloadKind.MESSAGES:
+                    found[row.table_number].messages.extend(pickle.loads(bytes(row.payload)))
+                else:
+                    of_tasks.append(bytes(row.payload))
         facts = BatchFacts.merged(of_tasks)
         for number, of in facts.tables.items():
             found[number].dead_letters.extend(of.dead_letters)
@@ -154,7 +159,8 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[DecodedBatch]:
     slots = min(_SLOTS_MAX, max(_SLOTS_MIN, _cores_at_most(batch, cores)))
     blobs = batch.mapInArrow(ShuffleMap(tables, slots), SHUFFLE_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        rows = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
+        with _settings(batch.sparkSession, _FIXED_PLAN):
+            rows = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
         facts = BatchFacts.merged(bytes(row.payload) for row in rows)
         yield DecodedBatch(blobs, facts, tables, slots, cores)
     finally:
@@ -179,17 +185,19 @@ def side_by_side(work: Mapping[int, Callable[[], bool]]) -> list[int]:
 
 
 @contextmanager
-def _arrow_bytes(session: SparkSession, nbytes: str) -> Iterator[None]:
-    """Spark gives a task so much at a time."""
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Of plans that are made meanwhile; those of the session come back."""
     conf = session.conf
-    before = conf.get(_ARROW_BYTES, None)
-    with suppress(Exception):  # releases that don't know it, or don't allow it, give more
-        conf.set(_ARROW_BYTES, nbytes)
+    before: dict[str, str | None] = {key: conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        with suppress(Exception):  # releases that don't know one, or don't allow it, do without
+            conf.set(key, value)
     try:
         yield
     finally:
-        with suppress(Exception):
-            conf.unset(_ARROW_BYTES) if before is None else conf.set(_ARROW_BYTES, before)
+        for key, given in before.items():
+            with suppress(Exception):
+                conf.unset(key) if given is None else conf.set(key, given)
 
 
 def cores_of(spark: SparkSession) -> int:

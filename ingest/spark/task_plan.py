@@ -13,6 +13,7 @@ from typing import Final
 
 from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.shuffle import has_unaware_buckets, slot_of
+from storage.collector import paused_collection
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.restored_table import RestoredState, restore_files
@@ -51,7 +52,8 @@ class TaskPlan:
 
     @staticmethod
     def of_payload(payload: bytes) -> TaskPlan:
-        plan = pickle.loads(payload)
+        with paused_collection():
+            plan = pickle.loads(payload)
         assert isinstance(plan, TaskPlan)
         return plan
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
 from storage.files.index_file import IndexFileMeta
+from storage.pickled_values import pickles_as_values
 
 
+@pickles_as_values
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
     """Files of one bucket, complete and durable, seen by nobody yet. Pickles.

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from storage.format import FileSource
+from storage.pickled_values import pickles_as_values
 
 # The serialized BinaryRow without fields: partition of an unpartitioned table, key of an append table.
 EMPTY_ROW = bytes(12)
 
 
+@pickles_as_values
 @dataclass(frozen=True, slots=True)
 class SimpleStats:
     """Bounds of some columns over the rows of a file, as stored: rows are serialized BinaryRows (with arity prefix).
@@ -30,6 +32,7 @@ class SimpleStats:
 EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
 
 
+@pickles_as_values
 @dataclass(frozen=True, slots=True)
 class DataFileMeta:
     """One immutable data file. Field by field what a manifest stores; None is the manifest's null.

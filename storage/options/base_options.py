@@ -91,8 +91,15 @@ class BaseOptions(Mapping[str, str]):
     def _name_of(self, key: str, option: Option) -> str | None:
         return next((name for name in (key, *option.fallbacks) if name in self._values), None)
 
+    def _kept(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
+        """As `parsed`, but only once: a table has thousands of buckets, and each asks. parse: of a module."""
+        asked = key, parse, otherwise
+        if asked not in self.known:
+            self.known[asked] = self.parsed(key, parse, otherwise)
+        return self.known[asked]
+
     def _text(self, key: str) -> str:
-        return str(self.parsed(key, str, ""))
+        return str(self._kept(key, str, ""))
 
     def _trimmed(self, key: str) -> str:
         return self._text(key).strip()
@@ -102,19 +109,19 @@ class BaseOptions(Mapping[str, str]):
         return self._trimmed(key).lower()
 
     def _int(self, key: str, otherwise: int | None = None) -> int:
-        return int(self.parsed(key, parse_int, otherwise))
+        return int(self._kept(key, parse_int, otherwise))
 
     def _long(self, key: str) -> int:
-        return int(self.parsed(key, parse_long, None))
+        return int(self._kept(key, parse_long, None))
 
     def _fraction(self, key: str) -> float:
-        return float(self.parsed(key, parse_fraction, None))
+        return float(self._kept(key, parse_fraction, None))
 
     def _size_bytes(self, key: str, otherwise: int | None = None) -> int:
-        return int(self.parsed(key, parse_size_bytes, otherwise))
+        return int(self._kept(key, parse_size_bytes, otherwise))
 
     def _duration_ms(self, key: str, otherwise: int | None = None) -> int:
-        return int(self.parsed(key, parse_duration_ms, otherwise))
+        return int(self._kept(key, parse_duration_ms, otherwise))
 
     def _names(self, key: str) -> tuple[str, ...]:
         found: tuple[str, ...] = self.parsed(key, parse_names, ())

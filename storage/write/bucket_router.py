@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from storage.binary_row import serialize_rows
 from storage.files.data_file import EMPTY_ROW
+from storage.pickled_values import pickles_as_values
 from storage.schema.table_schema import TableSchema
 from storage.write.assigners import BucketAssigner, PartitionedRows
 
 
+@pickles_as_values
 @dataclass(frozen=True, slots=True)
 class BucketKey:
     """A bucket of a partition.

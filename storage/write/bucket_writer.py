@@ -330,7 +330,7 @@ class AppendBucketWriter:
 
     @property
     def large_row_bytes(self) -> int:
-        return max(map(large_row_bytes, self._batches), default=0)
+        return max((large_row_bytes(rows.nbytes, rows.num_rows) for rows in self._batches), default=0)
 
     def write(self, rows: pa.RecordBatch) -> None:
         with self._lock:

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from storage.files.data_file import DataFileMeta
 from storage.files.index_file import IndexFileMeta
 from storage.options import ChangelogProducer
+from storage.pickled_values import pickles_as_values
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 
@@ -49,6 +50,7 @@ class CompactResult:
         return [*(file for file in self.after if file.file_name not in kept), *self.changelog, *self.tombstones]
 
 
+@pickles_as_values
 @dataclass(frozen=True, slots=True)
 class RestoredBucket:
     """What a snapshot has of a bucket: data files, and index files."""

@@ -77,7 +77,8 @@ class MemoryBudget:
 
     def make_room_for(self, rows: pa.RecordBatch) -> None:
         """Before large rows come that don't fit beside what is held. Smaller ones don't wait: larger files."""
-        while large_row_bytes(rows) and (holder := self._largest(rows.nbytes)) is not None:
+        nbytes = rows.nbytes
+        while large_row_bytes(nbytes, rows.num_rows) and (holder := self._largest(nbytes)) is not None:
             holder.flush_memory()
 
     def _largest(self, coming_bytes: int = 0) -> MemoryOwner | None:
@@ -93,9 +94,9 @@ class MemoryBudget:
         return largest
 
 
-def large_row_bytes(rows: pa.RecordBatch) -> int:
-    """Of a row on average, where that is large; else 0."""
-    row_bytes: int = rows.nbytes // max(1, rows.num_rows)
+def large_row_bytes(nbytes: int, num_rows: int) -> int:
+    """Of a row on average, where that is large; else 0. nbytes: of all the rows."""
+    row_bytes = nbytes // max(1, num_rows)
     return row_bytes if row_bytes >= LARGE_ROW_BYTES else 0
 
 

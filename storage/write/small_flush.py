@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from storage.collector import paused_collection
 from storage.files.small_files import SmallFile, write_small_files
 from storage.files.writer import FilePlan
 from storage.format import FileSource
@@ -75,7 +76,7 @@ class _SmallFlush:
 
     def flush(self, buckets: Sequence[PrimaryKeyBucketWriter]) -> None:
         """Nothing happens where the table's files must be written one by one."""
-        with ExitStack() as locks:
+        with ExitStack() as locks, paused_collection():
             for bucket in buckets:
                 locks.enter_context(bucket.lock)
             held = {bucket: rows for bucket in buckets if (rows := bucket.small_rows(self.bytes_max))}

@@ -70,8 +70,9 @@ class WriteBuffer:
         numbers = pa.array(np.arange(self.next_sequence_number, self.next_sequence_number + rows.num_rows))
         self.next_sequence_number += rows.num_rows
         self._batches.append(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
-        self.held_bytes += rows.nbytes + numbers.nbytes
-        self.large_row_bytes = max(self.large_row_bytes, large_row_bytes(rows))
+        nbytes = rows.nbytes  # Arrow counts again whenever it is asked
+        self.held_bytes += nbytes + numbers.nbytes
+        self.large_row_bytes = max(self.large_row_bytes, large_row_bytes(nbytes, rows.num_rows))
 
     @property
     def has_large_rows(self) -> bool:

@@ -38,7 +38,9 @@ async def test_work_is_done_elsewhere_and_knows_who_asked(run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "in_threads"), [([], False), ([2], False), ([2, 3], True)], ids=["nothing", "one item", "several"]
+    ("items", "in_threads"),
+    [([], False), ([2], False), ([2, 3], True), (list(range(5_003)), True)],
+    ids=["nothing", "one item", "several", "many"],
 )
 def test_one_item_needs_no_thread_of_its_own(items: list[int], in_threads: bool) -> None:
     """Nearly every flush is of one bucket of few rows."""

@@ -97,6 +97,23 @@ def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1]
 
 
+def test_a_batch_leaves_its_session_the_settings_that_it_had(stream: Stream) -> None:
+    stream.create(primary_key=["id"])
+    names = ["spark.sql.adaptive.enabled", "spark.sql.execution.arrow.maxBytesPerBatch"]
+    conf = stream.spark.conf
+    seen = []
+    into = sink("shop.t", stream.warehouse, commit_user="settings")
+    for batch_id, given in enumerate(("true", None)):
+        if given is None:
+            conf.unset(names[0])
+        else:
+            conf.set(names[0], given)
+        before = [conf.get(name) for name in names]
+        into(stream.spark.createDataFrame([(batch_id, "a", 1)], stream.columns), batch_id)
+        seen.append([conf.get(name) for name in names] == before)
+    assert seen == [True, True]
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("primary_key", [["id"], []], ids=["primary key", "append table"])
 def test_a_replayed_batch_is_a_no_op(stream: Stream, primary_key: list[str]) -> None:
