@@ -18,6 +18,7 @@ from storage.catalog.views import Views
 from storage.ddl.schema_changes import SchemaChange, SetOption
 from storage.ddl.schema_creation import columns_from_arrow
 from storage.errors import BadInput
+from storage.format_tables.objects import is_object_table
 from storage.schema.field_ids import FieldIds
 from storage.system_tables.registry import system_table
 from storage.types import DataField
@@ -27,6 +28,7 @@ from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
 from tidelake.table_kinds.format_table import FormatTable
 from tidelake.table_kinds.migrating import Migration, migrate_table
+from tidelake.table_kinds.object_table import ObjectTable
 
 
 class Catalog:
@@ -238,9 +240,10 @@ class Catalog:
         if identifier.database == SYSTEM_DATABASE:
             return WarehouseTable(self._inner.warehouse_table(identifier, options))
         if (found := self._inner.format_table(name, options)) is not None:
-            return FormatTable(found)
+            return ObjectTable(found) if is_object_table(found.options) else FormatTable(found)
         if identifier.system_table is None:
-            return Table(self._inner.load(name, options))
+            context = self._inner.load(name, options)
+            return ObjectTable(context) if is_object_table(context.schema.options) else Table(context)
         context = self._inner.load(str(replace(identifier, system_table=None)), options)
         return ReadOnlyTable(system_table(context, identifier.system_table))
 

@@ -113,7 +113,8 @@ class Catalog(Protocol):
         ...
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
-        """The format table of this name (`storage.format_tables`); None when the name is another table's, or nobody's.
+        """The format table of this name (`storage.format_tables`), or the object table where only the catalog has its
+        schema; None when the name is another table's, or nobody's.
 
         options: over those of the table.
         """

@@ -35,11 +35,12 @@ def is_format_table(options: Mapping[str, str] | None) -> bool:
     return (options or {}).get("type", "").strip().lower() == FORMAT_TABLE
 
 
-def no_ordinary_table(name: str) -> BadInput:
+def no_ordinary_table(name: str, kind: str = FORMAT_TABLE) -> BadInput:
     """For what needs snapshots, or a schema that changes."""
+    words = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind.replace('-', ' ')}"
     return BadInput(
-        f"{name} is a format table: it has files, but no snapshots, no branches and no schema that changes. Open it "
-        "with Catalog.table to scan and write it; drop it and create it again to change it"
+        f"{name} is {words}: it has files, but no snapshots, no branches and no schema that changes. Open it with "
+        "Catalog.table; drop it and create it again to change it"
     )
 
 

@@ -211,7 +211,7 @@ class RestCatalogServer:
         name = f"{body['identifier']['database']}.{body['identifier']['object']}"
         self.refuse_taken(name)
         schema = body["schema"]
-        if schema["options"].get("type") == "format-table":
+        if schema["options"].get("type") in ("format-table", "object-table"):
             fields = [{**column, "id": n} for n, column in enumerate(schema["fields"])]
             self.format_tables[name] = {**schema, "fields": fields}
             return {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 
 from storage.arguments import checked
 from storage.errors import BadInput, UnsupportedFeature
-from storage.format_tables.definition import no_ordinary_table
+from storage.format_tables.definition import FORMAT_TABLE, no_ordinary_table
 from storage.format_tables.partitions import list_partitions
 from storage.format_tables.scan import scan_format_table
 from storage.format_tables.write import FormatTableWriter
@@ -22,10 +22,12 @@ from tidelake.scan import Scan, projection
 from tidelake.table import Table
 from tidelake.writer import Writer
 
+Read: TypeAlias = Callable[[Sequence[str], Predicate | None], Iterator[pa.RecordBatch]]
+
 
 def _refused(name: str) -> Callable[..., Any]:
     def refuse(self: FormatTable, *_: object, **__: object) -> Any:
-        raise no_ordinary_table(f"{self.name}.{name}(): {self.name}")
+        raise no_ordinary_table(f"{self.name}.{name}(): {self.name}", self.kind)
 
     return refuse
 
@@ -33,14 +35,19 @@ def _refused(name: str) -> Callable[..., Any]:
 class FormatTable(Table):
     """A folder of files. What it holds is what lies there when it is read; nothing is kept of what was before."""
 
+    kind: ClassVar[str] = FORMAT_TABLE
+
     def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
         """columns, filter: as of `Table.scan`; it takes no other."""
         if named := [name for name, value in arguments.items() if value is not None]:
-            raise BadInput(f"{self.name} is a format table and shows what is there now; leave out {named[0]}")
+            raise BadInput(f"{self.name} has no snapshots and shows what is there now; leave out {named[0]}")
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         names, predicate = projection(self.schema, columns, filter)
-        return FormatScan(self._context, names, predicate)
+        return FormatScan(self._context, names, predicate, self._read)
+
+    def _read(self, columns: Sequence[str], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+        return scan_format_table(self._context, columns, predicate)
 
     @checked
     def partitions(self) -> list[dict[str, Any]]:
@@ -77,7 +84,7 @@ class FormatTable(Table):
         return []
 
     def _check_changeable(self, what: str) -> None:
-        raise no_ordinary_table(self.name)
+        raise no_ordinary_table(self.name, self.kind)
 
 
 _OF_SNAPSHOTS: Final = (
@@ -95,8 +102,11 @@ class FormatScan(Scan):
 
     has_splits = False
 
-    def __init__(self, context: TableContext, columns: tuple[str, ...], predicate: Predicate | None) -> None:
+    def __init__(
+        self, context: TableContext, columns: tuple[str, ...], predicate: Predicate | None, read: Read
+    ) -> None:
         super().__init__(context, None, columns, predicate)
+        self._read = read
 
     @property
     def schema(self) -> pa.Schema:
@@ -106,7 +116,7 @@ class FormatScan(Scan):
     def splits(self) -> list[Split]:
         raise UnsupportedFeature(
             f"splits of {self._context.name}",
-            "a format table is read as a whole",
+            "a table without snapshots is read as a whole",
             "Call to_batches() or to_arrow() without splits",
         )
 
@@ -114,7 +124,7 @@ class FormatScan(Scan):
         """In bounded memory."""
         if splits is not None:
             self.splits()  # raises
-        return scan_format_table(self._context, self._columns, self._predicate)
+        return self._read(self._columns, self._predicate)
 
 
 class FormatWriter(Writer):

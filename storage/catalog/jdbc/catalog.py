@@ -8,9 +8,11 @@ Source: Java `jdbc/JdbcCatalog.java`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
@@ -22,11 +24,15 @@ from storage.catalog.jdbc.views import JdbcViews
 from storage.catalog.locked_commits import LockedCommits
 from storage.catalog.table_properties import table_properties
 from storage.catalog.view import ViewStore
+from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput
 from storage.fileio.base import FileIO
 from storage.format import DEFAULT_BRANCH
+from storage.format_tables.definition import no_ordinary_table
+from storage.format_tables.objects import OBJECT_TABLE, is_object_table, new_object_table
 from storage.options.values import parse_boolean, parse_duration_ms
 from storage.schema.table_schema import TableSchema
+from storage.types import DataField
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,49 @@ class JdbcCatalog(FileSystemCatalog):
         if not tables and not self._names.has_database(database):
             raise self._no_database(database)
         return tables
+
+    def create_table(
+        self,
+        name: str,
+        columns: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> None:
+        """See Catalog. Of an object table the schema lies where a table of this name would; its files elsewhere."""
+        if not is_object_table(options):
+            super().create_table(
+                name,
+                columns,
+                primary_key=primary_key,
+                partition_by=partition_by,
+                options=options,
+                comment=comment,
+                if_not_exists=if_not_exists,
+            )
+            return
+        schema = new_object_table(columns, [*primary_key, *partition_by], options or {}, comment, self._now_ms())
+        identifier = Identifier.parse(name)
+        if not identifier.is_plain or not self._names.has_database(identifier.database):
+            raise self._no_table(identifier)
+        self._check_letters(identifier.database)
+        self._check_letters(identifier.table)
+        with self._excluding_others(identifier):
+            is_new = not self._has_schema(identifier)
+            if is_new:
+                self._refuse_leftovers(identifier)
+                is_new = self._create(identifier, schema)
+        if not is_new and not if_not_exists:
+            raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+        """See Catalog. The columns of object tables never change."""
+        if is_object_table(self.load(name).options):
+            raise no_ordinary_table(name, OBJECT_TABLE)
+        return super().alter_table(name, changes)
 
     def _is_registered(self, identifier: Identifier) -> bool:
         return self._names.has_table(identifier.database, identifier.table)

@@ -26,6 +26,7 @@ from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import FileIO, open_file_io
 from storage.format import DEFAULT_BRANCH
 from storage.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
+from storage.format_tables.objects import OBJECT_COLUMNS, is_object_table, new_object_table
 from storage.messages.suggestions import did_you_mean
 from storage.option_support import check_alterable, check_creatable
 from storage.options import TableOptions
@@ -140,6 +141,8 @@ class RestCatalog:
                 comment=comment,
                 time_ms=epoch_ms(),
             )
+        elif is_object_table(wanted):
+            schema = new_object_table(columns, [*primary_key, *partition_by], wanted, comment, epoch_ms())
         else:
             schema = self._new_schema(columns, primary_key, partition_by, options, comment)
             check_creatable(str(identifier), schema)
@@ -240,8 +243,8 @@ class RestCatalog:
         found = self._find(identifier)
         if found is None:
             raise self._no_table(identifier)
-        if is_format_table(found["schema"]["options"]):
-            raise no_ordinary_table(str(identifier))
+        if _is_of_files(found):
+            raise no_ordinary_table(str(identifier), found["schema"]["options"]["type"])
         location = str(found["path"]).rstrip("/")
         io = self._io or self._file_io(identifier, location)
         schema = SchemaStore(io, TablePaths(location, branch)).get(int(found["schemaId"]))
@@ -254,10 +257,12 @@ class RestCatalog:
         """See Catalog."""
         identifier = Identifier.parse(name)
         found = self._find(identifier) if identifier.is_plain else None
-        if found is None or not is_format_table(found["schema"]["options"]):
+        if found is None or not _is_of_files(found):
             return None
         said = found["schema"]
         fields = tuple(field_from_json(column) for column in said["fields"])
+        if is_object_table(said["options"]):
+            fields = OBJECT_COLUMNS  # whatever the server keeps
         schema = TableSchema(
             int(found["schemaId"]),
             fields,
@@ -345,6 +350,11 @@ class RestCatalog:
             return BadInput(f"table {main} has no branch {identifier.branch!r}")
         tables = self.list_tables(identifier.database)
         return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table makes one)")
+
+
+def _is_of_files(found: Mapping[str, Any]) -> bool:
+    options = found["schema"]["options"]
+    return is_format_table(options) or is_object_table(options)
 
 
 def _plain(name: str) -> Identifier:

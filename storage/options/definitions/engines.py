@@ -154,11 +154,13 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("json.map-null-key-literal", TEXT, "null", _NO_NULL_KEYS),
     acts("json.line-delimiter", TEXT, "\n", READ | WRITE),
     acts("text.line-delimiter", TEXT, "\n", READ | WRITE, fallbacks=("lineSep",)),
-    without_effect(
+    refused(
         "object-location",
         TEXT,
         None,
-        "it belongs to object tables, which every operation refuses",
+        Refusal(
+            WRITE, is_set("/data/pictures"), "Java's readers since 2.0 look at option path", "Name the folder as path"
+        ),
         release="before 2.0.0",
     ),
     without_effect("write.merge-schema", BOOLEAN, "false", _SPARK, release="Spark connector"),

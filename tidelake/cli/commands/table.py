@@ -15,6 +15,7 @@ import pyarrow.parquet
 from storage.arguments import shown
 from storage.catalog.identifier import Identifier
 from storage.errors import BadInput, TidelakeError
+from storage.format_tables.objects import is_object_table
 from storage.read.changes import ChangeBatch
 from storage.read.predicate import Predicate
 from storage.read.stream.start import StartAt
@@ -50,7 +51,8 @@ def create(
     comment: str | None,
     if_not_exists: bool,
 ) -> None:
-    if bool(columns) == bool(schema_from):
+    has_own_columns = is_object_table(dict(options))
+    if bool(columns) == bool(schema_from) and not has_own_columns:
         raise UsageError("give the columns either with --column or with --schema-from")
     opened = catalog.open()
     schema = [column_from_text(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)

@@ -1,0 +1,36 @@
+"""An object table as its users see it: the files below a folder, to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from storage.format_tables.definition import no_ordinary_table
+from storage.format_tables.objects import OBJECT_TABLE, objects_location, scan_objects
+from storage.read.predicate import Predicate
+from tidelake.table_kinds.format_table import FormatTable
+from tidelake.writer import Writer
+
+
+class ObjectTable(FormatTable):
+    """A row for each file; listed anew whenever it is read."""
+
+    kind = OBJECT_TABLE
+
+    @property
+    def location(self) -> str:
+        """Of the files."""
+        return objects_location(self._context)
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """It has none."""
+        return [{}]
+
+    def writer(self, **_: Any) -> Writer:
+        """It is never written."""
+        raise no_ordinary_table(f"{self.name}.writer(): {self.name}", self.kind)
+
+    def _read(self, columns: Sequence[str], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+        return scan_objects(self._context, columns, predicate)
