@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -91,6 +91,11 @@ class IdleProgress:
         """The same of the entries that became active."""
         entry = self.active.get(table)
         return entry if entry is not None and entry.created_ms == table_state.created_ms else None
+
+    def left_behind(self, configured: Collection[str]) -> list[str]:
+        """Tables that the pipeline committed to, and that are not configured any more. Sorted."""
+        committed = {name for entries in (self.tables, self.active) for name, of in entries.items() if of.snapshot_id}
+        return sorted(committed - set(configured))
 
     def to_text(self) -> str:
         members = {

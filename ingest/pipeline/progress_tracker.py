@@ -74,6 +74,13 @@ class ProgressTracker:
     ) -> None:
         """Everything is taken over, nothing is read yet: every table is idle. before: what the file said till now."""
         self._identifier, self._epoch = identifier, epoch.number
+        if left := before.left_behind(self._tables):
+            _log.warning(
+                "tables of the pipeline that no entry names any more",
+                tables=left,
+                effect="no record goes into them; tables of other names begin where this start finds them",
+                remedy="undo the change of names, or rename the tables in the catalog, too",
+            )
         committed_to = {name: entry for name, entry in before.tables.items() if entry.snapshot_id is not None}
         known = {**before.active, **committed_to}
         self._others = {

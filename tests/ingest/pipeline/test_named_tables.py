@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,11 +19,13 @@ from checkpoint.offsets import chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import build_pipeline, expanded
+from ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
 from ingest.settings import Config
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput, CommitConflict
+from storage.errors import BadInput, CommitConflict, PositionRefused
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
+from storage.logs import FIELDS
 from tests.ingest.formats.debezium.changes import change
 from tests.ingest.quarantine.world import GrowingSource, until
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
@@ -93,11 +96,13 @@ class NamingWorld:
 
         return FaultyFileIO(self.store, decide)
 
-    async def run(self, io: FileIO | None = None) -> None:
+    async def run(self, io: FileIO | None = None, flags: RecoveryFlags | None = None) -> None:
         """One process, from its start to the end of the log."""
         source = GrowingSource(self.log)
         source.ends.set()
-        pipeline = await asyncio.to_thread(partial(build_pipeline, self.config, io=io or self.io(), source=source))
+        pipeline = await asyncio.to_thread(
+            partial(build_pipeline, self.config, flags, io=io or self.io(), source=source)
+        )
         await pipeline.run()
 
     def rows(self) -> dict[str, list[int]]:
@@ -189,6 +194,36 @@ async def test_wherever_a_process_ends_or_a_table_fails_nothing_is_lost_and_noth
             break
         except (FaultyIOError, CommitConflict):
             continue
+    await asyncio.to_thread(world.check)
+
+
+@pytest.mark.parametrize("name", ["shop.x_{table}", "shop.{database}_{table}", "ods.{table}"])
+async def test_a_change_of_names_is_told_with_the_tables_that_no_record_goes_into_any_more(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = NamingWorld()
+    world.add("orders", 1)
+    await world.run()
+    world.tables = f"{{name: '{name}', options: {{bucket: -1}}}}"
+    world.add("orders", 2)
+    with caplog.at_level(logging.WARNING):
+        await world.run()
+    events = [getattr(record, FIELDS) for record in caplog.records if hasattr(record, FIELDS)]
+    (told,) = [event for event in events if event["event"] == "tables of the pipeline that no entry names any more"]
+    assert told["tables"] == ["shop.orders"]
+    assert (await asyncio.to_thread(world.rows))["orders"] == [1]
+
+
+async def test_a_table_that_is_renamed_with_its_entry_goes_on_where_it_was() -> None:
+    world = NamingWorld()
+    world.add("orders", 1, to="new_orders")
+    await world.run()
+    await asyncio.to_thread(world.catalog.rename_table, "shop.orders", "shop.new_orders")
+    world.tables = "{name: 'shop.new_{table}', options: {bucket: -1}}"
+    world.add("orders", 2, to="new_orders")
+    with pytest.raises(PositionRefused, match=r"--accept-gap shop\.new_orders"):
+        await world.run()
+    await world.run(flags=parse_recovery_flags(["shop.new_orders"], [], [], ["shop.new_orders"]))
     await asyncio.to_thread(world.check)
 
 

@@ -247,6 +247,11 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
             }
             for table in config.templates
         ],
+        "left_behind": [
+            name
+            for name in recovered.progress.left_behind([table.name for table in config.named_tables])
+            if catalog.table_exists(name)
+        ],
         "differences": [
             {**asdict(difference), "text": str(difference)}
             for difference in ingest.pipeline.builder.configuration_differences(config, recovered.unreadable)
@@ -338,6 +343,9 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
         if table["unreadable"] is not None:
             out.console.print(Text(table["unreadable"]))
     print_quarantine(out, planned["quarantine"])
+    for name in planned["left_behind"]:
+        text = f"{name}: the pipeline wrote to it before, and no entry names it any more: no record goes into it"
+        out.console.print(Text(text))
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
         out.console.print(Text(f"{difference['text']}: the table stays as it is{remedy}"))

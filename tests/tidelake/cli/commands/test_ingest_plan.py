@@ -133,3 +133,21 @@ def test_a_sample_without_a_rate_says_so(call: Call, tmp_path: Path) -> None:
     write_steady_records(tmp_path, tables=1, seconds=1, records_per_second=1)
     assert call("ingest", "plan", path, "--sample", "10", "--json").document["estimate"][0]["commits"] is None
     assert "unknown" in call("ingest", "plan", path, "--sample", "10").out
+
+
+def test_tables_that_lost_their_entry_are_named_as_long_as_they_are_there(
+    call: Call, many: Path, tmp_path: Path
+) -> None:
+    assert call("ingest", "run", many).code == 0
+    path = write_config(tmp_path, "{name: 'shop.new_{table}'}, {name: shop.table_0}")
+    left = sorted(f"shop.table_{n}" for n in range(1, TABLES))
+    assert call("ingest", "plan", path, "--json").document["left_behind"] == left
+    told = call("ingest", "plan", path).out
+    assert "shop.table_7: the pipeline wrote to it before, and no entry names it any more" in told.replace("\n", " ")
+    ran = call("ingest", "run", path)
+    assert ran.code == 0
+    assert "no entry names any more" in ran.err
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.drop_table("shop.table_7")
+    left.remove("shop.table_7")
+    assert call("ingest", "plan", path, "--json").document["left_behind"] == left
