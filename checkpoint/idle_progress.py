@@ -110,7 +110,7 @@ class IdleProgress:
 
     @classmethod
     def from_text(cls, data: bytes, where: str) -> IdleProgress:
-        """Raises CorruptFile for what is none, UnsupportedFeature for a version that this release doesn't know."""
+        """Raises CorruptFile for other text, UnsupportedFeature for a version that this release doesn't know."""
         try:
             members = json.loads(data)
             if (version := members["version"]) != PROGRESS_VERSION:

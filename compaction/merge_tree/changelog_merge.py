@@ -122,7 +122,7 @@ def newest_rows(groups: Groups) -> RowIndices:
 
 
 def adds(rows: pa.RecordBatch, places: RowIndices) -> RowIndices:
-    """places (m,): of rows; -1 is none, and so is a retract."""
+    """places (m,): of rows; -1 where there is no row. A retract counts as no row."""
     retract = is_retract(row_kinds(rows))
     return np.where(retract[places], -1, places) if retract.any() else places
 

@@ -350,7 +350,7 @@ class Format(Protocol):
     def with_options(cls, options: Mapping[str, Any]) -> Self:
         """options: `format_options` of a configuration.
 
-        Raises BadInput for one that the format doesn't have, and for a value that is none of an option's.
+        Raises BadInput for an unknown option and for an invalid value.
         """
         ...
 

@@ -28,7 +28,7 @@ class ColumnStatement:
 
 
 def column_statements(sql: str | None) -> tuple[ColumnStatement, ...]:
-    """Columns that are added, renamed and dropped, in order. Nothing for other statements, and for what is none."""
+    """Columns that are added, renamed and dropped, in order. Nothing for other statements and other text."""
     if not sql or not _ALTERS.search(sql):
         return ()
     import sqlglot  # noqa: PLC0415 - takes a while, and most pipelines meet no DDL

@@ -40,7 +40,7 @@ def write_notice(io: FileIO, location: str, notice: Notice) -> None:
 
 
 def read_notice(io: FileIO, location: str, table: str) -> Notice | None:
-    """None where there is none. Blocks. Raises CorruptFile for what is none."""
+    """None where there is none. Blocks. Raises CorruptFile for an invalid notice."""
     path = f"{directory_of(location, table)}/{_NAME}"
     try:
         members = json.loads(io.read(path))

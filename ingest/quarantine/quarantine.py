@@ -1,9 +1,9 @@
 """Tables that failed, while the others go on: which ones, why, since when, and the records that wait for them.
 
 A table that fails loses what was written to it since its last commit, and takes part in nothing any more. From the
-offset on up to which it surely has everything, the source is read again, and the table's records go to its log
+offset up to which it certainly has everything, the source is read again, and the table's records go to its log
 (`record_log`), before any other table's position passes them. `catch_up` tries the table again, and writes what the
-log holds. The table's own snapshots say how far it is, as ever: the log only stands in for the source.
+log holds. The table's own snapshots say how far it is, as always: the log only replaces the source.
 
                   fail                  the source is read again          a retry works         the log's end is reached
     healthy ──────────────► waits for its log ──────────► kept in its log ──────────► catching up ──────────► healthy
@@ -59,8 +59,8 @@ class QuarantinedTable:
     error: what it failed with last.
     retry_at_ms: when it is tried again, on the pipeline's clock.
     log: None until the source is read again for it.
-    waits_for_log: the source is about to be read again, from `complete_up_to`.
-    is_unreadable: nobody knows where it goes on; nothing is kept for it until it can be read.
+    waits_for_log: the source is to be read again, from `complete_up_to`.
+    is_unreadable: its position can't be read; no records are kept for it until it can.
     base: the pipeline's newest snapshot of it, id and manifest list; None for none.
     """
 
@@ -94,6 +94,7 @@ class Quarantine:
     forget: called with each table that fails: other parts drop what they know of it.
     read_again: set when the source is to be read again, for tables that wait for their log.
     routing: rises when a table comes back: what was decoded before lacks its rows.
+    leaving: logs of tables that caught up, and have yet to commit.
     """
 
     tables: Collection[str]
@@ -112,7 +113,7 @@ class Quarantine:
     routing: int = 0
     positions: OwnPositions | None = None
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ into quarantine
 
     def can_take(self, tables: Collection[str]) -> bool:
         """Whether another table is left that goes on."""
@@ -128,7 +129,7 @@ class Quarantine:
             newest = None if sink is None else sink.latest_of_user()
             entry = self.failed.get(table)
             if entry is None:
-                entry = self._entered(table, error, None if newest is None else (newest.id, newest.manifest_list))
+                entry = self._quarantined(table, error, None if newest is None else (newest.id, newest.manifest_list))
             is_news = entry.attempts == 0 or str(entry.error) != str(error)
             entry.error, entry.is_catching_up = error, False
             entry.attempts += 1
@@ -139,10 +140,10 @@ class Quarantine:
                 self.positions.leave_out(table)
             if sink is not None:
                 await run_uncancellable(_drop, table, sink)
-            await run_uncancellable(self._tell, entry, is_news)
+            await run_uncancellable(self._report, entry, is_news)
         self.changed.set()
 
-    def _entered(self, table: str, error: Exception, base: tuple[int, str] | None) -> QuarantinedTable:
+    def _quarantined(self, table: str, error: Exception, base: tuple[int, str] | None) -> QuarantinedTable:
         complete = {} if self.positions is None else self.positions.complete_up_to(table)
         log = self.leaving.pop(table, None)
         if log is not None:  # it came back a moment ago, and committed nothing since
@@ -182,10 +183,10 @@ class Quarantine:
         return open_logs(self.io, self.location, tables)
 
     async def restore(self, kept: Mapping[str, RecordLog]) -> None:
-        """A process before left tables in quarantine: they catch up at once. What else is kept is needed no more."""
+        """Tables that an earlier process left in quarantine catch up at once. Other kept records are deleted."""
         unreadable = {entry.name for entry in self.failed.values() if entry.is_unreadable}
-        needless = set(self.tables) - kept.keys() - unreadable
-        await run_uncancellable(_delete_others, self.io, self.location, needless)
+        unneeded = set(self.tables) - kept.keys() - unreadable
+        await run_uncancellable(_delete_others, self.io, self.location, unneeded)
         for table, log in kept.items():
             notice = await run_uncancellable(read_notice, self.io, self.location, table)
             since_ms, attempts = (epoch_ms(), 0) if notice is None else (notice.since_ms, notice.attempts)
@@ -202,9 +203,9 @@ class Quarantine:
     def _backoff_ms(self, attempts: int) -> int:
         return int(min(self.settings.retry_ms_max, self.settings.retry_ms_min * 2 ** min(attempts - 1, 30)))
 
-    def _tell(self, entry: QuarantinedTable, is_news: bool) -> None:
-        tell = _log.error if is_news else _log.debug  # the same reason again is in the notice
-        tell(
+    def _report(self, entry: QuarantinedTable, is_news: bool) -> None:
+        log = _log.error if is_news else _log.debug  # the same reason again is in the notice
+        log(
             "table in quarantine",
             table=entry.name,
             reason=str(entry.error),
@@ -255,7 +256,7 @@ class Quarantine:
         return {**(known.ends if known else {}), **entry.complete_up_to}
 
     def keep_place_of(self, tables: Collection[str], identity: SourceIdentity) -> None:
-        """Of tables without a snapshot: only their logs tell where they begin, and before others go on. Blocks."""
+        """Of tables without a snapshot: only their logs tell where they start, before others go on. Blocks."""
         for table in tables:
             entry = self.failed.get(table)
             if entry is not None and entry.log is None:
@@ -314,16 +315,16 @@ class Quarantine:
                 self._write_notice(entry)
 
     def read_up_to(self, table: str) -> Mapping[TopicPartition, int] | None:
-        """How far the source need not be read again for a quarantined table; None for one that is well."""
+        """How far the source need not be read again for a quarantined table; None for a healthy one."""
         entry = self.failed.get(table)
         if entry is None:
             return None
         return entry.complete_up_to if entry.log is None else entry.log.durable_ends
 
-    # ------------------------------------------------------------ out
+    # ------------------------------------------------------------ out of quarantine
 
     def raise_failures(self) -> None:
-        """The run ends. Raises what tables failed with that are still here; a group, if there are several."""
+        """At the end of the run: raises what the quarantined tables failed with, several as a group."""
         errors = [entry.error for entry in self.failed.values()]
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
@@ -345,7 +346,7 @@ class Quarantine:
         return max(0, min(waiting) - now_ms) if waiting else None
 
     def rejoin(self, table: str) -> None:
-        """It has all that its log holds, in memory: from now on it is as the others."""
+        """Its writer holds all that its log held: from now on it is read with the others."""
         entry = self.failed.pop(table)
         assert entry.log is not None
         self.leaving[table] = entry.log
@@ -355,7 +356,7 @@ class Quarantine:
         )
 
     def committed(self, published: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """These tables' snapshots tell so: what lies below is needed no more. Blocks."""
+        """published: next offsets in these tables' newest snapshots: kept records below are deleted. Blocks."""
         for table, ends in published.items():
             if table in self.leaving:
                 self.leaving.pop(table).delete()
@@ -371,11 +372,11 @@ class NotYetCaughtUp(TidelakeError):
     """No failure of this process."""
 
     def __init__(self) -> None:
-        super().__init__("a process before left it in quarantine; it is about to catch up")
+        super().__init__("an earlier process left it in quarantine; it is about to catch up")
 
 
 def open_logs(io: FileIO, location: str, tables: Collection[str]) -> dict[str, RecordLog]:
-    """What processes before left, by table. Blocks. Logs that can't be read are passed over: the source decides."""
+    """Logs of earlier processes, by table. Blocks. A log that can't be read is left out: the source is read instead."""
     found = dict[str, RecordLog]()
     for table in tables_with_directory(io, location):
         if table not in tables:

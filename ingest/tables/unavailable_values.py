@@ -286,7 +286,7 @@ def key_change_halves(batch: TableRows) -> Iterator[tuple[int, KeyChange, bool]]
 
 
 class _RowVersions:
-    """Versions of rows in a batch. Old images (-U) are none: the version that they repeat lies before them."""
+    """Versions of rows in a batch, without old images (-U): these repeat the version before them."""
 
     OUTSIDE: Final = -2  # no version of that key before that row: the table may have one
 

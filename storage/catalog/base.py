@@ -19,7 +19,7 @@ from storage.types import DataField
 class Catalog(Protocol):
     """Names of tables are `database.table`; see `storage.catalog.identifier` for branches.
 
-    Every call raises BadInput for a name that is none, or that there is no database or table of.
+    Every call raises BadInput for an invalid name, and for a database or table that does not exist.
 
     warehouse: where tables lie, or what a server calls the catalog.
     options: as the catalog was opened.

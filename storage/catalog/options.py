@@ -37,7 +37,7 @@ class CatalogOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CatalogOptions:
-        """Raises BadInput for names that are none, UnsupportedFeature for what would be ignored in silence."""
+        """Raises BadInput for unknown names, UnsupportedFeature for options that would be ignored in silence."""
         store = {key: value for key, value in options.items() if key.startswith(_OF_STORES)}
         defaults = {key.removeprefix(_DEFAULT): v for key, v in options.items() if key.startswith(_DEFAULT)}
         own = {key: v for key, v in options.items() if key not in store and not key.startswith(_DEFAULT)}

@@ -47,7 +47,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
 
     merge_engine = EnumValue("merge-engine", MergeEngine)
     changelog_producer = EnumValue("changelog-producer", ChangelogProducer)
-    # An update that changed nothing is none, in changelogs that compaction makes
+    # Changelogs that compaction makes leave out updates that changed nothing
     changelog_row_deduplicate = OptionValue[bool]("changelog-producer.row-deduplicate")
     # Columns that don't count then
     changelog_row_deduplicate_ignore_fields = OptionValue[tuple[str, ...]](

@@ -76,7 +76,7 @@ class TagStore:
 
 
 def tagged_snapshots(io: FileIO, paths: TablePaths) -> list[Snapshot]:
-    """Of all tags of a branch, by id; a tag that goes while we look is none. Raises CorruptFile."""
+    """Of all tags of a branch, by id; tags deleted meanwhile are left out. Raises CorruptFile."""
     tags = TagStore(io, paths)
     found = []
     for name in tags.names():

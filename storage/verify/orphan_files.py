@@ -61,7 +61,7 @@ def bucket_directories(directory: str, partition_levels: int, listing: FileListi
 
 
 def temporary_files(paths: TablePaths, listing: FileListing) -> Iterator[tuple[str, FileStatus]]:
-    """What lies beside the snapshots and is none: commits that died while they wrote their file."""
+    """Files beside the snapshots that are none: of commits that died while they wrote theirs."""
     for directory, parse in (
         (paths.snapshot_directory, parse_snapshot_id),
         (paths.changelog_directory, parse_changelog_id),

@@ -200,7 +200,7 @@ def test_an_insert_after_a_delete_is_an_insert_in_the_changelog() -> None:
 
 
 @pytest.mark.parametrize("producer", ["none", "lookup"])
-def test_a_sum_begins_anew_after_a_delete(producer: str) -> None:
+def test_a_sum_starts_over_after_a_delete(producer: str) -> None:
     """Java makes it 301: the deleted row is added once more."""
     options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
     table = small_table(**{**options, "aggregation.remove-record-on-delete": "true"}, changelog_producer=producer)

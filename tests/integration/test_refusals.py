@@ -144,7 +144,7 @@ def own_snapshots_expire(shop: Shop) -> None:
     (shop.lake / f"{PIPELINE}.progress").unlink()
 
 
-def the_topic_is_made_anew(shop: Shop) -> None:
+def the_topic_is_created_again(shop: Shop) -> None:
     shop.administer(lambda admin: admin.delete_topics([shop.topic]))
     shop.broker.create_topic(shop.topic)
 
@@ -197,7 +197,7 @@ class Case:
 CASES = [
     Case(own_snapshots_expire, {"--accept-gap": WITHOUT_NEW, "--rewind-to": TWICE}),
     Case(
-        the_topic_is_made_anew,
+        the_topic_is_created_again,
         {"--accept-gap": ONCE, "--rewind-to": ONCE},  # what was in the old one is no more
     ),
     Case(
@@ -299,20 +299,20 @@ def test_records_deleted_while_they_are_read_are_told_as_at_a_start(
     assert "--accept-gap shop.orders" in said.err
 
 
-def test_a_topic_made_anew_while_it_is_read_brings_nothing_under_the_old_one_s_id(
+def test_a_topic_created_again_while_it_is_read_brings_nothing_under_the_old_one_s_id(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = shop.counts
     look = KafkaSource.open
 
-    def made_anew() -> None:
-        the_topic_is_made_anew(shop)
+    def created_again() -> None:
+        the_topic_is_created_again(shop)
         shop.send(*range(100, 115))  # also where reading goes on
 
     async def look_too_early(self: KafkaSource, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         there = await look(self, known)
         monkeypatch.undo()
-        await asyncio.to_thread(made_anew)
+        await asyncio.to_thread(created_again)
         return there
 
     monkeypatch.setattr(KafkaSource, "open", look_too_early)

@@ -115,7 +115,7 @@ def test_a_writer_that_was_overtaken_again_and_again_leaves_no_file_and_loses_no
     assert {path.name for path in tmp_path.rglob("data-*")} == named
 
 
-def test_rows_that_may_have_landed_are_not_numbered_anew(tmp_path: Path) -> None:
+def test_rows_that_may_have_landed_are_not_renumbered(tmp_path: Path) -> None:
     """Their files must stay what they are: the first attempt may still name them."""
     table = make_table(tmp_path, {"commit.max-retries": "1"})
     io = FaultyFileIO(table.context.io)

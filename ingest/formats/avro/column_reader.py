@@ -1,7 +1,7 @@
 """Many Avro records of one schema at once: field after field, a step of NumPy for all records.
 
 A record of Avro has no offsets: where a field begins, the one before it says. So the reader keeps one position for each
-record and moves all of them over a field together. A record that is none of its schema (a length beyond its end, a
+record and moves all of them over a field together. A record that does not match its schema (a length beyond its end, a
 branch that the union lacks) is sent to a place behind the buffer, where it stays: it does not end where it should, and
 is left to `value_reader`, which says what is wrong.
 """

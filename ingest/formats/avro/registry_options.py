@@ -32,7 +32,7 @@ class RegistryOptions:
 
     @classmethod
     def parsed(cls, format_: str, options: Mapping[str, Any]) -> RegistryOptions:
-        """options: those in REGISTRY_OPTIONS. Raises BadInput, naming the format, for values that are none."""
+        """options: those in REGISTRY_OPTIONS. Raises BadInput, naming the format, for invalid values."""
         given = dict(options)
         try:
             timeout_s = float(given.pop("schema_registry_timeout_s", cls.schema_registry_timeout_s))

@@ -46,7 +46,7 @@ class SchemaCache:
             raise BadValue(f"schema {id_}: {e}") from None
 
     def key_as_json(self, key: bytes | None, headers: Headers) -> bytes | None:
-        """A record's key as Debezium's JSON; a key that is none of Avro as it is: its converter may be another."""
+        """A record's key as Debezium's JSON; a key that is not Avro stays as it is: keys may have another converter."""
         if key is None or (not key.startswith(b"\0") and KEY_SCHEMA_HEADER not in dict(headers)):
             return key
         try:

@@ -68,7 +68,7 @@ def bytes_json(value: bytes) -> bytes:
 
 
 class _Reader:
-    """at: the next byte. Raises BadValue, IndexError or struct.error for what is none of a type's values."""
+    """at: the next byte. Raises BadValue, IndexError or struct.error for bytes that are no value of the type."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data

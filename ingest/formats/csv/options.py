@@ -40,7 +40,7 @@ class CsvOptions:
 
     @classmethod
     def parsed(cls, options: Mapping[str, Any]) -> tuple[CsvOptions, EnvelopeOptions]:
-        """Raises BadInput, naming the option, for one that csv doesn't have, and for a value that is none."""
+        """Raises BadInput, naming the option, for an unknown one and for an invalid value."""
         known = [*(field.name for field in fields(cls)), *_SHARED]
         given: dict[str, Any] = {}
         for spelled, value in options.items():
@@ -72,7 +72,7 @@ class CsvOptions:
         return found, shared
 
     def reader(self, lines: Sequence[str]) -> Any:
-        """Python's reader of these lines. Raises csv.Error, when asked, for a line that is none."""
+        """Python's reader of these lines. Iterating raises csv.Error for an invalid line."""
         delimiter = _SPELLED.get(self.field_delimiter, self.field_delimiter)
         return csv.reader(
             lines,

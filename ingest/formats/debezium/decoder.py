@@ -214,7 +214,7 @@ class DebeziumJsonDecoder:
     def _find(
         self, targets: _Targets, source: SourceTable, connector: str, schema: bytes | None, key: bytes | None
     ) -> _KnownSchema | None:
-        """Raises BadValue when the schema is none."""
+        """Raises BadValue for an invalid schema."""
         target = self._target(targets, source)
         if target is None:
             return None

@@ -35,7 +35,7 @@ class DebeziumOptions:
         """options: `truncates`, `inexact_values`, and settings of the connector by name.
         others: names of options that the format has beside these, for messages.
 
-        Raises BadInput, naming the format, for an option that it doesn't have, and for a value that is none.
+        Raises BadInput, naming the format, for an unknown option and for an invalid value.
         """
         known = (*_CONNECTOR_OPTIONS, "truncates", "inexact_values", *others)
         for name, value in options.items():

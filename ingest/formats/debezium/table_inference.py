@@ -34,7 +34,7 @@ def infer_table(batch: RawBatch, row: int) -> InferredTable:
 
 
 def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> InferredTable:
-    """key: of the record, in JSON. Raises BadValue for one that is none."""
+    """key: of the record, in JSON. Raises BadValue for an invalid one."""
     primary_key = () if key is None else tuple(name for name in key_members(key) if name in columns)
     fields = []
     for number, (name, source) in enumerate(columns.items()):

@@ -25,7 +25,7 @@ from storage.format import RowKind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """n records. rows: where they are in the batch. ops: letters. before, after: images, null where there is none."""
+    """n records. rows: where they are in the batch. ops: character codes. before, after: images, null where missing."""
 
     rows: Places
     ops: NDArray[np.uint8]
@@ -139,7 +139,7 @@ def _comparable(cells: Cells) -> pa.Array:
 
 
 def ops_of(cells: Cells) -> NDArray[np.uint8]:
-    """The letter of each record; 0 for an op that is none of one letter."""
+    """The op of each record, one character's code; 0 for an op of several characters."""
     ops = np.zeros(len(cells), np.uint8)
     if cells.values is not None:
         one = np.flatnonzero(cells.valid)[cells.values == 1]

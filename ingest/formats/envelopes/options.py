@@ -32,7 +32,7 @@ class EnvelopeOptions:
 
     @classmethod
     def parsed(cls, format_: str, options: Mapping[str, Any]) -> EnvelopeOptions:
-        """Raises BadInput, naming the format, for an option that it doesn't have, and for a value that is none."""
+        """Raises BadInput, naming the format, for an unknown option and for an invalid value."""
         known = [field.name for field in fields(cls)]
         for name, value in options.items():
             if name not in known:

@@ -26,7 +26,7 @@ class EnvelopeReader:
         self._read_all = decoder.decode_lines
 
     def read(self, value: bytes) -> Envelope:
-        """Raises BadValue for a record whose envelope is none of the format."""
+        """Raises BadValue for a record whose envelope is not the format's."""
         try:
             record: Envelope = self._read(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:

@@ -34,7 +34,7 @@ def format_like(members: Collection[str]) -> str | None:
 
 
 def hint(value: bytes, format_: str) -> str:
-    """The end of a message about a record that is none of `format_`."""
+    """The end of a message about a record that is not in `format_`."""
     if value[:1] == b"\0":
         return ". It looks like Avro in Confluent's wire format: set `format` to debezium-avro or avro"
     try:

@@ -31,7 +31,7 @@ def rows_of_change(change: ChangeEvent, record_schema: RecordSchema) -> Sequence
 
 
 def _known(members: Mapping[str, bytes] | None, record_schema: RecordSchema) -> Mapping[str, bytes] | None:
-    """Where the record says which columns its table has, a member that is none of them is left out."""
+    """Where the record says which columns its table has, other members are left out."""
     if members is None or not record_schema.declared:
         return members
     names = record_schema.declared.keys() | record_schema.by_name.keys()

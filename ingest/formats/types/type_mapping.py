@@ -45,7 +45,7 @@ class TypeMapping:
 
     @classmethod
     def parse(cls, words: Iterable[str]) -> Self:
-        """Raises BadInput for a word that is none."""
+        """Raises BadInput for an unknown word."""
         spelled = [word.strip().lower().replace("_", "-") for word in words]
         for word in spelled:
             if word not in WORDS:

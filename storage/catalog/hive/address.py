@@ -46,7 +46,7 @@ class MetastoreAddress:
     def of(cls, options: Mapping[str, str]) -> MetastoreAddress:
         """options: of the catalog: `uri`, `hive-conf-dir`, `client-pool-size`.
 
-        Raises BadInput for an address that is none, UnsupportedFeature for a way to speak that isn't spoken here.
+        Raises BadInput for an invalid address, UnsupportedFeature for a transport that isn't supported.
         """
         site = _site_properties(options["hive-conf-dir"]) if "hive-conf-dir" in options else {}
         for key, what in _UNSPOKEN.items():

@@ -65,7 +65,7 @@ class DatabaseAddress:
     def of(cls, options: Mapping[str, str]) -> DatabaseAddress:
         """options: of the catalog: `uri`, `jdbc.user`, `jdbc.password`, …, `client-pool-size`.
 
-        Raises BadInput for a URI that is none and for properties without a translation, UnsupportedFeature for other
+        Raises BadInput for an invalid URI and for properties without a translation, UnsupportedFeature for other
         databases.
         """
         uri = options.get("uri", "").strip()

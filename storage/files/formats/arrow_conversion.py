@@ -59,7 +59,7 @@ def in_column(name: str) -> Iterator[None]:
 def to_arrow_type(column: pa.Array, data_type: DataType) -> pa.Array:
     """A stored column in the in-memory form of its type.
 
-    Raises pa.ArrowInvalid when the values are none of this type, UnsupportedFeature for times that it can't hold.
+    Raises pa.ArrowInvalid when the values are not of this type, UnsupportedFeature for times that it can't hold.
     """
     if column.type == arrow_type(data_type):
         return column
@@ -137,7 +137,7 @@ def struct_array(children: Sequence[pa.Array], fields: Sequence[pa.Field], like:
 def _without_hidden_nulls(child: pa.Array, parent: pa.Array) -> pa.Array:
     """A required part of a struct, without nulls where the struct is null itself: Arrow can't write them to Parquet.
 
-    Raises pa.ArrowInvalid for a null that is none of these.
+    Raises pa.ArrowInvalid for other nulls.
     """
     if pc.any(pc.and_(child.is_null(), parent.is_valid())).as_py():
         raise pa.ArrowInvalid("a required part of a row is null")

@@ -29,7 +29,7 @@ def framed(footer: bytes) -> bytes:
 def int96_as_binary(footer: bytes) -> bytes:
     """The footer with every INT96 column turned into FIXED_LEN_BYTE_ARRAY(12), bounds of such columns dropped.
 
-    footer: the Thrift struct alone. Raises ValueError when it is none.
+    footer: the Thrift struct alone. Raises ValueError when it is invalid.
     """
     metadata = parse(footer)
     leaves = _leaves(metadata)

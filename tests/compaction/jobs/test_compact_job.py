@@ -306,7 +306,7 @@ def test_what_another_compaction_took_is_thrown_away_and_the_rest_kept(keyed: bo
     assert [s.commit_kind.value for s in table.snapshots()[6:]] == ["COMPACT", "COMPACT"]
 
 
-def test_what_was_lost_is_planned_anew(tmp_path: Path) -> None:
+def test_what_was_lost_is_planned_again(tmp_path: Path) -> None:
     """Another job takes three of the files, then more rows come: there is something left to do for us."""
     table = new_table(tmp_path, options={"compaction.min.file-num": "2"})
     write(table, *commits(6))

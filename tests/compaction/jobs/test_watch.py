@@ -274,7 +274,7 @@ def test_every_so_many_commits_all_is_compacted_for_write_only_writers(write_onl
     )
 
 
-def test_a_watch_that_begins_anew_counts_the_commits_from_the_snapshots(tmp_path: Path) -> None:
+def test_a_watch_that_starts_again_counts_the_commits_from_the_snapshots(tmp_path: Path) -> None:
     options = {"full-compaction.delta-commits": "4", "num-sorted-run.compaction-trigger": "100"}
     table = new_table(tmp_path, keyed=True, options=options)
     reports: list[CompactionReport] = []

@@ -39,7 +39,7 @@ def test_what_would_be_ignored_is_refused(options: Mapping[str, str], message: s
         open_catalog(LAKE, options)
 
 
-def test_what_says_what_is_so_anyway_is_taken() -> None:
+def test_options_that_only_repeat_what_holds_are_accepted() -> None:
     options = {"metastore": "filesystem", "warehouse": LAKE, "lock.enabled": "false", "s3.endpoint": "http://store"}
     open_catalog(LAKE, options)
 

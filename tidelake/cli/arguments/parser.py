@@ -62,7 +62,7 @@ class Invocation:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Invocation:
-    """Exits with code 2 and a message when the arguments are none, with 0 after `--help` and `--version`."""
+    """Exits with code 2 and a message when the arguments are invalid, with 0 after `--help` and `--version`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     own = given[: given.index("--")] if "--" in given else given
     known, unknown = build_parser().parse_known_args(own)

@@ -27,8 +27,7 @@ from tidelake.spark.procedures.histories import (
     rollback_to_watermark,
     trigger_tag_automatic_creation,
 )
-from tidelake.spark.procedures.partitions import expire_partitions, mark_partition_done, rescale
-from tidelake.spark.procedures.upkeep import (
+from tidelake.spark.procedures.maintenance import (
     analyze,
     clear_consumers,
     purge_files,
@@ -37,6 +36,7 @@ from tidelake.spark.procedures.upkeep import (
     reset_consumer,
     rewrite_file_index,
 )
+from tidelake.spark.procedures.partitions import expire_partitions, mark_partition_done, rescale
 
 __all__ = [
     "analyze",

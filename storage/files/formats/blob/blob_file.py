@@ -36,7 +36,7 @@ _VALUE_BYTES_MAX: Final = 2**31 - 1 - 2**20  # what a column of bytes in memory 
 
 
 class BlobFile:
-    """An open file. Raises CorruptFile, naming `path`, for one that is none.
+    """An open file. Raises CorruptFile, naming `path`, where it is no blob file.
 
     lengths (n,): of each row's record, or BLOB_NULL_LENGTH or BLOB_PLACEHOLDER_LENGTH.
     """

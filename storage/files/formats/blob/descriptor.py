@@ -35,7 +35,7 @@ class BlobDescriptor:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BlobDescriptor:
-        """Raises ValueError for bytes that are none, or one of a later version."""
+        """Raises ValueError for bytes that are no descriptor, or one of a later version."""
         try:
             version, at = data[0], 1
             if version > BLOB_DESCRIPTOR_VERSION:

@@ -30,7 +30,7 @@ def encode_lengths(lengths: NDArray[np.int64]) -> bytes:
 
 
 def decode_lengths(data: bytes) -> NDArray[np.int64]:
-    """What `encode_lengths` was given. Raises ValueError for bytes that are none of its results."""
+    """Undoes `encode_lengths`. Raises ValueError for other bytes."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets < 1 << _BITS)
     if not len(octets):

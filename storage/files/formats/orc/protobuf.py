@@ -15,7 +15,7 @@ Message: TypeAlias = dict[int, list[Any]]
 
 
 def parse_message(data: bytes) -> Message:
-    """Raises pa.ArrowInvalid when `data` is none."""
+    """Raises pa.ArrowInvalid for invalid `data`."""
     message: Message = {}
     try:
         at = 0

@@ -318,16 +318,16 @@ async def test_a_pattern_without_a_topic_waits_for_one(kafka_broker: KafkaBroker
         await subject.until(sees(p0=2))
 
 
-async def test_a_topic_that_is_made_anew_is_refused(kafka_broker: KafkaBroker) -> None:
+async def test_a_topic_that_is_created_again_is_refused(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 2)
     async with opened(kafka_broker, topic, discovery_interval_ms=100) as source, reading(source) as subject:
         await subject.until(sees(p0=2))
-        await make_anew(kafka_broker, topic)
+        await recreate_topic(kafka_broker, topic)
         with pytest.raises(PositionRefused, match="it was created again"):
             await subject.task
 
 
-async def make_anew(broker: KafkaBroker, topic: str) -> None:
+async def recreate_topic(broker: KafkaBroker, topic: str) -> None:
     async with admin_of(broker) as admin:
         await admin.delete_topics([topic])
     await asyncio.to_thread(broker.create_topic, topic)
@@ -336,7 +336,7 @@ async def make_anew(broker: KafkaBroker, topic: str) -> None:
 async def test_records_of_a_topic_made_anew_are_not_taken_for_the_old_one_s(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 2)
     async with opened(kafka_broker, topic) as source:
-        await make_anew(kafka_broker, topic)
+        await recreate_topic(kafka_broker, topic)
         await asyncio.to_thread(kafka_broker.send, records(5), topic)
         async with aclosing(source.read({TopicPartition(topic, 0): 2})) as batches:
             batch = await anext(batches)

@@ -1,4 +1,4 @@
-"""Procedures for consumers, files that nobody names, and file indexes of a table."""
+"""Procedures for consumers, orphan files and file indexes of a table."""
 
 from __future__ import annotations
 
