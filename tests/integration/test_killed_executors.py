@@ -19,6 +19,7 @@ import pytest
 
 import tidelake
 from storage.format import CommitKind
+from storage.verify import verify
 from tests.support.service import Service
 from tests.support.spark_cluster import spark_cluster
 from tidelake.spark import procedures
@@ -73,7 +74,9 @@ def test_killed_executors_and_drivers_count_each_record_once(
         driver.kill()
         driver.run_to_the_end()
     total = files * _LINES
-    assert _rows(tables["newest"]) == {id_: total - _KEYS + id_ for id_ in range(_KEYS)}
+    for name in ("newest", "indexed", "moving"):
+        assert _rows(tables[name]) == {id_: total - _KEYS + id_ for id_ in range(_KEYS)}, name
+        assert verify(tables[name].context, deep=True) == []
     assert _rows(tables["sums"]) == {id_: sum(range(id_, total, _KEYS)) for id_ in range(_KEYS)}
     assert sorted(tables["all"].scan().to_arrow()["n"].to_pylist()) == list(range(total))
     for table in tables.values():
@@ -90,7 +93,13 @@ def _create(lake: str) -> dict[str, tidelake.Table]:
     catalog.create_database("shop")
     keep = {"snapshot.num-retained.min": "1000000", "snapshot.num-retained.max": "1000000"}
     sums = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "bucket": "2"}
+    indexed = {"bucket": "-1", "dynamic-bucket.target-row-num": "7", **keep}
+    days = pa.schema([*_SCHEMA, pa.field("day", pa.int32(), False)])
     return {
+        "indexed": catalog.create_table(
+            "shop.indexed", _SCHEMA, primary_key=["id"], options={"dynamic-bucket.initial-buckets": "3", **indexed}
+        ),
+        "moving": catalog.create_table("shop.moving", days, primary_key=["id"], partition_by=["day"], options=indexed),
         "newest": catalog.create_table("shop.newest", _SCHEMA, primary_key=["id"], options={"bucket": "3", **keep}),
         "sums": catalog.create_table("shop.sums", _SCHEMA, primary_key=["id"], options={**sums, **keep}),
         "all": catalog.create_table("shop.all", _APPEND, options=keep),
@@ -103,8 +112,8 @@ def _write_log(folder: Path, files: int) -> None:
     for number in range(files):
         lines = []
         for n in range(number * _LINES, (number + 1) * _LINES):
-            row = {"id": n % _KEYS, "n": n}
-            for name in ("newest", "sums", "all"):
+            for name in ("newest", "sums", "all", "indexed", "moving"):
+                row = {"id": n % _KEYS, "n": n, **({"day": n // 30 % 4} if name == "moving" else {})}
                 source = {"db": "d", "schema": "s", "table": name}
                 value = {"before": None, "after": row, "op": "c", "source": source}
                 line: dict[str, Any] = {"topic": f"d.s.{name}", "partition": 0, "offset": n, "timestamp_ms": n}
@@ -131,7 +140,9 @@ def _end(table: tidelake.Table, topic: str) -> int:
 
 
 def _rows(table: tidelake.Table) -> dict[int, int]:
-    return {row["id"]: row["n"] for row in table.scan().to_arrow().to_pylist()}
+    rows = table.scan().to_arrow().to_pylist()
+    assert len(rows) == len({row["id"] for row in rows})
+    return {row["id"]: row["n"] for row in rows}
 
 
 def _kill_an_executor(cluster: Path, chosen: random.Random) -> None:

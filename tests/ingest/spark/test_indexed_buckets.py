@@ -15,7 +15,7 @@ from storage.manifests.index_manifest import read_index_manifest
 from storage.verify import verify
 from tests.ingest.spark.test_sink import Stream, rows_of
 from tests.support.java_oracle import JavaOracle
-from tidelake.spark import sink, write
+from tidelake.spark import delete, merge, sink, update, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,6 +113,7 @@ def test_a_batch_whose_commit_lost_gets_its_buckets_once_more(
     }  # none of the attempts that lost
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_a_table_is_overwritten_and_a_partition_where_keys_keep_theirs(
     key: list[str], spark: SparkSession, stream: Stream
@@ -131,6 +132,28 @@ def test_a_table_is_overwritten_and_a_partition_where_keys_keep_theirs(
     else:
         with pytest.raises(UnsupportedFeature, match="an overwrite of partitions of a table whose keys move"):
             write(of_partition, "shop.t", stream.warehouse, overwrite="dynamic")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
+def test_rows_are_deleted_updated_and_merged(key: list[str], spark: SparkSession, stream: Stream) -> None:
+    table = stream.create(SCHEMA, primary_key=key, partition_by=["day"], options=INDEXED)
+    with table.writer() as writer:
+        writer.write(pa.Table.from_pylist(batch(range(60), "mon", 1)).drop_columns(["at"]))
+        writer.commit()
+    delete(spark, "shop.t", stream.warehouse, "id < 10")
+    moved = {"v": "v + 1"} if "day" in key else {"v": "v + 1", "day": "'tue'"}
+    update(spark, "shop.t", stream.warehouse, moved, "id < 30")
+    source = frame(spark, batch(range(20, 40), "tue", 7) + batch(range(100, 110), "mon", 7))
+    merge(source, "shop.t", stream.warehouse, matched_update="*", not_matched_insert="*")
+    held = {(n, "mon"): 1 for n in range(30, 60)} | {(n, "mon" if "day" in key else "tue"): 2 for n in range(10, 30)}
+    for n in range(20, 40):
+        if "day" not in key:
+            held.pop((n, "mon"), None)
+        held[n, "tue"] = 7
+    held |= {(n, "mon"): 7 for n in range(100, 110)}
+    assert rows_of(table) == sorted((n, day, v) for (n, day), v in held.items())
+    assert verify(table.context, deep=True) == []
 
 
 def frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
