@@ -18,6 +18,7 @@ from ingest.config.yaml_settings import ConfigError, Path
 from ingest.formats.connect_schema import spelled_source_type
 from ingest.formats.types.type_mapping import TypeMapping
 from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
+from storage.catalog.options import is_case_sensitive
 from storage.errors import BadInput
 from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
 from storage.types import parse_type
@@ -105,10 +106,11 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 f"table {name} is configured twice",
                 "One entry a table; `match` may be a list.",
             )
+    spelled = str if is_case_sensitive(config.warehouse_options) else str.lower
     for at, table in enumerate(config.tables):
         for setting, reason, remedy in template_errors(table):
             yield ("tables", at, setting), f"{table.name}: {reason}", remedy
-        missing = set(table.partition_by) - set(table.primary_key) if table.primary_key else ()
+        missing = set(map(spelled, table.partition_by)) - set(map(spelled, table.primary_key or table.partition_by))
         if missing and table.option_texts.get("bucket") != "-1":
             yield (
                 ("tables", at, "partition_by"),

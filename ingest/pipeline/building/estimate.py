@@ -25,12 +25,14 @@ from compaction.merge_tree.universal_compaction import UniversalCompaction, Univ
 from ingest.formats.base import Target
 from ingest.formats.registry import open_format
 from ingest.formats.source_table import SourceTable
+from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.building.letter_case import format_of
 from ingest.pipeline.building.sources import build_source
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config, TableSettings
 from ingest.sources.ranges import read_ranges
 from ingest.tables.table_router import router_of
+from ingest.tables.table_templates import ExpandedTable
 from storage.bucketing import Bucketing
 from storage.catalog.opening import open_catalog
 from storage.errors import BadInput
@@ -78,7 +80,8 @@ class _Tables:
         self._settings = {table.name: table for table in config.named_tables}
         self._format = format_of(config)
         self.known: dict[str, _Sampled] = {}
-        self._decoder = self._format.decoder(self._target_of)
+        self._configured = ConfiguredTables.of(config)
+        self._decoder = self._configured.decoder(self._format, self._target_of)
         for table in self._settings:
             if self._catalog.table_exists(table):
                 self._add(self._catalog.load(table), self._settings[table])
@@ -109,10 +112,19 @@ class _Tables:
         assert settings is not None
         try:
             inferred = self._format.infer_table(raw, row)
-            names = {one.name for one in inferred.fields}
-            key = settings.primary_key if set(settings.primary_key) <= names else ()
+            if isinstance(settings, ExpandedTable):
+                self._configured.add(settings)
+                derived = self._configured.derived[name]
+                names = [one.name for one in inferred.fields]
+                settings = settings.fitted([*names, *derived.computed, *derived.metadata])
+            types = self._configured.column_types[name]
+            inferred = types.apply(inferred, settings.primary_key or inferred.primary_key)
             preview = self._catalog.preview_table(
-                name, inferred.fields, primary_key=key or inferred.primary_key, options=settings.option_texts
+                name,
+                inferred.fields,
+                primary_key=settings.primary_key or inferred.primary_key,
+                partition_by=settings.partition_by,
+                options=settings.option_texts,
             )
         except BadInput:  # `run` will say it
             return False

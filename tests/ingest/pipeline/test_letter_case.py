@@ -91,7 +91,7 @@ async def test_a_configured_table_follows_its_source_in_small_letters_over_resta
 async def test_names_of_tables_become_small_letters_and_a_restart_finds_them() -> None:
     world = SpellingWorld(
         "{name: 'ods.{database}_{table}', source_tables: {including_tables: 'Orders|ITEMS|Mapped', mapping: {MAPPED: "
-        "other}, partition_by: {Orders: [Day]}}, primary_key: [ID, Day]}"
+        "other}, partition_by: {Orders: [Day]}}, primary_key: [ID, day]}"
     )
     world.add("Orders", {"ID": 1, "Day": "d"})
     world.add("ITEMS", {"ID": 2})

@@ -128,6 +128,20 @@ def test_a_plan_says_what_an_hour_like_a_sample_comes_to_and_writes_nothing(call
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.parametrize("name", ["shop.{table}", "shop.table_0"])
+def test_a_sample_has_the_rows_of_tables_whose_key_has_columns_that_no_record_holds(
+    call: Call, tmp_path: Path, name: str
+) -> None:
+    """Of a table that would be made, and of the same once it is there."""
+    derived = "computed_columns: {part: 'substring(id, 0, 1)'}, primary_key: [id, part], partition_by: [part]"
+    path = write_config(tmp_path, f"{{name: '{name}', {derived}, options: {{bucket: 1}}}}")
+    write_steady_records(tmp_path, tables=1, seconds=60, records_per_second=5)
+    planned = call("ingest", "plan", path, "--sample", "10000", "--json").document["estimate"]
+    assert [(one["name"], one["rows"]) for one in planned] == [("shop.table_0", 300)]
+    assert call("ingest", "run", path).code == 0
+    assert call("ingest", "plan", path, "--sample", "10000", "--json").document["estimate"] == planned
+
+
 def test_a_sample_without_a_rate_says_so(call: Call, tmp_path: Path) -> None:
     path = write_config(tmp_path, "{name: shop.table_0}")
     write_steady_records(tmp_path, tables=1, seconds=1, records_per_second=1)
