@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from compaction.report import CompactionReport
 from storage.catalog.view import View
+from storage.ddl.materialized import MaterializedDefinition
 from storage.ddl.schema_changes import (
     AddColumn,
     DropColumn,
@@ -59,6 +60,7 @@ __all__ = [
     "ConsumerPosition",
     "CorruptFile",
     "DropColumn",
+    "MaterializedDefinition",
     "Migration",
     "PositionRefused",
     "Predicate",

@@ -14,6 +14,7 @@ from typing import Final
 
 from storage.bucketing import BucketMode, bucket_mode, check_new_table
 from storage.ddl.default_values import default_value
+from storage.ddl.materialized import MATERIALIZED_TABLE, check_new_definition
 from storage.ddl.option_validation import OPTION_RULES, Rule, formats
 from storage.errors import BadInput, UnsupportedFeature
 from storage.format import KEY_COLUMN_PREFIX, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, SEQUENCE_COLUMN
@@ -183,10 +184,11 @@ def _new_table_is_an_ordinary_one(_: TableSchema, options: TableOptions) -> None
             "this catalog has no place for its columns",
             "Use a catalog of metastore hive or rest",
         )
-    if kind != "table":
+    if kind not in ("table", MATERIALIZED_TABLE):
         raise UnsupportedFeature(f"option type = {kind}", "only ordinary tables can be created", "Leave it out")
     if "path" in options:
         raise BadInput(f"option path = {options['path']!r}: the catalog decides where its tables lie; unset it")
+    check_new_definition(options)
     if options.is_on("auto-create"):
         raise BadInput("option auto-create = true: the table is being created right now; unset it")
 

@@ -29,7 +29,7 @@ _ORDER_IS_KEPT: Final = "rows of a bucket keep their order whatever it says"
 _POSTPONE: Final = "here rows of bucket = -2 always wait; only the job that compacts the table gives them buckets"
 _EXTERNAL: Final = "it belongs to data-file.external-paths, which writing refuses"
 _CHAIN: Final = "it belongs to chain tables, which every operation refuses"
-_MATERIALIZED: Final = "it belongs to materialized tables, which every operation refuses"
+_MATERIALIZED: Final = "only Flink knows the job that it names"
 
 LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
     acts(
@@ -38,7 +38,10 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
         "table",
         CREATE,
         Refusal(
-            USING_ROWS, other_than("table", example="object-table"), "only ordinary tables are supported", USE_JAVA
+            USING_ROWS,
+            other_than("table", "materialized-table", example="object-table"),
+            "only tables with rows of their own are supported",
+            USE_JAVA,
         ),
         immutable=True,
     ),
@@ -100,21 +103,12 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("chain-table.split.key-range-enabled", BOOLEAN, "true", _CHAIN),
     without_effect("scan.fallback-snapshot-branch", TEXT, None, _CHAIN),
     without_effect("scan.fallback-delta-branch", TEXT, None, _CHAIN),
-    without_effect("materialized-table.definition-query", TEXT, None, _MATERIALIZED),
-    without_effect("materialized-table.interval-freshness", TEXT, None, _MATERIALIZED),
-    without_effect(
-        "materialized-table.interval-freshness.time-unit",
-        one_of("second", "minute", "hour", "day"),
-        None,
-        _MATERIALIZED,
-    ),
-    without_effect(
-        "materialized-table.logical-refresh-mode", one_of("continuous", "full", "automatic"), None, _MATERIALIZED
-    ),
-    without_effect("materialized-table.refresh-mode", one_of("continuous", "full", "automatic"), None, _MATERIALIZED),
-    without_effect(
-        "materialized-table.refresh-status", one_of("initializing", "activated", "suspended"), None, _MATERIALIZED
-    ),
+    acts("materialized-table.definition-query", TEXT, None, CREATE),
+    acts("materialized-table.interval-freshness", TEXT, None, CREATE),
+    acts("materialized-table.interval-freshness.time-unit", one_of("second", "minute", "hour", "day"), None, CREATE),
+    acts("materialized-table.logical-refresh-mode", one_of("continuous", "full", "automatic"), None, CREATE),
+    acts("materialized-table.refresh-mode", one_of("continuous", "full", "automatic"), None, CREATE),
+    acts("materialized-table.refresh-status", one_of("initializing", "activated", "suspended"), None, CREATE),
     without_effect("materialized-table.refresh-handler-description", TEXT, None, _MATERIALIZED),
     without_effect("materialized-table.refresh-handler-bytes", TEXT, None, _MATERIALIZED),
 )

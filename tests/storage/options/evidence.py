@@ -119,6 +119,16 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/interop/test_schemas.py": {
         "test_a_column_takes_another_type_where_it_does_in_java": ("disable-explicit-type-casting",),
     },
+    "tests/interop/test_materialized_tables.py": {
+        "test_a_definition_that_flink_could_not_open_is_refused": (
+            "materialized-table.definition-query",
+            "materialized-table.interval-freshness",
+            "materialized-table.interval-freshness.time-unit",
+            "materialized-table.logical-refresh-mode",
+            "materialized-table.refresh-mode",
+        ),
+        "test_a_suspended_table_is_not_refreshed": ("materialized-table.refresh-status",),
+    },
     "tests/interop/test_format_tables.py": {
         "test_lines_of_text_are_the_same_to_both": ("text.line-delimiter",),
         "test_options_mean_the_same_to_both": (

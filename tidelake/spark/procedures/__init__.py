@@ -36,6 +36,7 @@ from tidelake.spark.procedures.maintenance import (
     reset_consumer,
     rewrite_file_index,
 )
+from tidelake.spark.procedures.materialized import refresh_materialized_table
 from tidelake.spark.procedures.partitions import expire_partitions, mark_partition_done, rescale
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "mark_partition_done",
     "merge_branch",
     "purge_files",
+    "refresh_materialized_table",
     "remove_orphan_files",
     "remove_unexisting_files",
     "rename_branch",
