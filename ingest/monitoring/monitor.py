@@ -6,11 +6,12 @@ It is beside the pipeline: what goes wrong here is logged, and the pipeline goes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
-from typing import Final
+from typing import Final, Protocol
 
+from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry_of
 from ingest.monitoring.observations import RunObservations
 from ingest.monitoring.readiness import not_ready
@@ -18,7 +19,7 @@ from ingest.monitoring.server import MonitoringServer
 from ingest.monitoring.status import status_document
 from ingest.monitoring.table_levels import TableLevelsReader
 from ingest.settings import MetricsSettings
-from ingest.sources.base import Source, SourceUnavailable
+from ingest.sources.base import SourceUnavailable
 from storage.logs import get_logger
 from storage.table import TableContext
 from storage.threads import run_uncancellable
@@ -28,6 +29,14 @@ _OTHERS_MS: Final = 60_000  # a table that only others commit to is looked at so
 _SOURCE_LIMIT_S: Final = 5.0  # a broker that doesn't answer by then is reported, and asked again
 
 _log = get_logger(__name__)
+
+
+class HasBounds(Protocol):
+    """What is asked of a source."""
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
+        """As `Source.bounds`."""
+        ...
 
 
 class PipelineMonitor:
@@ -57,7 +66,7 @@ class PipelineMonitor:
         self._observed.table(context.name)
 
     @asynccontextmanager
-    async def running(self, source: Source) -> AsyncIterator[None]:
+    async def running(self, source: HasBounds) -> AsyncIterator[None]:
         """Raises BadInput for an address that can't be had; nothing else."""
         settings = self._settings
         async with self.server.serving(settings.host, settings.port or 0):
@@ -70,20 +79,20 @@ class PipelineMonitor:
                 with suppress(asyncio.CancelledError):
                     await watching
 
-    async def _watch(self, source: Source) -> None:
+    async def _watch(self, source: HasBounds) -> None:
         refresh_ms = min(self._observed.interval_ms, _REFRESH_MS_MAX)
         while True:
             await self._observed.clock.sleep_ms(refresh_ms)
             await self.look(source)
 
-    async def look(self, source: Source) -> None:
+    async def look(self, source: HasBounds) -> None:
         """Once: at the source, and at tables that were committed to since the last look."""
         if self._observed.state == "RUNNING":
             await self._try("source", self._look_at_source, source)
             for name, reader in list(self._levels.items()):
                 await self._try(name, self._look_at_table, name, reader)
 
-    async def _look_at_source(self, source: Source) -> None:
+    async def _look_at_source(self, source: HasBounds) -> None:
         try:
             async with asyncio.timeout(_SOURCE_LIMIT_S):
                 bounds = await source.bounds(list(self._observed.partitions))

@@ -81,6 +81,7 @@ class TopicCounts:
 class RunObservations:
     """interval_ms: how far apart checkpoints are meant to be.
 
+    patience_ms: how long a checkpoint may take before anybody minds, where that is longer than some intervals.
     state: what the run does, as `run_states.RunState` calls it.
     transactions: of the source, where checkpoints keep them whole.
     waiting_since_ms: monotonic time since when something has waited to be committed; None when nothing does.
@@ -90,6 +91,7 @@ class RunObservations:
     interval_ms: int
     clock: Clock
     state: str = "CREATED"
+    patience_ms: int = 0
     started_at_ms: int = field(default_factory=epoch_ms)
     topics: dict[str, TopicCounts] = field(default_factory=dict)
     partitions: dict[TopicPartition, PartitionProgress] = field(default_factory=dict)
@@ -128,6 +130,15 @@ class RunObservations:
         counts.records += len(batch)
         counts.nbytes += batch.nbytes
         if len(batch) and self.waiting_since_ms is None:
+            self.waiting_since_ms = now_ms
+
+    def offsets_were_read(self, partition: TopicPartition, start: int, end: int) -> None:
+        """As `was_read`, where others saw the records: each offset is taken for one."""
+        now_ms = self.clock.now_ms()
+        progress = self.partitions.setdefault(partition, PartitionProgress(start, start, now_ms))
+        self.topics.setdefault(partition.topic, TopicCounts()).records += end - max(start, min(end, progress.read))
+        progress.offsets_were_read(end)
+        if self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
 
     def was_written(self, table: str, rows: int, newest_ms: int | None) -> None:

@@ -51,6 +51,12 @@ class PartitionProgress:
         elif not self._uncommitted:  # offsets that hold no record: there is nothing to commit
             self._passed(self.read, now_ms)
 
+    def offsets_were_read(self, next_offset: int) -> None:
+        """Of records that others saw: their sizes and times are not known."""
+        if next_offset > self.read:
+            self._uncommitted.append(_ReadBatch(next_offset, next_offset - self.read, 0, None, None))
+            self.read = next_offset
+
     def was_committed(self, next_offset: int, now_ms: int) -> tuple[int, int]:
         """next_offset: everything below is committed. Returns records and bytes of the batches that are now, whole."""
         records = nbytes = 0

@@ -39,13 +39,17 @@ def not_ready(observed: RunObservations) -> list[NotReady]:
     return reasons
 
 
+def _limit_ms(observed: RunObservations) -> int:
+    return max(STALL_INTERVALS * observed.interval_ms, observed.patience_ms)
+
+
 def _silence(observed: RunObservations) -> NotReady | None:
     """The source has given no answer for longer than STALL_INTERVALS: what it holds, nobody knows."""
     since_ms = observed.source_problem_since_ms
     if since_ms is None:
         return None
     silent_ms = observed.clock.now_ms() - since_ms
-    if silent_ms <= STALL_INTERVALS * observed.interval_ms:
+    if silent_ms <= _limit_ms(observed):
         return None
     return NotReady("source_unreachable", f"the source: {observed.source_problem}, for {silent_ms / 1000:,.1f} s")
 
@@ -56,7 +60,7 @@ def _stall(observed: RunObservations) -> NotReady | None:
     if since_ms is None:
         return None
     waited_ms = observed.clock.now_ms() - since_ms
-    limit_ms = STALL_INTERVALS * observed.interval_ms
+    limit_ms = _limit_ms(observed)
     if waited_ms <= limit_ms:
         return None
     committing = tuple(sorted(name for name, t in list(observed.tables.items()) if t.committing_since_ms is not None))

@@ -20,6 +20,7 @@ log lacks it, else with the next one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -263,6 +264,20 @@ class TableBatch:
         return {partition: r for partition, r in ranges.items() if takes_topic(self.sink.topics, partition.topic)}
 
 
+class BatchObserver(Protocol):
+    """Is told what becomes of a batch, from whatever thread."""
+
+    def was_read(self, ranges: Ranges) -> None: ...
+
+    def commit_began(self, context: TableContext) -> None: ...
+
+    def commit_ended(self, context: TableContext, took_ms: int, rows: int, snapshot_id: int | None) -> None:
+        """However it ended. rows: of the files. snapshot_id: None where there is none."""
+        ...
+
+    def became_dead_letters(self, lines: Sequence[str]) -> None: ...
+
+
 class SchemaFollower(Protocol):
     """Has tables fit their records, in the driver."""
 
@@ -278,7 +293,11 @@ class SchemaFollower(Protocol):
 
 
 def write_batch(
-    sinks: Sequence[SparkSink], batch: DataFrame, batch_id: int, schemas: SchemaFollower | None = None
+    sinks: Sequence[SparkSink],
+    batch: DataFrame,
+    batch_id: int,
+    schemas: SchemaFollower | None = None,
+    observer: BatchObserver | None = None,
 ) -> list[int]:
     """A batch into the tables of several sinks, which is decoded once: of raw records of one format.
 
@@ -299,13 +318,17 @@ def write_batch(
         with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
             needs = {due[number].sink.table: of.needs for number, of in rows.facts.tables.items() if of.needs}
             if schemas is None or not needs or not schemas.follow(needs):
-                return _write_decoded(due, rows, batch_id)
+                return _write_decoded(due, rows, batch_id, observer)
         due = [schemas.decided(one.sink).open(batch_id, query) for one in due]
 
 
-def _write_decoded(due: Sequence[TableBatch], rows: DecodedBatch, batch_id: int) -> list[int]:
+def _write_decoded(
+    due: Sequence[TableBatch], rows: DecodedBatch, batch_id: int, observer: BatchObserver | None
+) -> list[int]:
     """See `write_batch`."""
     facts = rows.facts
+    if observer is not None:
+        observer.was_read(facts.ranges)
     for number, one in enumerate(due):
         one.check(facts.ranges, facts.table(number))
     left = list(range(len(due)))
@@ -314,13 +337,35 @@ def _write_decoded(due: Sequence[TableBatch], rows: DecodedBatch, batch_id: int)
         is_last = attempt == _ATTEMPTS
         left = side_by_side(
             {
-                number: partial(due[number].commit, facts, facts.table(number), written[number], is_last=is_last)
+                number: partial(_commit, due[number], facts, facts.table(number), written[number], is_last, observer)
                 for number in left
             }
         )
         if not left:
             break
     return [one.published for one in due if one.published is not None]
+
+
+def _commit(
+    one: TableBatch,
+    facts: BatchFacts,
+    of_table: TableFacts,
+    written: Written,
+    is_last: bool,
+    observer: BatchObserver | None,
+) -> bool:
+    if observer is None:
+        return one.commit(facts, of_table, written, is_last=is_last)
+    observer.commit_began(one.context)
+    began = time.monotonic()
+    rows = sum(file.row_count for message in written.messages for file in message.new_files)
+    try:
+        is_done = one.commit(facts, of_table, written, is_last=is_last)
+    finally:
+        observer.commit_ended(one.context, int((time.monotonic() - began) * 1000), rows, one.published)
+    if is_done:
+        observer.became_dead_letters([*of_table.dead_letters, *written.dead_letters])
+    return is_done
 
 
 def _query_id(batch: DataFrame) -> str | None:

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
@@ -18,14 +19,17 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 from pyspark.storagelevel import StorageLevel
 
+from checkpoint.offsets import TopicPartition
 from ingest.formats.registry import open_format
 from ingest.pipeline.builder import configuration_differences
 from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
+from ingest.spark.query_monitor import QueryMonitor
 from ingest.spark.sink import LettersTable, SparkSink, sink, write_batch
 from ingest.tables.table_differences import check_differences
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
 from tidelake.spark.kafka.data_source import KafkaDataSource
+from tidelake.spark.kafka.offsets import of_members
 from tidelake.spark.kafka.read_options import options_of
 from tidelake.spark.registration import register_source
 from tidelake.spark.schema_following import SchemaFollowing, changes_that_need_order
@@ -50,11 +54,14 @@ class PipelineQuery:
 
     query: StreamingQuery
     failures: list[TidelakeError]
+    monitor: QueryMonitor
+    _serving: ExitStack
 
     def has_ended(self) -> bool:
         """Raises the error that made the query fail, as the sink raised it."""
         if self.query.isActive:
             return False
+        self._serving.close()
         error = self.query.exception()
         if error is None:
             return True
@@ -62,6 +69,7 @@ class PipelineQuery:
 
     def stop(self) -> None:
         """A batch that is cut off is done again at the next start, and counts once."""
+        self._serving.close()
         self.query.stop()
 
 
@@ -79,14 +87,19 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
         )
     _refuse(config)
     check_differences(configuration_differences(config))
-    feed = _ForeachBatch(tuple(_sinks(config)), TableCreation(config), SchemaFollowing(config))
+    monitor = QueryMonitor(config.metrics, config.pipeline, config.checkpoint.interval_ms)
+    feed = _ForeachBatch(tuple(_sinks(config)), TableCreation(config), SchemaFollowing(config), monitor)
     writer: DataStreamWriter = _source(spark, config).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{config.checkpoint.interval_ms} milliseconds")
-    return PipelineQuery(writer.start(), feed.failures)
+    with ExitStack() as serving:
+        ends = _SourceEnds(isinstance(config.source, KafkaSettings))
+        serving.enter_context(monitor.serving(ends))
+        ends.query = writer.start()
+        return PipelineQuery(ends.query, feed.failures, monitor, serving.pop_all())
 
 
 def unwrap_spark_error(error: StreamingQueryException) -> Exception:
@@ -124,9 +137,14 @@ class _ForeachBatch:
     sinks: Sequence[SparkSink]
     creation: TableCreation
     schemas: SchemaFollowing
+    monitor: QueryMonitor
     failures: list[TidelakeError] = field(default_factory=list)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        with self.monitor.batch(batch_id):
+            self._write(batch, batch_id)
+
+    def _write(self, batch: DataFrame, batch_id: int) -> None:
         creates = bool(self.creation.missing)
         if creates:
             batch.persist(StorageLevel.MEMORY_AND_DISK)
@@ -135,13 +153,26 @@ class _ForeachBatch:
                 self.creation.create(batch)
             missing = self.creation.missing
             sinks = [self.schemas.decided(one) for one in self.sinks if one.table not in missing]
-            write_batch(sinks, batch, batch_id, self.schemas)
+            write_batch(sinks, batch, batch_id, self.schemas, self.monitor)
         except TidelakeError as error:
             self.failures.append(error)
             raise
         finally:
             if creates:
                 batch.unpersist()
+
+
+@dataclass
+class _SourceEnds:
+    """Where Kafka's logs end, as Spark's last progress says. PySpark 4.1 doesn't ask, and a folder can't tell."""
+
+    is_told: bool
+    query: StreamingQuery | None = None
+
+    def __call__(self) -> Mapping[TopicPartition, int]:
+        progress = self.query.lastProgress if self.is_told and self.query is not None else None
+        told = [] if progress is None else [json.loads(source.latestOffset or "null") for source in progress.sources]
+        return {partition: end for ends in told if ends for partition, end in of_members(ends).items()}
 
 
 def _sinks(config: Config) -> list[SparkSink]:

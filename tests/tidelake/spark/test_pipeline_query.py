@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
 
 import pytest
 from msgspec import structs
@@ -21,7 +24,7 @@ from tests.support.kafka_broker import KafkaBroker
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.demo.shop import ORDERS, STOCK, TABLES
 from tidelake.spark import pipeline_query
-from tidelake.spark.pipeline_query import start_query
+from tidelake.spark.pipeline_query import PipelineQuery, start_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -287,3 +290,43 @@ def test_settings_of_kafka_are_passed_in_the_connector_s_words(source: str, opti
     settings = parse_config(text, "shop.yaml", pipeline="shop").source
     assert isinstance(settings, KafkaSettings)
     assert options.items() <= pipeline_query._kafka_options(settings).items()
+
+
+def asked(running: PipelineQuery, path: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.monitor.port}{path}", timeout=60) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+@pytest.mark.interop
+def test_a_query_answers_at_the_endpoint_of_its_configuration_while_it_runs(
+    spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    create_shop_tables(tmp_path / "lake")
+    shop = write_shop_log(tmp_path / "changes")
+    lines = [json.loads(line) for path in (tmp_path / "changes").iterdir() for line in path.read_text().splitlines()]
+    topic = kafka_broker.create_topic(partitions=1 + max(line["partition"] for line in lines))
+    kafka_broker.send({**line, "topic": topic, "headers": []} for line in lines)
+    text = (
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: kafka, bootstrap_servers: '{kafka_broker.address}', topics: [{topic}]}}\n"
+        "tables: [{name: shop.customers}, {name: shop.orders}, {name: shop.stock}]\n"
+        "checkpoint: {interval_ms: 100}\nmetrics: {port: 0}\n"
+    )
+    running = start_query(spark, parse_config(text, "shop.yaml", pipeline="shop"), str(tmp_path / "checkpoint"))
+    try:
+        deadline = time.monotonic() + 240
+        while (status := asked(running, "/status"))["lag"] or not any(at["end"] for at in status["partitions"]):
+            assert not running.has_ended()
+            assert time.monotonic() < deadline, status
+            time.sleep(0.2)
+        assert status["state"] == "RUNNING"
+        assert status["records"] == len(lines) == sum(at["end"] for at in status["partitions"])
+        tables = {table["name"]: table for table in status["tables"]}
+        assert {name: table["snapshot_id"] is not None for name, table in tables.items()} == dict.fromkeys(tables, True)
+        assert tables["shop.orders"]["rows"] >= len(shop.expected_rows(ORDERS))
+        assert asked(running, "/ready")["ready"]
+    finally:
+        running.stop()
+    with pytest.raises(URLError):
+        asked(running, "/status")

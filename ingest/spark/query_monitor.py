@@ -1,0 +1,145 @@
+"""What the driver of a query saw of its batches, for the endpoint that `metrics` asks for and for the log.
+
+The same metrics, probes and page as of `tidelake ingest run`; a checkpoint is a batch here. Records are counted as
+offsets, rows as they are in the files that tasks wrote. What only tasks see (bytes, record times, compactions one by
+one) is not told. Where the source ends, Spark's own progress says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from checkpoint.offsets import OffsetRange, TopicPartition
+from ingest.clock import SystemClock
+from ingest.monitoring.metrics import ProcessGauges
+from ingest.monitoring.monitor import PipelineMonitor
+from ingest.monitoring.observations import RunObservations
+from ingest.settings import MetricsSettings
+from storage.logs import get_logger
+from storage.table import TableContext
+
+Ends = Callable[[], Mapping[TopicPartition, int]]
+"""Where the logs end, as far as it is known."""
+
+_PATIENCE_MS: Final = 60_000  # a batch of Spark's may take longer than the trigger's interval, and nothing is wrong
+
+_log = get_logger(__name__)
+
+
+class QueryMonitor:
+    """Of one query. Its methods may be called from any thread."""
+
+    def __init__(self, settings: MetricsSettings, pipeline: str, interval_ms: int) -> None:
+        self.observed = RunObservations(interval_ms, SystemClock(), patience_ms=_PATIENCE_MS)
+        self._settings = settings
+        self._pipeline = pipeline
+        self._monitor = PipelineMonitor(settings, pipeline, self.observed, _no_gauges())
+        self._lock = threading.Lock()
+        self._reached: dict[TopicPartition, int] = {}
+        self._tables: set[str] = set()
+
+    @property
+    def port(self) -> int:
+        """Where it answers, while `serving`."""
+        return self._monitor.server.port
+
+    # ------------------------------------------------------------ what the driver tells
+
+    @contextmanager
+    def batch(self, batch_id: int) -> Iterator[None]:
+        """All that is told inside belongs to this batch, which is done when it ends without an error."""
+        observed, began_ms = self.observed, self.observed.clock.now_ms()
+        with self._lock:
+            self._reached, self._tables = {}, set()
+            if observed.waiting_since_ms is None:
+                observed.waiting_since_ms = began_ms
+        with observed.activity(f"batch {batch_id}"):
+            yield
+        with self._lock:
+            took_ms = observed.clock.now_ms() - began_ms
+            done = observed.checkpoint_completed(batch_id, len(self._tables), took_ms, self._reached)
+            fields = observed.log_fields()
+        _log.info("batch", batch_id=batch_id, tables=done.tables, took_ms=took_ms, **fields)
+
+    def was_read(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        """Of the batch."""
+        with self._lock:
+            for partition, found in ranges.items():
+                self.observed.offsets_were_read(partition, found.start, found.end)
+                self._reached[partition] = found.end
+
+    def commit_began(self, context: TableContext) -> None:
+        self._monitor.watch_table(context)
+        with self._lock:
+            self.observed.commit_began(context.name)
+
+    def commit_ended(self, context: TableContext, took_ms: int, rows: int, snapshot_id: int | None) -> None:
+        """However it ended. rows: of the files. snapshot_id: None where there is none."""
+        with self._lock:
+            self.observed.commit_ended(context.name)
+            if snapshot_id is not None:
+                self._tables.add(context.name)
+                self.observed.was_written(context.name, rows, None)
+                self.observed.committed(context.name, snapshot_id, took_ms, 1)
+
+    def became_dead_letters(self, lines: Sequence[str]) -> None:
+        with self._lock:
+            self.observed.dead_letters.update(msgspec.json.decode(line)["kind"] for line in lines)
+
+    # ------------------------------------------------------------ who asks
+
+    @contextmanager
+    def serving(self, ends: Ends) -> Iterator[None]:
+        """While the query runs. Without `metrics.port` nobody can ask. Raises BadInput for an address that can't be
+        had.
+        """
+        self.observed.state = "RUNNING"
+        if self._settings.port is None:
+            yield
+            return
+        started, stop = Future[None](), threading.Event()
+        thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(ends, started, stop)), name="monitor", daemon=True
+        )
+        thread.start()
+        try:
+            started.result()
+            yield
+        finally:
+            self.observed.state = "STOPPING"
+            stop.set()
+            thread.join()
+
+    async def _serve(self, ends: Ends, started: Future[None], stop: threading.Event) -> None:
+        try:
+            async with self._monitor.running(_Ends(ends)):
+                started.set_result(None)
+                await asyncio.to_thread(stop.wait)
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+
+class _Ends:
+    """As of a source."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
+        """Where a partition begins is not known."""
+        found = await asyncio.to_thread(self._ends)
+        return {partition: OffsetRange(0, found[partition]) for partition in partitions if partition in found}
+
+
+def _no_gauges() -> ProcessGauges:
+    """Rows are buffered, and compacted, in tasks."""
+    return ProcessGauges(lambda: 0, 0, lambda: 0, lambda: 0)

@@ -1,0 +1,117 @@
+"""What a query's driver tells of its batches: progress, commits, and whether anything is wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import urllib.request
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from checkpoint.offsets import OffsetRange, TopicPartition
+from ingest.monitoring.observations import RunObservations
+from ingest.monitoring.readiness import not_ready
+from ingest.settings import MetricsSettings
+from ingest.spark.query_monitor import QueryMonitor
+from storage.errors import BadInput
+from storage.logs import FIELDS
+from storage.table import TableContext
+from tests.support.manual_clock import ManualClock
+
+PARTITION = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def context() -> TableContext:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    return catalog.create_table("x.t", pa.schema([("id", pa.int64())])).context
+
+
+def monitor(port: int | None = None) -> QueryMonitor:
+    return QueryMonitor(MetricsSettings(port=port), "shop", 1_000)
+
+
+def told(of: QueryMonitor, context: TableContext, batch_id: int, start: int, end: int) -> None:
+    with of.batch(batch_id):
+        of.was_read({PARTITION: OffsetRange(start, end)})
+        of.commit_began(context)
+        of.commit_ended(context, 7, end - start, batch_id + 1)
+
+
+def test_offsets_rows_and_snapshots_of_batches_add_up(context: TableContext) -> None:
+    found = monitor()
+    told(found, context, 0, 10, 15)
+    told(found, context, 1, 15, 18)
+    observed = found.observed
+    assert (observed.checkpoints, observed.topics["orders"].records) == (2, 8)
+    assert (observed.partitions[PARTITION].committed, observed.lag) == (18, 0)
+    table = observed.table("x.t")
+    assert (table.rows, table.commits, table.snapshot_id, table.commit_ms) == (8, 2, 2, 7)
+    assert observed.waiting_since_ms is None
+    observed.ends_are({PARTITION: 30})
+    assert observed.lag == 12
+
+
+def test_each_batch_is_a_line_of_the_log(context: TableContext, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        told(monitor(), context, 3, 0, 5)
+    (fields,) = [getattr(record, FIELDS) for record in caplog.records if getattr(record, FIELDS).get("batch_id") == 3]
+    assert {name: fields[name] for name in ("batch_id", "tables", "rows", "records", "lag")} == {
+        "batch_id": 3,
+        "tables": 1,
+        "rows": 5,
+        "records": 5,
+        "lag": 0,
+    }
+
+
+def test_a_batch_that_failed_is_waited_for_and_not_counted_twice_when_it_comes_again(context: TableContext) -> None:
+    found = monitor()
+    with pytest.raises(OSError, match="disk"), found.batch(0):
+        found.was_read({PARTITION: OffsetRange(0, 5)})
+        found.commit_began(context)
+        found.commit_ended(context, 7, 5, None)
+        raise OSError("disk full")
+    observed = found.observed
+    assert (observed.checkpoints, observed.lag, observed.table("x.t").commits) == (0, 5, 0)
+    assert observed.waiting_since_ms is not None
+    told(found, context, 0, 0, 5)
+    assert (observed.checkpoints, observed.lag, observed.topics["orders"].records) == (1, 0, 5)
+
+
+def test_dead_letters_are_counted_by_their_kind() -> None:
+    found = monitor()
+    found.became_dead_letters([json.dumps({"kind": kind}) for kind in ("bad_value", "bad_value", "unknown_value")])
+    assert found.observed.dead_letters == {"bad_value": 2, "unknown_value": 1}
+
+
+@pytest.mark.parametrize(("waits_ms", "codes"), [(59_000, []), (61_000, ["commits_stalled"])])
+def test_a_batch_may_take_a_minute_whatever_the_interval(waits_ms: int, codes: list[str]) -> None:
+    clock = ManualClock()
+    observed = RunObservations(100, clock, "RUNNING", patience_ms=60_000)
+    observed.offsets_were_read(PARTITION, 0, 5)
+    clock.advance(waits_ms)
+    assert [reason.code for reason in not_ready(observed)] == codes
+
+
+def test_the_endpoint_answers_while_the_query_runs(context: TableContext) -> None:
+    found = monitor(port=0)
+    with found.serving(lambda: {PARTITION: 9}):
+        told(found, context, 0, 0, 5)
+        with urllib.request.urlopen(f"http://127.0.0.1:{found.port}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        assert 'tidelake_table_rows_total{table="x.t"} 5.0' in lines
+        assert 'tidelake_source_committed_offset{partition="0",topic="orders"} 5.0' in lines
+    assert found.observed.state == "STOPPING"
+
+
+def test_an_address_that_is_taken_is_refused_before_the_query_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = monitor(taken.getsockname()[1])
+        with pytest.raises(BadInput, match=r"can't listen on 127\.0\.0\.1"), found.serving(dict):
+            pytest.fail("it listens")
