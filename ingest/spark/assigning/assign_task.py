@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from ingest.spark.blob_store import BlobStore, local_folder
 from ingest.spark.bucket_task import TableTask, grouped
 from ingest.spark.package_version import check_version, package_version
 from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, slot_of
+from storage.errors import TidelakeError
 from storage.files.partition_times import partition_check
 from storage.table import TableContext
 from storage.write.assigners import CrossPartitionAssigner
@@ -59,10 +60,20 @@ class AssignTask:
                     elif kind == PayloadKind.PLAN:
                         plan = AssignPlan.of_payload(payload.as_py())
             for number, slots in sorted(store.blobs().items()):
+                self._check_own(number, slots, plan)
                 ordered = {slot: _by_digest(blobs, digests[number, slot]) for slot, blobs in sorted(slots.items())}
                 yield from self._assigned(number, ordered, plan, facts)
             slots = ordered = None  # type: ignore[assignment] # they lie in the store's file
         yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
+
+    def _check_own(self, number: int, slots: Iterable[int], plan: AssignPlan) -> None:
+        """Keys of another task would seem to be new, and get a second bucket."""
+        if not set(slots) <= set(plan.own_slots):
+            name = self.tables[number][0].name
+            raise TidelakeError(
+                f"{name}: a Spark task got rows whose buckets another one is to choose, for Spark put tasks together. "
+                "Nothing was published. Set spark.sql.adaptive.enabled = false for this query"
+            )
 
     def _assigned(
         self, number: int, slots: Mapping[int, list[pa.RecordBatch]], plan: AssignPlan, facts: BatchFacts

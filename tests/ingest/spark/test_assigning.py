@@ -30,7 +30,7 @@ from ingest.spark.shuffle import PayloadKind, ShuffleMap, buckets_of, from_ipc, 
 from ingest.spark.task_plan import plan_slots, task_plans
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict
+from storage.errors import BadInput, CommitConflict, TidelakeError
 from storage.format import KIND_COLUMN
 from storage.verify import verify
 from tests.ingest.spark.test_bucket_task import kafka_columns
@@ -198,6 +198,18 @@ def places(assigned: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
                 for one in blob.to_pylist()
             ]
     return sorted(found)
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
+def test_rows_that_are_another_tasks_are_refused(key: list[str]) -> None:
+    job = Job(new_table(key), [batch_of([(n, "mon", 0, 0) for n in range(50)], count())])
+    shares = rows_of(ShuffleMap(job.tables, SLOTS)(iter(job.batches)))
+    facts = BatchFacts.merged(row["payload"] for row in shares if row["kind"] == PayloadKind.FACTS)
+    _, (first, *others) = plan_assigners({0: job.table.context}, facts, SLOTS, job.cores)
+    assert others
+    of_all = [row for row in shares if row["kind"] == ROWS]
+    with pytest.raises(TidelakeError, match=r"x\.t: a Spark task got rows whose buckets another one is to choose"):
+        list(AssignTask(job.tables, 1)(job.shuffled(of_all, first.to_payload())))
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))

@@ -40,6 +40,7 @@ def expected(key: Sequence[str], batches: Sequence[Sequence[Mapping[str, Any]]])
     return sorted(held.values())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_spark_goes_on_from_a_writer_and_java_from_spark(
     key: list[str], stream: Stream, java_oracle: JavaOracle
@@ -82,6 +83,7 @@ def test_a_replayed_batch_changes_neither_rows_nor_index(key: list[str], stream:
     assert verify(table.context, deep=True) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_a_batch_whose_commit_lost_gets_its_buckets_once_more(
     key: list[str], spark: SparkSession, stream: Stream, monkeypatch: pytest.MonkeyPatch
