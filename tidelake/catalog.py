@@ -18,6 +18,7 @@ from storage.catalog.views import Views
 from storage.ddl.schema_changes import SchemaChange, SetOption
 from storage.ddl.schema_creation import columns_from_arrow
 from storage.errors import BadInput
+from storage.format_tables.definition import no_ordinary_table
 from storage.format_tables.objects import is_object_table
 from storage.schema.field_ids import FieldIds
 from storage.system_tables.registry import system_table
@@ -191,8 +192,11 @@ class Catalog:
 
         snapshot, tag: at most one; default: the newest snapshot.
 
-        Raises BadInput when there is a table of this name, UnsupportedFeature for a source that tracks rows.
+        Raises BadInput when there is a table of this name and for a source without snapshots, UnsupportedFeature for
+        one that tracks rows.
         """
+        if isinstance(source, FormatTable):
+            raise no_ordinary_table(f"clone_table({source.name}): {source.name}", source.kind)
         clone(source.context, self._inner, name, snapshot, tag)
         return self.table(name)
 
