@@ -11,6 +11,7 @@ import pytest
 import tidelake
 from storage.format_tables import partitions, scan
 from tests.support.rest_catalog import RestCatalogServer
+from tests.support.s3_server import S3Server
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("day", pa.date32()), ("hour", pa.int32())])
 CSV = {"type": "format-table", "file.format": "csv"}
@@ -145,6 +146,24 @@ def test_a_crash_while_an_overwrite_commits_loses_no_row(
 
 def _crash(*_: object) -> None:
     raise OSError("no power")
+
+
+@pytest.mark.parametrize("format_name", ["csv", "parquet"])
+def test_an_object_store_shows_rows_with_the_commit_and_not_before(
+    format_name: str, s3_server: S3Server, rest_catalog: RestCatalogServer
+) -> None:
+    bucket = s3_server.new_bucket()
+    lake = tidelake.open_catalog("lake", **{**rest_catalog.options, **s3_server.options})
+    lake.create_database("shop")
+    options = {"type": "format-table", "file.format": format_name, "path": f"s3://{bucket}/visits"}
+    table = lake.create_table("shop.visits", SCHEMA, partition_by=["day", "hour"], options=options)
+    with table.writer() as writer:
+        writer.write(rows(*FOUR))
+        assert ids(table) == []
+        writer.commit()
+    write(table, (9, "z", "2026-05-01", 7), overwrite=True)
+    assert ids(table) == [2, 3, 4, 9]
+    assert ids(table, tidelake.col("hour") == 8) == [2]
 
 
 def test_rows_that_the_format_refuses_end_the_writer_and_leave_nothing(lake: tidelake.Catalog) -> None:
