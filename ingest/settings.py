@@ -181,7 +181,7 @@ class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     name of a source database, whatever its case, to what stands before and behind `{table}` instead of what `name` has
     there. merge_shards: whether tables of one name in several databases become one; `false` makes `{table}` stand for
     `database_table`. partition_by: name of a source table to its partition columns; others have those of the entry.
-    lower_case: whether what placeholders stand for becomes small letters; always so where the catalog takes no others.
+    lower_case: whether what placeholders stand for becomes lower case; always so where the catalog takes no others.
     """
 
     including_tables: Name = ".*"

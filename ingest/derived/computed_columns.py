@@ -97,7 +97,7 @@ def computed_columns(expressions: Mapping[str, str], types: Mapping[str, DataTyp
 
 
 def with_column_in_small_letters(name: str, text: str) -> str:
-    """A call, with the column that it is made of in small letters. Raises BadInput for what is no call."""
+    """A call, with the column that it is made of in lower case. Raises BadInput for what is no call."""
     call = _parsed(name, text)
     if call.column is None:
         return text

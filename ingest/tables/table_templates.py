@@ -51,7 +51,7 @@ class TableTemplate:
         self._mapping = {name.lower(): target for name, target in self._of.mapping.items()}
         self._prefixes = {db.lower(): text for db, text in self._of.prefix_of_db.items()}
         self._suffixes = {db.lower(): text for db, text in self._of.suffix_of_db.items()}
-        self._spellings: dict[str, SourceTable] = {}  # names in small letters to whose they are
+        self._spellings: dict[str, SourceTable] = {}  # names in lower case to whose they are
 
     def table_for(self, source: SourceTable) -> ExpandedTable | None:
         """None where it doesn't take the records. Raises BadInput for a name that no table can have."""
@@ -114,7 +114,7 @@ class TableTemplate:
         other = self._spellings.setdefault(f"{name} of {source.database}.{source.schema}", source)
         if other.table != source.table and (other.table or "").lower() == (source.table or "").lower():
             raise BadInput(
-                f"the records of {other} and of {source} would both go into {name}, as names become small letters: "
+                f"the records of {other} and of {source} would both go into {name}, as names become lower case: "
                 f"give one of them another name at the source, or leave it out (`excluding_tables` of "
                 f"{self.entry.name})"
             )

@@ -52,7 +52,7 @@ class CatalogOptions:
 
 
 def is_case_sensitive(options: Mapping[str, str]) -> bool:
-    """Whether a catalog of these options takes capital letters; by itself one in a Hive metastore doesn't."""
+    """Whether a catalog of these options takes upper-case letters; by itself one in a Hive metastore doesn't."""
     hive = options.get("metastore", "").strip().lower() == "hive"
     for key in ("case-sensitive", "allow-upper-case"):
         if key in options:
@@ -65,7 +65,7 @@ def check_letters(names: Iterable[str]) -> None:
     for name in names:
         if name != name.lower():
             raise BadInput(
-                f"name {name!r} has capital letters, which the catalog doesn't take (`case-sensitive`); write "
+                f"name {name!r} has upper-case letters, which the catalog doesn't take (`case-sensitive`); write "
                 f"{name.lower()!r}"
             )
 

@@ -27,7 +27,7 @@ from storage.fileio.store_errors import first_paragraph, retry_incomplete
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-# Small letters only: Azure takes nothing else for the name of metadata, S3 and GCS would change capitals.
+# Lower case only: Azure takes nothing else for the name of metadata, S3 and GCS would change upper case.
 _MARK: Final = "tidelakepublisher"
 
 _ATTEMPTS: Final = 5

@@ -32,7 +32,7 @@ class RemotePath(NamedTuple):
 
 
 def scheme_of(location: str) -> str:
-    """In small letters; `file` for a plain path, relative or not."""
+    """In lower case; `file` for a plain path, relative or not."""
     if _LOCAL.fullmatch(location):
         return LOCAL_SCHEME
     match = _REMOTE.fullmatch(location)

@@ -91,7 +91,7 @@ def _first_user() -> int:
 
 
 class _StoreOptions:
-    """Options by what follows the prefix, in small letters, `.` for `-`: Paimon takes `access-key` and `access.key`."""
+    """Options by what follows the prefix, in lower case, `.` for `-`: Paimon takes `access-key` and `access.key`."""
 
     def __init__(self, options: Options, prefixes: tuple[str, ...]) -> None:
         self._left: dict[str, tuple[str, str]] = {}

@@ -146,7 +146,7 @@ def _parse_word(text: str) -> str:
 
 
 def one_of(*words: str) -> OptionType:
-    """One of the words, in small letters or capitals."""
+    """One of the words, in lower case or capitals."""
 
     def check(text: str) -> str:
         if text.lower() not in words:

@@ -10,7 +10,7 @@
     value      := 12 | -1.5 | 1e3 | 'it''s' | TRUE | FALSE
 
 A value takes the type of its column: `day >= '2026-05-01'`. `m['key']` is the value of one key of a MAP. Words in
-capitals may also be written in small letters.
+capitals may also be written in lower case.
 What a column shall become is `column = value`, or `column = NULL`.
 """
 
@@ -62,7 +62,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """kind: number, text, name, word (reserved, in small letters), sign, or end."""
+    """kind: number, text, name, word (reserved, in lower case), sign, or end."""
 
     kind: str
     value: Any

@@ -1,1 +1,1 @@
-"""Names of columns in small letters, for catalogs that take no others."""
+"""Names of columns in lower case, for catalogs that take no others."""

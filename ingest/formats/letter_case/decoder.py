@@ -1,4 +1,4 @@
-"""A decoder for tables whose columns have small letters, over one that takes names as they are.
+"""A decoder for tables whose columns are in lower case, over one that takes names as they are.
 
 That one is given tables under the source's names. Which these are is learned from records that don't fit: a batch is
 decoded up to the first of them, and on from it under the names that it has.
@@ -71,7 +71,7 @@ class _Found:
 
 
 class SmallLettersDecoder:
-    """See `ingest.formats.base.Decoder`. Two columns of a record that have one name in small letters are a bad record.
+    """See `ingest.formats.base.Decoder`. Two columns of a record that have one name in lower case are a bad record.
 
     make: the decoder of the format.
     """

@@ -1,4 +1,4 @@
-"""Any format, for tables whose columns have small letters whatever the source writes.
+"""Any format, for tables whose columns are in lower case whatever the source writes.
 
 Facts: Java's `sink/CaseSensitiveUtils` and `CdcActionCommonUtils.listCaseConvert`.
 """

@@ -16,6 +16,6 @@ def first_with_one_name(names: Collection[str]) -> tuple[str, str] | None:
 
 def one_name_text(one: str, other: str) -> str:
     return (
-        f"its columns {one!r} and {other!r} are both {one.lower()!r} in small letters, and the catalog takes no "
-        "capital ones. Rename one at the source, or leave it out at the connector"
+        f"its columns {one!r} and {other!r} are both {one.lower()!r} in lower case, and the catalog takes no "
+        "upper case. Rename one at the source, or leave it out at the connector"
     )

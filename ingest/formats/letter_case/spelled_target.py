@@ -44,7 +44,7 @@ class SpelledTarget:
 
     @cached_property
     def _known(self) -> Mapping[str, str]:
-        """Small letters to the table's name; columns that are passed over are no other."""
+        """Lower case to the table's name; columns that are passed over are no other."""
         return {name.lower(): name for name in (*self.whole.ignored_columns, *self.whole.schema.names)}
 
     def column(self, spelled: str) -> str:

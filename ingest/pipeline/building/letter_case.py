@@ -1,4 +1,4 @@
-"""A configuration whose names of columns are those of its tables, where the catalog takes no capital letters."""
+"""A configuration whose names of columns are those of its tables, where the catalog takes no upper-case letters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _in_small_letters(table: TableSettings) -> TableSettings:
     fixed = PLACEHOLDER.sub("", table.name)
     if fixed != fixed.lower():
         raise BadInput(
-            f"`tables`: {table.name} has capital letters, which the catalog doesn't take (`case-sensitive`): write "
+            f"`tables`: {table.name} has upper-case letters, which the catalog doesn't take (`case-sensitive`): write "
             f"{PLACEHOLDER.sub(lambda found: found[0], table.name.lower())}"
         )
     of = table.source_tables
@@ -66,7 +66,7 @@ def _keyed(table: TableSettings, setting: str, given: Mapping[str, T]) -> dict[s
     for name, value in given.items():
         if name.lower() in found:
             raise BadInput(
-                f"{table.name}: `{setting}` has {name.lower()!r} twice, as the catalog takes no capital letters: "
+                f"{table.name}: `{setting}` has {name.lower()!r} twice, as the catalog takes no upper-case letters: "
                 f"leave {name!r} out, or the other one"
             )
         found[name.lower()] = value

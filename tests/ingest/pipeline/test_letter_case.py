@@ -1,4 +1,4 @@
-"""Pipelines into a catalog that takes no capital letters, from a source that writes them."""
+"""Pipelines into a catalog that takes no upper-case letters, from a source that writes them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_two_columns_of_one_name_stop_the_pipeline_or_become_a_dead_letter
     world.add("Orders", {"ID": 1, "Note": "a"})
     world.add("Orders", {"ID": 2, "Note": "a", "NOTE": "b"})
     world.add("Orders", {"ID": 3, "Note": "c"})
-    with pytest.raises(RecordRefused, match=r"offset 1: its columns '\w+' and '\w+' are both 'note' in small letters"):
+    with pytest.raises(RecordRefused, match=r"offset 1: its columns '\w+' and '\w+' are both 'note' in lower case"):
         await world.run()
     world.settings = "errors: {tolerance: all}"
     assert (await world.run()).dead_letters == 1
@@ -173,7 +173,7 @@ async def test_a_statement_of_the_source_renames_the_column_in_small_letters() -
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("{name: 'ods.Orders'}", "ods.Orders has capital letters.*write ods.orders"),
+        ("{name: 'ods.Orders'}", "ods.Orders has upper-case letters.*write ods.orders"),
         ("{name: ods.orders, columns: {Id: INT, ID: INT}}", "`columns` has 'id' twice"),
     ],
 )

@@ -156,11 +156,11 @@ def test_replay_brings_what_was_missing_and_leaves_what_changed_since(shop: Shop
     assert shop.rows()[2] == "8"
 
 
-@pytest.mark.parametrize("letters", [str.lower, str.upper], ids=["small letters", "capital letters"])
+@pytest.mark.parametrize("letters", [str.lower, str.upper], ids=["lower case", "upper case"])
 def test_columns_that_no_record_holds_are_what_they_would_have_been(
     tmp_path: Path, letters: Callable[[str], str]
 ) -> None:
-    """Also where they are part of the key. The catalog takes small letters only."""
+    """Also where they are part of the key. The catalog takes lower case only."""
     shop = Shop(tmp_path)
     shop.settings = """
             warehouse_options: {case-sensitive: 'false'}

@@ -1,6 +1,6 @@
 """Options `kafka.…`: those of a Kafka client, as settings of ours, and back.
 
-Names are Java's, and librdkafka's where Java's client means Java's files. Names come in small letters.
+Names are Java's, and librdkafka's where Java's client means Java's files. Names come in lower case.
 """
 
 from __future__ import annotations

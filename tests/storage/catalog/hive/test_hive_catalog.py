@@ -272,7 +272,7 @@ def test_names_with_capital_letters_are_refused_unless_that_is_asked_for(
     hive_lake: HiveLake, lake: tidelake.Catalog
 ) -> None:
     for name, columns in ((hive_lake.name("Orders"), SCHEMA), (hive_lake.name("t"), pa.schema([("Id", pa.int32())]))):
-        with pytest.raises(tidelake.BadInput, match="has capital letters"):
+        with pytest.raises(tidelake.BadInput, match="has upper-case letters"):
             lake.create_table(name, columns)
     free = hive_lake.open(**{"case-sensitive": "true"})
     free.create_table(hive_lake.name("t"), pa.schema([("Id", pa.int32())]))

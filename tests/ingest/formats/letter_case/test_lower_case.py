@@ -1,4 +1,4 @@
-"""Tables of a catalog without capital letters are decoded into whatever letters the source writes."""
+"""Tables of a catalog without upper-case letters are decoded into whatever letters the source writes."""
 
 from __future__ import annotations
 
