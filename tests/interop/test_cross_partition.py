@@ -122,7 +122,7 @@ def take_turns(table: SharedTable, options: Mapping[str, str], turns: int) -> No
                 table.java_writes(batch, full=turn % 8 == 5)
         table.check([Reader.JAVA])
     writer.close()
-    assert writer.deaths >= turns // 10
+    assert writer.deaths >= turns // 25
     table.check()
 
 

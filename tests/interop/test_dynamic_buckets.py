@@ -97,6 +97,6 @@ def take_turns(layout: Layout, new_table: NewTable, turns: int) -> None:
         table.check([Reader.JAVA])
         check_index(table)
     writer.close()
-    assert writer.deaths >= turns // 10
+    assert writer.deaths >= turns // 25
     table.check()
     table.check_history()
