@@ -104,6 +104,9 @@ class SchemaFence:
             return f"its table was changed {ROUNDS_MAX} times for this record"
         newest = await run_uncancellable(self._tables.newest, target.name)
         if newest.schema.id != target.schema.id:
+            current = self._tables.current(target.name)
+            if current is not None and current.schema.id == newest.schema.id:
+                return None  # it changed since the record was decoded
             await commit()
             await run_uncancellable(self._tables.adopt, newest)
             _log.info("schema changed by another writer", table=target.name, schema=newest.schema.id)

@@ -89,7 +89,8 @@ class SnapshotTracker:
             there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(
                 f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({there}): the table was rolled "
-                "back, dropped or created again. Open it and write again"
+                "back, dropped or created again. Open it and write again; start a pipeline again: it then looks where "
+                "the table is"
             )
         now = newest if newest.id == seen.id else self._store.find(seen.id)
         if now is not None and now != seen:

@@ -246,12 +246,18 @@ def parser_errors(consumer: AIOKafkaConsumer) -> list[str]:
 
 
 async def stop(consumer: AIOKafkaConsumer) -> None:
+    """Raises CancelledError only if the caller is cancelled meanwhile."""
+    # In a task of its own: aiokafka lets the cancellation of a fetch that waits for its retry escape. Nor would
+    # `cancelling()` tell whose it is: before Python 3.13 it counts a task group that failed.
+    stopping = asyncio.ensure_future(consumer.stop())
     try:
-        await consumer.stop()
-    except asyncio.CancelledError:
-        # aiokafka lets the cancellation of a fetch that waits for its retry escape.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
+        await asyncio.wait([stopping])
+        if not stopping.cancelled():
+            stopping.result()
     finally:
+        stopping.cancel()
+        fetches = list(getattr(getattr(consumer, "_fetcher", None), "_pending_tasks", ()))
+        for fetch in fetches:  # those behind the one whose cancellation escaped
+            fetch.cancel()
+        await asyncio.gather(stopping, *fetches, return_exceptions=True)
         await consumer._client.close()  # which it leaves open after any error before; a second time does nothing

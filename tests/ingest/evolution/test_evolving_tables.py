@@ -223,6 +223,16 @@ def test_another_writers_change_is_noticed_and_taken_over(changes: list[Any], co
     assert [None if row["n"] is None else int(row["n"]) for row in world.rows()] == [None] * 4 + [4, 5]
 
 
+def test_a_change_of_our_own_is_not_told_as_that_of_another_writer(caplog: pytest.LogCaptureFixture) -> None:
+    world = EvolvingWorld()
+    for number in range(20):
+        world.add({"id": number, "v": number} | ({"n": "x"} if number > 3 else {}))
+    with caplog.at_level("INFO"):
+        world.run(batch_records=20)  # one batch, in which many records need what the first of them brings
+    (told,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("schema changed")]
+    assert "add n STRING" in told
+
+
 def test_a_column_that_another_writer_drops_stays_dropped_where_the_mode_says_so() -> None:
     world = EvolvingWorld("schema_evolution: {mode: ignore}")
     world.create({"id": "INT", "v": "INT", "n": "INT"})

@@ -523,6 +523,49 @@ async def test_a_consumer_that_can_t_be_stopped_leaves_no_connection_open() -> N
     assert (consumer._client.are_open, client.are_open) == (False, False)
 
 
+class LettingCancellationsOut(Broken):
+    """As aiokafka's, whose fetch waits for its retry while it is stopped."""
+
+    async def stop(self) -> None:
+        raise asyncio.CancelledError
+
+
+async def fail() -> None:
+    raise SourceUnavailable("the broker went away")
+
+
+async def test_a_source_that_is_closed_after_something_failed_hides_no_error() -> None:
+    source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t"), DebeziumJson.KEPT_HEADERS)
+    source._consumer, source._client = consumer, client = LettingCancellationsOut(), Connections()
+    with pytest.raises(ExceptionGroup) as raised:
+        try:
+            async with asyncio.TaskGroup() as group:  # after which the task counts as being cancelled, on 3.11 and 3.12
+                group.create_task(fail())
+                group.create_task(asyncio.Event().wait())
+        finally:
+            await source.close()
+    assert raised.group_contains(SourceUnavailable)
+    assert (consumer._client.are_open, client.are_open) == (False, False)
+
+
+async def test_a_source_may_be_cancelled_while_it_is_closed() -> None:
+    source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t"), DebeziumJson.KEPT_HEADERS)
+    source._consumer, source._client = consumer, client = Broken(), Connections()
+    stopping = asyncio.Event()
+
+    async def never_stop() -> None:
+        stopping.set()
+        await asyncio.Event().wait()
+
+    consumer.stop = never_stop  # type: ignore[method-assign]
+    closing = asyncio.create_task(source.close())
+    await stopping.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert (consumer._client.are_open, client.are_open) == (False, False)
+
+
 async def test_a_topic_that_does_not_exist_is_an_error_and_is_not_created(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 0)
     for _ in range(2):
