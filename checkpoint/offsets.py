@@ -118,7 +118,7 @@ class ChainBreak:
 
     reason: one sentence.
 
-    accepted: the decision that explains it; None for a break that nobody ever accepted.
+    accepted: the decision that explains it; None for a break that was never accepted.
     """
 
     before: int  # commit identifiers

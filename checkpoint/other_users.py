@@ -48,7 +48,7 @@ def overlaps_with_other_users(
 
     Raises CorruptFile for a position that can't be read, UnsupportedFeature for one of a newer release.
     """
-    findings = []
+    problems = []
     for snapshot in newest_of_others:
         position = position_from_text(snapshot.properties[POSITION_PROPERTY], snapshot.path)
         changes = identity_changes(position.identity, identity)
@@ -65,8 +65,8 @@ def overlaps_with_other_users(
             if changes:
                 text += f" (or other records in its place: {'; '.join(changes)})"
             reached = None if changes else further
-            findings.append(PositionProblem(table, ProblemKind.ANOTHER_COMMIT_USER, text, frozenset(further), reached))
-    return findings
+            problems.append(PositionProblem(table, ProblemKind.ANOTHER_COMMIT_USER, text, frozenset(further), reached))
+    return problems
 
 
 def committer(snapshot: SnapshotSummary) -> str:

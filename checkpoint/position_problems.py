@@ -45,7 +45,7 @@ class PositionProblem:
     """
 
     table: str
-    problem: ProblemKind
+    kind: ProblemKind
     text: str
     partitions: frozenset[TopicPartition] = frozenset()
     reached: Mapping[TopicPartition, int] | None = None
@@ -80,12 +80,12 @@ def compare_with_source(table: str, position: SourcePosition, source: SourceStat
         text = f"{changes[0]}; offsets count other records there"
         return [PositionProblem(table, ProblemKind.ANOTHER_SOURCE, text, frozenset(position.ranges))]
     recreated = {topic for topic, id_ in known.topic_ids.items() if now.topic_ids.get(topic, id_) != id_}
-    findings = []
+    problems = []
     if recreated:
         partitions = frozenset(p for p in position.ranges if p.topic in recreated)
-        findings.append(PositionProblem(table, ProblemKind.TOPIC_RECREATED, "; ".join(changes), partitions))
+        problems.append(PositionProblem(table, ProblemKind.TOPIC_RECREATED, "; ".join(changes), partitions))
     ends = {p: end for p, end in position.ends.items() if p.topic in source.topics - recreated}
-    return findings + _offsets(table, ends, source)
+    return problems + _offsets(table, ends, source)
 
 
 def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState) -> list[PositionProblem]:
@@ -93,20 +93,20 @@ def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState
     held = {p: (end, source.bounds[p]) for p, end in ends.items() if p in source.bounds}
     deleted = {p: (end, bounds.start) for p, (end, bounds) in held.items() if end < bounds.start}
     past = {p: (end, bounds.end) for p, (end, bounds) in held.items() if end > bounds.end}
-    findings = []
+    problems = []
     if gone:
         what = few_of(f"{p} was read up to {end}" for p, end in sorted(gone.items()))
         text = f"the topic has lost partitions, so it was created again: {what}"
-        findings.append(PositionProblem(table, ProblemKind.PARTITION_GONE, text, frozenset(gone)))
+        problems.append(PositionProblem(table, ProblemKind.PARTITION_GONE, text, frozenset(gone)))
     if deleted:
         what = few_of(f"{p} was read up to {end}, its oldest record now is {now}" for p, (end, now) in _sorted(deleted))
         text = f"retention has deleted records before they were read: {what}"
-        findings.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
+        problems.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
     if past:
         what = few_of(f"{p} was read up to {end}, it ends at {now}" for p, (end, now) in _sorted(past))
         text = f"the topic has lost records that were read already: {what}"
-        findings.append(PositionProblem(table, ProblemKind.PAST_THE_END, text, frozenset(past)))
-    return findings
+        problems.append(PositionProblem(table, ProblemKind.PAST_THE_END, text, frozenset(past)))
+    return problems
 
 
 def _sorted(found: Mapping[TopicPartition, tuple[int, int]]) -> list[tuple[TopicPartition, tuple[int, int]]]:

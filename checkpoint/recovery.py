@@ -9,7 +9,7 @@ position that can't be proven is refused, never guessed.
     gone                    name none                           the pipeline is new to the table; the progress file may
                                                                 know up to where the source has nothing for it
     gone, and expired       the progress file has the last idle the file bridges it
-    gone, and expired       else                                nobody knows what came after: refused
+    gone, and expired       else                                what came after is unknown: refused
     gone, not expired       name one                            rolled back: refused
 """
 
@@ -36,14 +36,14 @@ class RecoveredTable:
     position: where to go on, as an empty snapshot would record it now. It starts where the newest own snapshot ended,
         and ends where the progress file says the table was read to. Empty for a table that the pipeline is new to, and
         where nothing is proven.
-    findings: what speaks against this position. None: it is proven.
+    problems: what speaks against this position. None: it is proven.
     is_fresh: the pipeline never committed to the table.
     identifier, epoch: at least as large as any that the pipeline used there.
-    lost: how far the pipeline had read when the missing snapshot was written. None: nobody knows.
+    lost: how far the pipeline had read when the missing snapshot was written. None: unknown.
     """
 
     position: SourcePosition
-    findings: Sequence[PositionProblem] = ()
+    problems: Sequence[PositionProblem] = ()
     is_fresh: bool = False
     identifier: int = 0
     epoch: int = 0
@@ -75,7 +75,7 @@ def recover_table(
         return _no_position(table, newest, epoch, f"a source position that can't be read: {error.found}")
     if position is None:
         return _no_position(table, newest, epoch, "no source position: something else committed under this name")
-    findings = _chain_break_problems(table, table_state.own) + _rerouted(
+    problems = _chain_break_problems(table, table_state.own) + _rerouted(
         table, routing_of(newest.properties, newest.path), routing
     )
     read: dict[TopicPartition, int] = {}
@@ -83,7 +83,7 @@ def recover_table(
     if is_current and not identity_changes(position.identity, progress.reached.identity):
         read = _of_table(progress.reached, routing).ends
     return RecoveredTable(
-        position.advanced_to(read).with_partitions(read), findings, identifier=newest.identifier, epoch=epoch
+        position.advanced_to(read).with_partitions(read), problems, identifier=newest.identifier, epoch=epoch
     )
 
 
@@ -106,8 +106,8 @@ def _rolled_back(
 
 def _no_position(table: str, newest: SnapshotSummary, epoch: int, carries: str) -> RecoveredTable:
     text = f"{newest.path}, the newest snapshot of this commit user, carries {carries}"
-    findings = [PositionProblem(table, ProblemKind.NO_POSITION, text)]
-    return RecoveredTable(SourcePosition(), findings, identifier=newest.identifier, epoch=epoch)
+    problems = [PositionProblem(table, ProblemKind.NO_POSITION, text)]
+    return RecoveredTable(SourcePosition(), problems, identifier=newest.identifier, epoch=epoch)
 
 
 def _without_snapshot(
@@ -125,16 +125,16 @@ def _without_snapshot(
     is_expired = table_state.earliest_id is not None and table_state.earliest_id > last
     if is_expired and entry is not None and entry.snapshot_id == last:
         position = _of_table(progress.reached, routing)
-        findings = _rerouted(table, entry.routing, routing)
-        return RecoveredTable(position, findings, identifier=progress.identifier, epoch=progress.epoch)
+        problems = _rerouted(table, entry.routing, routing)
+        return RecoveredTable(position, problems, identifier=progress.identifier, epoch=progress.epoch)
     if is_expired:
-        problem = ProblemKind.EXPIRED
+        kind = ProblemKind.EXPIRED
         text = (
             f"this pipeline has committed to the table, {_last_known(last)}, but none of its snapshots is left: the "
             f"oldest one there is {table_state.earliest_id}. They expired, and the position with them"
         )
     else:
-        problem = ProblemKind.ROLLED_BACK
+        kind = ProblemKind.ROLLED_BACK
         there = f"the newest one there is {table_state.latest_id}" if table_state.latest_id else "it has none at all"
         text = (
             f"snapshot {last} of this pipeline is gone, with all others of its ({there}): the table was rolled back. "
@@ -142,8 +142,8 @@ def _without_snapshot(
         )
     identifier = max(progress.identifier, table_state.latest_id or 0)  # unknown: a number that is large enough
     lost = progress.reached if entry is not None and entry.snapshot_id == last else None
-    findings = [PositionProblem(table, problem, text)]
-    return RecoveredTable(SourcePosition(), findings, identifier=identifier, epoch=progress.epoch, lost=lost)
+    problems = [PositionProblem(table, kind, text)]
+    return RecoveredTable(SourcePosition(), problems, identifier=identifier, epoch=progress.epoch, lost=lost)
 
 
 def _last_known(snapshot_id: int) -> str:
@@ -214,7 +214,7 @@ def position_of(snapshot: SnapshotSummary) -> SourcePosition | None:
 
 
 def last_before_chain_break(own: Sequence[SnapshotSummary]) -> SnapshotSummary | None:
-    """The newest own snapshot that comes before all holes nobody accepted; None when there is no hole. newest first."""
+    """The newest own snapshot before all holes that were not accepted; None when there is no hole. newest first."""
     first = next((b.before for b in chain_breaks(_history(own)) if not b.accepted), None)
     return next((s for s in own if s.identifier == first), None)
 

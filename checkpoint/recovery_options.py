@@ -30,7 +30,7 @@ from storage.errors import CorruptFile, PositionRefused
 
 def offsets_past_gap(
     recovered: RecoveredTable,
-    findings: Sequence[PositionProblem],
+    problems: Sequence[PositionProblem],
     source: SourceState,
     routed: Collection[TopicPartition],
 ) -> dict[TopicPartition, int] | None:
@@ -38,62 +38,62 @@ def offsets_past_gap(
 
     routed: partitions of the source that may hold records for the table.
     """
-    reached = _reached(findings)
+    reached = _reached(problems)
     if reached is None:
         return None
-    offsets = _beyond_what_is_lost(recovered, findings, source, routed)
+    offsets = _beyond_what_is_lost(recovered, problems, source, routed)
     if offsets is None:
         return None
     further = {p: end for p, end in reached.items() if end > offsets.get(p, 0)}
     return offsets | {p: _within(source.bounds[p], end) if p in source.bounds else end for p, end in further.items()}
 
 
-def _reached(findings: Iterable[PositionProblem]) -> dict[TopicPartition, int] | None:
+def _reached(problems: Iterable[PositionProblem]) -> dict[TopicPartition, int] | None:
     """How far others have read into the table; None where that can't be compared with the source."""
     reached: dict[TopicPartition, int] = {}
-    for finding in findings:
-        if finding.problem is ProblemKind.ANOTHER_COMMIT_USER:
-            if finding.reached is None:
+    for problem in problems:
+        if problem.kind is ProblemKind.ANOTHER_COMMIT_USER:
+            if problem.reached is None:
                 return None
-            reached |= {p: max(end, reached.get(p, 0)) for p, end in finding.reached.items()}
+            reached |= {p: max(end, reached.get(p, 0)) for p, end in problem.reached.items()}
     return reached
 
 
 def _beyond_what_is_lost(
     recovered: RecoveredTable,
-    findings: Sequence[PositionProblem],
+    problems: Sequence[PositionProblem],
     source: SourceState,
     routed: Collection[TopicPartition],
 ) -> dict[TopicPartition, int] | None:
-    problems = {finding.problem for finding in findings}
-    if problems & POSITION_LOST or ProblemKind.ANOTHER_SOURCE in problems:
-        lost = recovered.lost.ends if recovered.lost is not None and ProblemKind.ANOTHER_SOURCE not in problems else {}
+    kinds = {problem.kind for problem in problems}
+    if kinds & POSITION_LOST or ProblemKind.ANOTHER_SOURCE in kinds:
+        lost = recovered.lost.ends if recovered.lost is not None and ProblemKind.ANOTHER_SOURCE not in kinds else {}
         partitions = {*routed, *lost}
         if not partitions or any(p not in source.bounds and p not in lost for p in partitions):
             return None
         ends = lost | {p: bounds.end for p, bounds in source.bounds.items() if p in partitions and p not in lost}
         return {p: _within(source.bounds[p], end) if p in source.bounds else end for p, end in ends.items()}
     offsets = recovered.position.ends
-    for finding in findings:
-        if finding.problem is ProblemKind.ANOTHER_COMMIT_USER:
+    for problem in problems:
+        if problem.kind is ProblemKind.ANOTHER_COMMIT_USER:
             continue
-        if finding.problem in _OTHER_RECORDS:
-            topics = {partition.topic for partition in finding.partitions}
+        if problem.kind in _OTHER_RECORDS:
+            topics = {partition.topic for partition in problem.partitions}
             offsets = {p: offset for p, offset in offsets.items() if p.topic not in topics}
             offsets |= {p: bounds.start for p, bounds in source.bounds.items() if p.topic in topics}
-        elif finding.partitions:
-            offsets |= {p: _within(source.bounds[p], offsets[p]) for p in finding.partitions if p in offsets}
+        elif problem.partitions:
+            offsets |= {p: _within(source.bounds[p], offsets[p]) for p in problem.partitions if p in offsets}
     return offsets
 
 
 def rewound_offsets(
-    recovered: RecoveredTable, findings: Sequence[PositionProblem], starts: Mapping[TopicPartition, int]
+    recovered: RecoveredTable, problems: Sequence[PositionProblem], starts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """The next offset of each partition: those of `starts`, and what is proven of the others."""
-    problems = {finding.problem for finding in findings}
-    reached = _reached(findings) or {}
-    unproven = {partition for finding in findings for partition in finding.partitions} - reached.keys()
-    ends = {} if problems & POSITION_LOST else recovered.position.ends
+    kinds = {problem.kind for problem in problems}
+    reached = _reached(problems) or {}
+    unproven = {partition for problem in problems for partition in problem.partitions} - reached.keys()
+    ends = {} if kinds & POSITION_LOST else recovered.position.ends
     ends |= {p: max(end, ends.get(p, 0)) for p, end in reached.items()}
     return {p: end for p, end in ends.items() if p not in unproven} | dict(starts)
 
@@ -123,7 +123,7 @@ class RefusedTable:
 
     table: str
     recovered: RecoveredTable
-    findings: Sequence[PositionProblem]
+    problems: Sequence[PositionProblem]
     table_state: TableState
     routed: Collection[TopicPartition]
 
@@ -133,25 +133,25 @@ def position_refused(refused: Sequence[RefusedTable], source: SourceState, comma
 
     command: runs the pipeline; each option adds its flags to it.
     """
-    found = [f"{one.table}: {finding.text}" for one in refused for finding in one.findings]
+    found = [f"{one.table}: {problem.text}" for one in refused for problem in one.problems]
     found.append(
         "Going on could lose records or bring them twice, so nothing more was read or written; what is in the "
         "tables stays as it is. Choose one of the options, for one start: the next snapshot records it"
     )
-    ways = [
-        f"{command} {' '.join(option for option, _ in way)}\n{_indented(effect for _, effect in way)}"
-        for way in (
-            _way([_accept_gap(one, source) for one in refused]),
-            _way([_rewind(one) for one in refused]),
-            _way([_from_snapshot(one, source) for one in refused]),
+    commands = [
+        f"{command} {' '.join(flag for flag, _ in options)}\n{_indented(effect for _, effect in options)}"
+        for options in (
+            _for_all_tables([_accept_gap(one, source) for one in refused]),
+            _for_all_tables([_rewind(one) for one in refused]),
+            _for_all_tables([_from_snapshot(one, source) for one in refused]),
         )
-        if way
+        if options
     ]
-    return PositionRefused("\n".join(found), [*ways, *_options_beside_other_users(refused)])
+    return PositionRefused("\n".join(found), [*commands, *_options_beside_other_users(refused)])
 
 
 def _options_beside_other_users(refused: Sequence[RefusedTable]) -> list[str]:
-    if not any(finding.problem is ProblemKind.ANOTHER_COMMIT_USER for one in refused for finding in one.findings):
+    if not any(problem.kind is ProblemKind.ANOTHER_COMMIT_USER for one in refused for problem in one.problems):
         return []
     return [
         "leave this pipeline stopped, and go on with what has read into the table: the Spark query, or the pipeline "
@@ -161,32 +161,32 @@ def _options_beside_other_users(refused: Sequence[RefusedTable]) -> list[str]:
 
 
 _OTHER_RECORDS: Final = frozenset({ProblemKind.ANOTHER_SOURCE, ProblemKind.TOPIC_RECREATED, ProblemKind.PARTITION_GONE})
-_Offer = tuple[str, str]  # option, and what it does
+_Option = tuple[str, str]  # flag, and its effect
 
 
-def _way(offers: Sequence[_Offer | None]) -> list[_Offer]:
+def _for_all_tables(options: Sequence[_Option | None]) -> list[_Option]:
     """Nothing unless every table has it."""
-    return [offer for offer in offers if offer is not None] if all(offers) else []
+    return [option for option in options if option is not None] if all(options) else []
 
 
 def _indented(effects: Iterable[str]) -> str:
     return "\n".join(f"      {effect}" for effect in effects)
 
 
-def _accept_gap(one: RefusedTable, source: SourceState) -> _Offer | None:
-    offsets = offsets_past_gap(one.recovered, one.findings, source, one.routed)
+def _accept_gap(one: RefusedTable, source: SourceState) -> _Option | None:
+    offsets = offsets_past_gap(one.recovered, one.problems, source, one.routed)
     if offsets is None:
         return None
     at = f"{one.table} goes on at {_places(offsets)}"
-    problems = {finding.problem for finding in one.findings}
-    if problems == {ProblemKind.ANOTHER_COMMIT_USER}:
+    kinds = {problem.kind for problem in one.problems}
+    if kinds == {ProblemKind.ANOTHER_COMMIT_USER}:
         return f"--accept-gap {quote(one.table)}", f"{at}, behind all that is in the table: nothing comes twice"
-    if problems <= {ProblemKind.CHAIN_BREAK, ProblemKind.ROUTING}:
+    if kinds <= {ProblemKind.CHAIN_BREAK, ProblemKind.ROUTING}:
         return f"--accept-gap {quote(one.table)}", f"{at}, its position now: skipped records stay out"
     return f"--accept-gap {quote(one.table)}", f"{at}: no row comes twice; the records in between are in no table"
 
 
-def _rewind(one: RefusedTable) -> _Offer:
+def _rewind(one: RefusedTable) -> _Option:
     effect = (
         f"{one.table} is read again from the oldest record there is (or from a time, or TOPIC:PARTITION:OFFSET,…): "
         "harmless with a primary key, but an append table then holds rows twice"
@@ -194,7 +194,7 @@ def _rewind(one: RefusedTable) -> _Offer:
     return f"--rewind-to {quote(one.table)}=earliest", effect
 
 
-def _from_snapshot(one: RefusedTable, source: SourceState) -> _Offer | None:
+def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
     """The newest snapshot whose position the source can serve; before a hole, if there is one.
 
     In another source only the very newest makes sense: where somebody copied the topic with its offsets.
@@ -203,9 +203,9 @@ def _from_snapshot(one: RefusedTable, source: SourceState) -> _Offer | None:
     candidates = (
         [hole] if hole is not None else sorted([*one.table_state.own, *one.table_state.others], key=lambda s: -s.id)
     )
-    if any(finding.problem in _OTHER_RECORDS for finding in one.findings):
+    if any(problem.kind in _OTHER_RECORDS for problem in one.problems):
         candidates = candidates[:1]
-    reached = _reached(one.findings) or {}
+    reached = _reached(one.problems) or {}
     for snapshot in candidates:
         try:
             position = position_of(snapshot)

@@ -26,7 +26,7 @@ from typing import Final
 class CheckpointState(Enum):
     """What holds of the rows that were written since the last checkpoint."""
 
-    WRITING = "rows go to the writers; nobody sees them"
+    WRITING = "rows go to the writers; none is visible yet"
     PREPARING = "the checkpoint has its identifier; writers turn what they hold into files"
     COMMITTING = "files and position of every table are settled; table by table they are published"
     CLOSED = "nothing is left to commit, and nothing more is written"

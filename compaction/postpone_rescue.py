@@ -2,8 +2,8 @@
 
 Of each partition, the waiting files are read one writer's after the other, in the order they were made in, and their
 rows go into as many buckets as the partition has, or needs. One COMPACT snapshot takes the waiting files away and adds
-the buckets' (and their changelog). A crash before it leaves files that nobody names. Two jobs at once: the second finds
-its files gone, and begins again.
+the buckets' (and their changelog). A crash before it leaves orphans. Two jobs at once: the second finds its files gone,
+and begins again.
 
 Source: Java `flink/postpone/PostponeBucketCompactSplitSource.java`, `RewritePostponeBucketCommittableOperator.java`,
 `RemovePostponeBucketFilesOperator.java`, `table/PostponeUtils.java`.

@@ -354,7 +354,7 @@ class WriteBufferSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTP endpoint of a running pipeline: `/metrics` for Prometheus, `/live` and `/ready` for probes, `/status` as
-    JSON, and a status page at `/`. It asks nobody for a password. See [operations](operations.md).
+    JSON, and a status page at `/`. It has no authentication. See [operations](operations.md).
 
     port: where it listens; left out: there is no endpoint. 0 takes a free one, which the log names. host: the address;
     `0.0.0.0` lets other machines ask. tables_max: how many tables have metrics of their own; the others are one,

@@ -27,7 +27,7 @@ class _File:
 class CacheBudget:
     """What all caches together may keep. Beyond it goes what was not used for longest, whichever cache has it.
 
-    A cache that nobody holds any more takes nothing. Thread-safe.
+    A cache that is no longer referenced takes nothing. Thread-safe.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -156,5 +156,5 @@ async def _await_to_end(running: asyncio.Future[T], cancel: Callable[[], object]
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({running})
         if not running.cancelled():
-            running.exception()  # seen, or asyncio complains that nobody looked
+            running.exception()  # seen, or asyncio logs that it was never retrieved
         raise

@@ -11,7 +11,7 @@ from storage.table import TableContext
 
 
 def clone(source: TableContext, catalog: Catalog, name: str, snapshot_id: int | None, tag: str | None) -> None:
-    """The table is made first, so that nobody else takes its name meanwhile; when a copy fails, it goes again."""
+    """The table is made first, so that its name is taken; when a copy fails, it goes again."""
     check_clonable(source)
     snapshot = _snapshot(source, snapshot_id, tag)
     catalog.restore_table(name, [source.schemas.get(schema_id) for schema_id in source.schemas.ids()])

@@ -32,11 +32,11 @@ _ATTEMPTS: Final = 5
 
 
 def check_rescalable(context: TableContext) -> None:
-    """Raises BadInput for a table whose number of buckets nobody chooses."""
+    """Raises BadInput for a table whose number of buckets is not fixed."""
     if bucket_mode(context.schema, context.options) not in (BucketMode.FIXED, BucketMode.POSTPONE):
         raise BadInput(
-            f"{context.name} has bucket = {context.options.get('bucket', '-1')}: nobody chooses how many buckets it "
-            "has. Only a table with bucket = 1 or more, or -2, can be rescaled"
+            f"{context.name} has bucket = {context.options.get('bucket', '-1')}: its number of buckets grows "
+            "by itself. Only a table with bucket = 1 or more, or -2, can be rescaled"
         )
 
 

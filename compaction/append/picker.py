@@ -74,7 +74,7 @@ def pick_unordered(
     that are not worth as much stay. full: then these are merged too (as Java does once a streaming job saw them often
     enough), and with `compaction.force-rewrite-all-files` every file is rewritten.
 
-    deleted: by file that has a deletion vector, how many of its rows are deleted (None: nobody counted). Such files are
+    deleted: by file that has a deletion vector, how many of its rows are deleted (None: not counted). Such files are
     rewritten, in groups of their own, when they are small or too many rows are deleted; full: always.
     """
     files = list(files)

@@ -7,7 +7,7 @@ It is also what the key was before, for the changelog.
 
 The engine is shown every key that a row of level 0 has, that of a single row too: a lone retract becomes a negative
 sum, where other compactions leave it a retract. A single row that lies above level 0 stays as it is, where Java shows
-it to the engine: a row that nobody wrote to would change, and no changelog would hold it. So do all rows of a file
+it to the engine: a row without a write would change, and no changelog would hold it. So do all rows of a file
 whose level is only raised: the changelog holds what readers see.
 
 Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java`, `LookupMergeFunction.java`,

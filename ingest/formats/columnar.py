@@ -27,7 +27,7 @@ NOT_COLUMNAR: Final = (
 def garbage_collection_paused() -> Iterator[None]:
     """For the milliseconds of a chunk: thousands of objects come and go, none in a cycle, and looking costs a tenth.
 
-    Nobody else pauses it: who ends first would end it for both.
+    Nothing else may pause it: whichever ended first would end it for both.
     """
     if not gc.isenabled():  # off for good, or paused by another thread, which will resume it
         yield

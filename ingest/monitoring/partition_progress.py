@@ -25,7 +25,7 @@ class _ReadBatch(NamedTuple):
 class PartitionProgress:
     """committed: the next offset that every table's position, or what was set aside, has passed.
     read: the next offset to come from the source.
-    end: the log's end, as last asked; None while nobody could tell.
+    end: the log's end, as last asked; None while unknown.
     newest_committed_ms: the newest record time (epoch) below `committed`; None before this process committed any.
     caught_up_ms: when, by the monotonic clock, the partition last had nothing left to commit.
     """

@@ -44,7 +44,7 @@ def _limit_ms(observed: RunObservations) -> int:
 
 
 def _silence(observed: RunObservations) -> NotReady | None:
-    """The source has given no answer for longer than STALL_INTERVALS: what it holds, nobody knows."""
+    """The source has given no answer for longer than STALL_INTERVALS: what it holds is unknown."""
     since_ms = observed.source_problem_since_ms
     if since_ms is None:
         return None

@@ -228,7 +228,7 @@ class Flow:
             async with self._writing_exclusively():
                 if isinstance(item, _ReadAgain):
                     starts = self._begin_reading_again()
-                    if not item.starts.done():  # nobody reads on after a stop
+                    if not item.starts.done():  # no reader is left after a stop
                         item.starts.set_result(starts)
                     continue
                 batch = PendingBatch(item.raw, item.batch, self._clock.now_ms(), routing=item.routing)

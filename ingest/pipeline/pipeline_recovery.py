@@ -51,7 +51,7 @@ class RecoveredPipeline:
     moved_row_files: by table, the files that its snapshots name for that.
     kept: what waits for tables that a process before left in quarantine; they go on with it.
     origins: by table, where its rows came from; of those with a snapshot of the pipeline.
-    unreadable: tables that are left out of all this: nobody knows where they go on.
+    unreadable: tables that are left out of all this: their positions are unknown.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -136,9 +136,9 @@ class PipelineRecovery:
         proven: dict[str, SourcePosition] = {}
         refused: list[RefusedTable] = []
         for table, recovered in recovered_tables.items():
-            position, findings = await self._position(table, recovered, table_states[table], source)
-            if findings:
-                refused.append(RefusedTable(table, recovered, findings, table_states[table], self._routed(table)))
+            position, problems = await self._position(table, recovered, table_states[table], source)
+            if problems:
+                refused.append(RefusedTable(table, recovered, problems, table_states[table], self._routed(table)))
             proven[table] = position
         if refused:
             raise position_refused(refused, source, self._command)
@@ -211,58 +211,58 @@ class PipelineRecovery:
         self, table: str, recovered: RecoveredTable, table_state: TableState, source: SourceState
     ) -> tuple[SourcePosition, Sequence[PositionProblem]]:
         """The position to go on from, and what speaks against it."""
-        findings = list(recovered.findings)
-        if not findings and table in self._logs and table not in self._unused_flags:
+        problems = list(recovered.problems)
+        if not problems and table in self._logs and table not in self._unused_flags:
             newest = table_state.own[0] if table_state.own else None
             joined = join_log(self._logs[table], recovered.position, newest)
             if joined is not None:
                 self._joined[table] = joined
                 return joined.position, compare_with_source(table, joined.read_from, source)
-        if not {finding.problem for finding in findings} & POSITION_LOST:
-            findings += compare_with_source(table, recovered.position, source)
-        if recovered.is_fresh and findings:
+        if not {problem.kind for problem in problems} & POSITION_LOST:
+            problems += compare_with_source(table, recovered.position, source)
+        if recovered.is_fresh and problems:
             # nothing of ours is in it: then it is read as `start` says
-            recovered, findings = replace(recovered, position=SourcePosition()), []
+            recovered, problems = replace(recovered, position=SourcePosition()), []
         position = recovered.position
         taken = self._routed(table) | position.ranges.keys()
-        findings += overlaps_with_other_users(
+        problems += overlaps_with_other_users(
             table, position.ends, table_state.newest_of_others, taken, source.identity
         )
         if table in self._unused_flags:
-            position = await self._decided(table, recovered, findings, table_state, source)
+            position = await self._decided(table, recovered, problems, table_state, source)
             return position, compare_with_source(table, position, source)
-        return position.with_identity(source.identity), findings
+        return position.with_identity(source.identity), problems
 
     async def _decided(
         self,
         table: str,
         recovered: RecoveredTable,
-        findings: Sequence[PositionProblem],
+        problems: Sequence[PositionProblem],
         table_state: TableState,
         source: SourceState,
     ) -> SourcePosition:
         flags = self._recovery_flags
         flag = flags.texts[table]
-        accepted = RecoveryDecision(flag, tuple(dict.fromkeys(finding.problem.value for finding in findings)))
+        accepted = RecoveryDecision(flag, tuple(dict.fromkeys(problem.kind.value for problem in problems)))
         if table_state.created_ms is None:
             raise BadInput(f"{flag}: there is no table {table} yet; it is read as `start` says. Leave the option out")
         if table in flags.snapshots:
             whose, ends = await self._of_snapshot(table, flags.snapshots[table], flag)
             if whose in {other.commit_user for other in table_state.newest_of_others}:
                 ends = {
-                    **rewound_offsets(recovered, findings, {}),
+                    **rewound_offsets(recovered, problems, {}),
                     **ends,
                 }  # it says nothing of what only we have read
             return decided_position(recovered, ends, source, accepted)
         if table in flags.rewinds:
             starts = await self._starts(table, flags.rewinds[table], flag)
-            _check_goes_back(flag, starts, rewound_offsets(recovered, findings, {}))
-            return decided_position(recovered, rewound_offsets(recovered, findings, starts), source, accepted)
-        if not findings:
+            _check_goes_back(flag, starts, rewound_offsets(recovered, problems, {}))
+            return decided_position(recovered, rewound_offsets(recovered, problems, starts), source, accepted)
+        if not problems:
             raise BadInput(
                 f"{flag}: the position of {table} is proven, there is no gap to accept. Leave the option out"
             )
-        offsets = offsets_past_gap(recovered, findings, source, self._routed(table))
+        offsets = offsets_past_gap(recovered, problems, source, self._routed(table))
         if offsets is None:
             raise BadInput(f"{flag}: the source doesn't report where it ends. Use --rewind-to {table}=earliest")
         return decided_position(recovered, offsets, source, accepted)
@@ -304,7 +304,7 @@ class PipelineRecovery:
             return state
         before, ends = recovered.position, position.ends
         had = before.ends
-        if {finding.problem for finding in recovered.findings} & POSITION_LOST and not had:
+        if {problem.kind for problem in recovered.problems} & POSITION_LOST and not had:
             had = recovered.lost.ends if recovered.lost is not None else {p: at.end for p, at in source.bounds.items()}
         elif identity_changes(before.identity, source.identity):
             return state  # these are other records

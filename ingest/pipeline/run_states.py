@@ -52,7 +52,7 @@ TRANSITIONS: Final[Mapping[tuple[RunState, RunEvent], RunState]] = MappingProxyT
         (_S.CREATED, _E.STOPPED): _S.CREATED,
         (_S.STARTING, _E.READING_BEGAN): _S.RUNNING,
         (_S.STARTING, _E.STOPPED): _S.CANCELLED,
-        (_S.STARTING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,  # it failed: nobody waits for its expiry
+        (_S.STARTING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,  # it failed: its expiry is not awaited
         (_S.RUNNING, _E.STOPPED): _S.STOPPING,
         (_S.RUNNING, _E.WORK_ENDED): _S.CLEANING_UP,
         (_S.STOPPING, _E.STOPPED): _S.CANCELLED,

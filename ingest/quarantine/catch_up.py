@@ -132,7 +132,7 @@ class CatchUp:
             recovered = recover_table(table, state, IdleProgress(), self.routings.get(table))
             ends = recovered.position.ends
             routed = [p for p in flow.coordinator.reached if table in self.quarantine.router.tables_of(p.topic)]
-            if recovered.findings or recovered.is_fresh or any(p not in ends for p in routed):
+            if recovered.problems or recovered.is_fresh or any(p not in ends for p in routed):
                 raise BadInput(f"{table} can be read again. Start the pipeline again: it says where the table goes on")
             newest = state.own[0]
             log = (await run_uncancellable(self.quarantine.open_logs_of, [table])).get(table)
@@ -249,8 +249,8 @@ class _Attempt:
         recovered = recover_table(self._table, state, IdleProgress(), self._parts.routings.get(self._table))
         if recovered.is_fresh:
             return first, None
-        if recovered.findings:
-            raise BadInput(f"{recovered.findings[0]}. Start the pipeline again: it says what the options are")
+        if recovered.problems:
+            raise BadInput(f"{recovered.problems[0]}. Start the pipeline again: it says what the options are")
         newest = state.own[0]
         self._check_epoch(epoch_of(newest.properties, newest.path))
         return recovered.position, newest

@@ -35,7 +35,7 @@ def failures_of(table: str) -> Iterator[None]:
 
 
 OwnerOf: TypeAlias = Callable[[DecodeFailure, RawBatch], str | None]
-"""The table that a record belongs to which can't be decoded; None where nobody can tell."""
+"""The table that a record belongs to which can't be decoded; None where that is unknown."""
 
 
 def owner_of(router: TableRouter) -> OwnerOf:

@@ -1,7 +1,7 @@
 """Which records of a batch may be a table's: all but those that surely are not.
 
 A quarantined table's records are not decoded. So those are kept that no other table took, where something in the batch
-was for the table. What is kept too much (tombstones, records of nobody) gives no row when it is decoded later.
+was for the table. What is kept too much (tombstones, records of no table) gives no row when it is decoded later.
 """
 
 from __future__ import annotations

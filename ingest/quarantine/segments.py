@@ -40,7 +40,7 @@ class SegmentHead:
     table: whose records these are.
     position: [start, end) of each partition: every record of the table in there is in the segment.
     base_id, base_manifest_list: the pipeline's newest snapshot of the table when its first segment began; None for
-        none, or where nobody knew.
+        none, or where it was unknown.
     records: how many there are.
     """
 

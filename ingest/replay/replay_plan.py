@@ -137,7 +137,7 @@ def _verdict(
         return True
     if is_unread:
         return (
-            "the log doesn't hold what came after it any more, so nobody can tell whether "
+            "the log doesn't hold what came after it any more, so it is unknown whether "
             f"{table.name} has a newer row of the key {_key_text(key)}"
         )
     newer = later.after(table.name, key, partition, offset)

@@ -102,7 +102,7 @@ class ChangeLogFolder:
         """Nothing to ask: a folder has no identity but its path."""
 
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Nobody watches a folder."""
+        """A folder has no watcher."""
 
     async def close(self) -> None:
         """Files are open only while a block is read."""

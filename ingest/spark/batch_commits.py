@@ -38,7 +38,7 @@ class BatchOutdated(CommitConflict):
 
 
 def query_user(query: str, context: TableContext) -> str:
-    """The commit user of a query that nobody gave one."""
+    """The commit user of a query whose options name none."""
     return f"spark-{query}-{context.name}"
 
 

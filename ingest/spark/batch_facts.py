@@ -67,7 +67,7 @@ class TableFacts:
 class BatchFacts:
     """Of a task, or of all tasks of a batch.
 
-    ranges: offsets of raw records, those of tables that nobody asked for included.
+    ranges: offsets of raw records, those of tables that aren't configured included.
     tables: by the table's number among those that are written.
     """
 

@@ -53,7 +53,7 @@ _Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 class Written:
     """Of one table.
 
-    messages: of files that nobody sees yet.
+    messages: of files that no snapshot names yet.
     dead_letters: of records of which only the tasks that write knew.
     """
 

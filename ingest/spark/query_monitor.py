@@ -54,7 +54,7 @@ class QueryMonitor:
 
     @contextmanager
     def batch(self, batch_id: int) -> Iterator[None]:
-        """All that is told inside belongs to this batch, which is done when it ends without an error."""
+        """All events inside belong to this batch, which is done when it ends without an error."""
         observed, began_ms = self.observed, self.observed.clock.now_ms()
         with self._lock:
             self._reached, self._tables = {}, set()
@@ -97,8 +97,8 @@ class QueryMonitor:
 
     @contextmanager
     def serving(self, ends: Ends) -> Iterator[None]:
-        """While the query runs. Without `metrics.port` nobody can ask. Raises BadInput for an address that can't be
-        had.
+        """While the query runs. Without `metrics.port` there is no endpoint. Raises BadInput for an address that
+        can't be had.
         """
         self.observed.state = "RUNNING"
         if self._settings.port is None:

@@ -149,7 +149,7 @@ class SparkSink:
     """See `sink`. Call it as Spark does: (DataFrame, batch id).
 
     letters_table: of dead letters, in place of a location.
-    guard: for a write that is no batch of a query, and that nobody repeats: see `Publisher`.
+    guard: for a write that is no batch of a query, and is never repeated: see `Publisher`.
     overwrite: of such a write; its `input` replaces, too.
     """
 
@@ -265,7 +265,7 @@ class TableBatch:
 
 
 class BatchObserver(Protocol):
-    """Is told what becomes of a batch, from whatever thread."""
+    """Hears what becomes of a batch, on any thread."""
 
     def was_read(self, ranges: Ranges) -> None: ...
 

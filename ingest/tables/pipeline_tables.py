@@ -199,7 +199,7 @@ class PipelineTables:
 
 
 def check_unread(sink: TableSink) -> None:
-    """A table that was there before its first record came: it has nobody else's position. Raises BadInput."""
+    """A table that was there before its first record came: it carries no other pipeline's position. Raises BadInput."""
     others = sink.read_state().newest_of_others
     if others:
         raise BadInput(

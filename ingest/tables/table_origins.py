@@ -44,7 +44,7 @@ class AlteredCopy:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """tables: spelled in full (`shop.public.orders`); None: many, or nobody knows.
+    """tables: spelled in full (`shop.public.orders`); None: many, or unknown.
     topics: likewise.
     emptied: None once all partitions have come behind the last truncate.
     altered: by the name of a copy of the source table, what was altered in it; the copy may take the table's place.

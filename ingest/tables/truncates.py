@@ -128,7 +128,7 @@ class Truncates:
         origins = self._origins.of(table)
         if origins.tables is None or origins.topics is None:
             raise CantTruncate(
-                f"nobody knows whether all rows of {table} are those of {failure.source}: an earlier release wrote to "
+                f"it is unknown whether all rows of {table} are those of {failure.source}: an earlier release wrote to "
                 "it, or many source tables feed it"
             )
         if others := sorted(origins.tables - {str(failure.source)}):

@@ -14,7 +14,7 @@ class TableUnusable(TidelakeError):
 
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(
-            f"{table} can't be opened, so nobody knows where it goes on: {reason}. Repair it; or, to let the others "
+            f"{table} can't be opened, so its position is unknown: {reason}. Repair it; or, to let the others "
             "go on meanwhile, take it out of `tables`. Put back, it goes on from its own position, if the source still "
             "has the records from there on"
         )

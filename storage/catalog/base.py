@@ -114,7 +114,7 @@ class Catalog(Protocol):
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
         """The format table of this name (`storage.format_tables`), or the object table where only the catalog has its
-        schema; None when the name is another table's, or nobody's.
+        schema; None when the name is another table's, or no table's.
 
         options: over those of the table.
         """

@@ -38,7 +38,7 @@ class LockedCommits:
 
 
 class LockedSnapshotCommit:
-    """See `SnapshotCommit`. Creating only if absent stays: a lock that expired under us excludes nobody."""
+    """See `SnapshotCommit`. Creating only if absent stays: a lock that expired under us excludes no other writer."""
 
     def __init__(self, context: TableContext, locks: TableLocks) -> None:
         self._unlocked = FileSystemSnapshotCommit(context)

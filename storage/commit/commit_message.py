@@ -18,7 +18,7 @@ from storage.pickled_values import pickles_as_values
 @pickles_as_values
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """Files of one bucket, complete and durable, seen by nobody yet. Pickles.
+    """Files of one bucket, complete and durable, not visible yet. Pickles.
 
     partition: serialized BinaryRow.
     total_buckets: None takes the table's option `bucket`.
@@ -30,7 +30,7 @@ class CommitMessage:
     base_hash_index: of dynamic buckets, the index files of the partition that say where its keys live; None: whatever
         there is.
     base_key_index: of tables whose keys move between partitions, the snapshot up to which their index knows them (0: of
-        none); None: nobody asked it.
+        none); None: not looked up.
     base_row_ids: of columns that were written for rows of older files, the snapshot that had these rows.
     base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had
         none.

@@ -3,7 +3,7 @@
 Each check raises CommitConflict. Entries: `base` are the live files of the partitions that the commit touches,
 `delta` is what it adds and deletes. Which kind of commit is checked for what:
 
-                       one bucket count   deletes are live   levels don't overlap   nobody wrote in between
+                       one bucket count   deletes are live   levels don't overlap   no write in between
     APPEND             first snapshot     -                  -                      where order of rows matters
     COMPACT            yes                yes                yes                    -
     OVERWRITE          -                  yes                yes                    -
@@ -121,7 +121,7 @@ def first_overlap(ranges: Sequence[KeyRange]) -> tuple[DataFileMeta, DataFileMet
 def check_base_is_current(
     bases: Mapping[Bucket, int], concurrent_writes: Mapping[Bucket, int], name_partition: NamePartition
 ) -> None:
-    """Nobody else wrote to a bucket since the state that our sequence numbers continue.
+    """No other writer wrote to a bucket since the state that our sequence numbers continue.
 
     A newer row of another writer could have numbers at or above ours, and an older row would win.
     bases: for each bucket we append to, the snapshot it was opened at (0: before the first).

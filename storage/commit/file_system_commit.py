@@ -1,7 +1,7 @@
 """Snapshots committed by the file system alone: `snapshot-N` is created if absent.
 
 Created is not enough: it must follow the newest. A writer that slept so long that its id was used and expired would add
-a snapshot below the earliest, which nobody reads. So after its creation the snapshot is looked at: its base still
+a snapshot below the earliest, which no reader looks at. So after its creation the snapshot is looked at: its base still
 stands, or what is above it was built on it. A first snapshot has no base: the table itself must still be the one that
 was opened. What is not the next is withdrawn.
 

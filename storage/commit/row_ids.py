@@ -69,8 +69,8 @@ def check_rows_are_as_they_were(
     delta_entries: Callable[[Snapshot], Iterable[ManifestEntry]],
     table_name: str,
 ) -> None:
-    """Columns were written for rows as a snapshot had them: nobody wrote the same columns of them since, or moved or
-    removed their files. Raises CommitConflict.
+    """Columns were written for rows as a snapshot had them: no other commit wrote the same columns of them since, or
+    moved or removed their files. Raises CommitConflict.
     """
     ours = [(m.partition, file) for m in messages if m.base_row_ids is not None for file in m.new_files]
     bases = [m.base_row_ids for m in messages if m.base_row_ids is not None]

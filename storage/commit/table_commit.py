@@ -432,7 +432,7 @@ def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
 
 
 def new_commit_user(options: TableOptions) -> str:
-    """For commits that nobody will repeat. Under option `commit.user-prefix`."""
+    """For commits that are never replayed. Under option `commit.user-prefix`."""
     prefix = options.commit_user_prefix
     return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
 

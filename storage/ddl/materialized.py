@@ -72,7 +72,7 @@ def is_materialized(options: Mapping[str, str]) -> bool:
 
 
 def check_new_definition(options: Mapping[str, str]) -> None:
-    """Of a table that is created here. Raises BadInput; UnsupportedFeature for one that nobody here could refresh."""
+    """Of a table that is created here. Raises BadInput; UnsupportedFeature for one that can't be refreshed here."""
     if not is_materialized(options):
         return
     if MaterializedDefinition.of(options).refresh_mode != "full":

@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 class PlannedDataFile:
     """A data file with those beside it.
 
-    made_ms: None where nobody wrote it.
+    made_ms: None where it was not recorded.
     """
 
     paths: Sequence[str]

@@ -40,7 +40,7 @@ Pins: TypeAlias = Callable[[], Iterable[int]]  # ids of snapshots that must stay
 class RetainedStates:
     """Of one branch: ids, ascending, and names.
 
-    partially_expired: below the hint EARLIEST. Expiry has begun with these, and nobody may count on them.
+    partially_expired: below the hint EARLIEST. Expiry has begun with these, and readers can't rely on them.
     """
 
     snapshots: Sequence[int]

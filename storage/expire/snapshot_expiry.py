@@ -1,4 +1,4 @@
-"""Removes snapshots that nobody needs any more, with the files that only they name.
+"""Removes snapshots that are no longer retained, with the files that only they name.
 
 What stays: the newest ones (`Retention`); what a consumer or a pin has still to read; and of files, what is named by a
 snapshot that stays, a changelog that outlives its snapshot (options `changelog.*`), a tag, or another branch

@@ -5,7 +5,7 @@
     head length  4 bytes, from the magic to the first index
     columns      4 bytes: how many. Each: its name, then 4 bytes: how many indexes. Each of these: the name of its kind,
                  4 bytes start in the container (-1: nothing was ever written for the column), 4 bytes length
-    redundant    4 bytes length, and as many bytes that nobody reads yet
+    redundant    4 bytes length, and as many bytes, for later versions
     indexes
 
 All numbers are big-endian; names are Java's modified UTF-8 after 2 bytes of length.

@@ -20,7 +20,7 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
     """The FileIO for a location; it serves every path of the same kind, not only those below.
 
     options: Paimon's, such as `s3.endpoint`; those of other kinds of store are left alone. Opens no connection.
-    Raises BadInput for a scheme nobody here knows.
+    Raises BadInput for an unknown scheme.
     """
     scheme = scheme_of(location)
     if scheme == LOCAL_SCHEME:

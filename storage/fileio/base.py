@@ -33,7 +33,7 @@ class FileStatus:
 class Output(Protocol):
     """A file being written. It appears under its path, whole and durable, when the `with` block ends well;
     when the block raises, nothing appears and what was written is dropped. After a power cut before the block's end a
-    part of it may be there: it is for files that nobody believes in until something durable names them.
+    part of it may be there: it is for files that count only once something durable names them.
 
     `stream` is what Arrow and fastavro write to, inside the block; one thread at a time. Whether they close it is all
     the same. `write`, once and instead of it, is for who has the whole content.
@@ -68,7 +68,7 @@ class FileIO(Protocol):
         ...
 
     def open_output(self, path: str) -> Output:
-        """A new file under a name nobody else uses (data files, manifests). See `Output` for when it appears.
+        """A new file under a unique name (data files, manifests). See `Output` for when it appears.
 
         What is found by listing a directory (dead letters) is for `create_if_absent`.
         """

@@ -7,7 +7,7 @@ of writers the store lets one through. Two things could still make the answer wr
    landed all the same, the second finds the name taken, by ourselves. So each call leaves a mark of its own on the
    object, and whose mark is found decides.
 2. A store that does not know the condition ignores it and replaces the object; one that drops metadata loses the mark.
-   So before the first call, once a bucket and process, both are tried on an object that nobody else will use.
+   So before the first call, once a bucket and process, both are tried on an object of its own name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Waits for files to appear on a local disk: one thread of the process polls for all waiters.
 
 A look costs a microsecond, so a hundred waiting readers cost a process next to nothing, and each hears of its file
-within some thirty milliseconds. The thread ends when nobody waits.
+within some thirty milliseconds. The thread ends when no reader waits.
 """
 
 from __future__ import annotations

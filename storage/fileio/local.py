@@ -228,7 +228,7 @@ class _LocalOutput:
                     _sync_directory(directory)
             except BaseException:
                 self._drop()
-                _remove(self._target)  # under a name nobody else uses: if it is there, it is ours
+                _remove(self._target)  # under a unique name: if it is there, it is ours
                 raise
 
     def _drop(self) -> None:

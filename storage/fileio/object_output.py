@@ -78,7 +78,7 @@ class _Sink:
             return self._writer.write(bytes(data))
 
     def flush(self) -> None:
-        """Nothing to do: nobody can see the bytes yet."""
+        """Nothing to do: the bytes are not visible yet."""
 
     def close(self) -> None:
         self.closed = True

@@ -129,7 +129,7 @@ class ObjectStoreFileIO:
             retry_incomplete(lambda: obstore.put(store, key, data, use_multipart=False))
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        """See FileIO and conditional_put. After an OSError nobody knows: the put may have landed, or may yet."""
+        """See FileIO and conditional_put. After an OSError the put may have landed, or may yet."""
         store, key = self._locate_file(path)
         scheme, authority, _ = remote_path(path)
         with as_os_errors(path):

@@ -26,7 +26,7 @@ T = TypeVar("T")
 def as_os_errors(path: str) -> Iterator[None]:
     """FileNotFoundError, AccessDenied, else OSError, each with the path and the words of the store.
 
-    BadInput for a name that no store takes. Nobody outside this package knows obstore.
+    BadInput for a name that no store takes. No module outside this package imports obstore.
     """
     try:
         yield

@@ -124,7 +124,7 @@ class _StoreOptions:
         return taken
 
     def unused(self) -> list[str]:
-        """Keys that nobody took. Raises UnsupportedFeature when one asks for something that must not be left out."""
+        """Keys that no store took. Raises UnsupportedFeature when one asks for something that must not be left out."""
         keys = sorted(key for key, _ in self._left.values())
         for key in keys:
             if "encryption" in key:

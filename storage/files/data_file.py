@@ -71,7 +71,7 @@ class DataFileMeta:
 
     @property
     def may_hold_deletes(self) -> bool:
-        """Also where nobody counted them. A file of level 0 that says no may do so all the same: pypaimon's do."""
+        """Also where they were not counted. A file of level 0 that says no may do so all the same: pypaimon's do."""
         return self.delete_row_count != 0
 
     @property

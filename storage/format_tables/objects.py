@@ -1,4 +1,4 @@
-"""Object tables: a row for each file below a folder. They are listed anew whenever they are read.
+"""Object tables: a row for each file below a folder. They are listed at every read.
 
 Java's releases before 2.0 kept the listing as rows, and a refresh renewed it; since then a read lists.
 

@@ -199,7 +199,7 @@ class FormatTableWriter:
 
 
 class _GivenUp(Exception):
-    """What an output is told that shall not appear."""
+    """Told to an output that must not appear."""
 
 
 def _drop(output: Output) -> None:

@@ -127,7 +127,7 @@ class LookupCache:
                 self._shrink()
 
     def drop(self, names: Iterable[str]) -> None:
-        """Files that nobody will ask again."""
+        """Files that will not be looked up again."""
         with self._guard:
             for name in names:
                 if (asked := self._files.pop(name, None)) is not None:

@@ -95,7 +95,7 @@ def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys)
 
 
 class LookupFile:
-    """A data file or a part of one, decoded, on local disk. It goes when nobody holds it any more.
+    """A data file or a part of one, decoded, on local disk. It is deleted with its last reference.
 
     blocks: all rows in key order.
     first_row: where they begin in the data file.

@@ -26,7 +26,7 @@ def create_branch(
     """A branch that begins with a tag or snapshot of this one; with neither it is empty, under the newest schema.
 
     Its schemas come last: a branch without the schema of its first snapshot is incomplete, and does not count.
-    A file claims the name first: of two who make it at once, one does, and what lies there is not of both.
+    A file claims the name first: of two who make it at once, one does, and the branch is never a mix of both.
 
     Returns what it begins with. Raises BadInput for a name that is taken; SnapshotExpired when the beginning went
     meanwhile: then there is no branch.

@@ -44,7 +44,7 @@ def clean_orphans(
 ) -> OrphanCleaning:
     """older_than_ms: a commit under way must not take longer.
 
-    Raises CorruptFile when metadata can't be read: nobody knows then what is named, and nothing goes.
+    Raises CorruptFile when metadata can't be read: what is named is unknown then, and nothing is deleted.
     """
     if older_than_ms < 0:
         raise BadInput(f"orphans older than {older_than_ms} ms: the age is 0 or more")

@@ -82,7 +82,7 @@ class ManifestStore:
         return entries
 
     def read_bytes(self, meta: ManifestFileMeta) -> bytes:
-        """A manifest as it lies there. Whoever decodes it finds out whether it was cut short."""
+        """A manifest's bytes as stored. Whoever decodes it finds out whether it was cut short."""
         return self._bytes(self._paths.manifest(meta.file_name))
 
     def read_index(self, name: str | None) -> Sequence[IndexEntry]:

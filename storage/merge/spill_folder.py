@@ -6,8 +6,8 @@
 
 A lock goes with its process, however that ends, so a folder of this host whose lock can be had is abandoned. Of another
 host, on a directory that several share, a lock that can be had says nothing: a network file system may keep locks to
-the host that has them, or have none. Such a folder goes when, by the clock of the file system, nobody touched its lock
-for a day. `host` is the boot of a kernel: containers on it share its locks, and what an earlier boot left is another's.
+the host that has them, or have none. Such a folder goes when, by the clock of the file system, no process touched its
+lock for a day. `host` is the boot of a kernel: containers on it share its locks; an earlier boot is another host.
 
 The number of a process would not do: it is given again, and means another one in another container. Nor are files
 unlinked while they are open: the segments of many buckets are more than a process may have open.

@@ -80,7 +80,7 @@ def check_alike(one: ForeignFile, other: ForeignFile) -> None:
             raise BadInput(
                 f"column {name!r} is {expected.get(name, 'missing')} in {one.path} and {found.get(name, 'missing')} in "
                 f"{other.path}; files of one table have the same columns. Migrate them into tables of their own, or "
-                "write the rows of one of them anew"
+                "write the rows of one of them again"
             )
 
 

@@ -171,7 +171,7 @@ class Follower:
         self, call: Callable[[], None], or_when: Callable[[], bool] | None = None
     ) -> Callable[[], None] | None:
         """`call` is called, in another thread, when the next snapshot is there or `or_when` holds. What is returned
-        ends the waiting; None where nobody watches, as in an object store.
+        ends the waiting; None where there is no watcher, as in an object store.
         """
         if self._is_held_back:  # it is there, and not old enough
             return None

@@ -52,7 +52,7 @@ Increment: TypeAlias = ChangesOf | DifferenceOf | None  # None: nothing can have
 
 
 class NoIncrement(Enum):
-    """Nobody asks for changes."""
+    """No range of changes is asked for."""
 
     NO_INCREMENT = auto()
 

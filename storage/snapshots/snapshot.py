@@ -74,7 +74,7 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> Snapshot:
-        """Members that nobody knows are passed over. Raises CorruptFile, with the place where the JSON breaks."""
+        """Unknown members are passed over. Raises CorruptFile, with the place where the JSON breaks."""
         return cls.from_members(parse_json_object(data, path, "a snapshot"), path)
 
     def named(self, snapshot_id: int, path: str) -> Snapshot:

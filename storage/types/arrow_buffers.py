@@ -78,7 +78,7 @@ class PaddedBytes:
     def __init__(self, data: NDArray[np.uint8], *, has_room: bool = False) -> None:
         """Copies `data`, so that eight bytes can be read where it ends.
 
-        has_room: `data` ends with eight bytes that belong to nobody, and is not copied.
+        has_room: `data` ends with eight bytes of padding, and is not copied.
         """
         if has_room:
             self.data = data

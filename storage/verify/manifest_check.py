@@ -25,7 +25,7 @@ class ManifestCheck:
     """findings: grow while files are read.
     names: of every metadata file asked for, below `manifest/`.
 
-    What can't be read is None; is_complete is False from then on: nobody knows what else the table names.
+    What can't be read is None; is_complete is False from then on: what else the table names is unknown.
     """
 
     def __init__(self, context: TableContext, listing: FileListing) -> None:

@@ -34,7 +34,7 @@ class Increment:
 
 
 def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[CompactResult, CompactResult]:
-    """Two compactions of a bucket, one after the other and neither published yet, as one; and what nobody needs any
+    """Two compactions of a bucket, one after the other and neither published yet, as one; and what is not needed any
     more (`new_files`, `new_index_files`): what the first wrote, and the second read or replaced.
 
     An upgraded file has one name on several levels: it stays while any part of the table names it.
@@ -63,7 +63,7 @@ def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[Compact
 
 
 def as_written(increment: Increment) -> tuple[Increment, CompactResult]:
-    """What was compacted of new files alone, as if it had been written so; and the files that nobody needs then."""
+    """What was compacted of new files alone, as if it had been written so; and the files that are not needed then."""
     done = increment.compacted
     consumed = {file.place for file in done.before}
     files = (*(file for file in increment.new_files if file.place not in consumed), *done.after)

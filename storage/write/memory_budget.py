@@ -82,7 +82,7 @@ class MemoryBudget:
             holder.flush_memory()
 
     def _largest(self, coming_bytes: int = 0) -> MemoryOwner | None:
-        """The owner that must flush next; None when all is within the limits, or nobody holds anything."""
+        """The owner that must flush next; None when all is within the limits, or no owner holds anything."""
         with self._lock:
             held = {holder: holder.held_bytes for holder in self._holders}
             coming_bytes = max([coming_bytes, *(holder.large_row_bytes for holder in self._holders)])

@@ -41,7 +41,7 @@ from storage.write.small_flush import flush_small_buckets
 
 
 class TableWriter:
-    """Buffers rows by bucket; `prepare_commit` turns them into durable files that nobody sees yet.
+    """Buffers rows by bucket; `prepare_commit` turns them into durable files that are not visible yet.
 
     memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
     spill_directory: for rows that leave memory before their flush; None is the system's temporary directory.
@@ -205,7 +205,7 @@ class TableWriter:
             return messages
 
     def committed(self, snapshot_id: int) -> None:
-        """What `prepare_commit` handed over is in this snapshot; nobody interfered with its buckets up to it.
+        """What `prepare_commit` handed over is in this snapshot; no other commit touched its buckets up to it.
 
         Other buckets keep their base: someone may have written to them, and their sequence numbers don't know.
         Raises nothing, for the commit stands: the writer's next call raises what failed here.
@@ -376,8 +376,8 @@ class TableWriter:
         return set(self._not_full)
 
     def _open_left_on_level_0(self) -> None:
-        """Rows that a writer before left there, when it ended between its rows and their compaction: nobody would see
-        them, or what they change, before somebody writes to their buckets.
+        """Rows that a writer before left there, when it ended between its rows and their compaction: they and what
+        they change would be invisible until the next write to their buckets.
         """
         if self._compactor_of is None or self._has_opened_left or not self._context.options.needs_lookup:
             return

@@ -287,7 +287,7 @@ def _check_values(column: pa.Array, data_type: AtomicType) -> None:
 
 
 def _check_goes_with(given: pa.DataType, data_type: AtomicType, place: ValueLocation) -> None:
-    """Arrow would take a time without zone for UTC, drop a zone in silence, and count units that nobody named."""
+    """Arrow would take a time without zone for UTC, drop a zone in silence, and count units that were never named."""
     target = arrow_type(data_type)
     if given == target or _is_text(given) or _is_text(target):
         return

@@ -65,7 +65,7 @@ def lookup_sections(plan: Plan) -> Iterator[PageSection]:
         targets.append(Goal(f"≥ {_TIMES_JAVA} × {JAVA}", f"{ratio:.2f} ×", ratio >= _TIMES_JAVA))
     about = (
         f"One row by its id out of {files} files of {rows:,} rows whose ids lie anywhere, with a Bloom filter "
-        f"(items = {rows}, fpp = 0.01) in a file beside each. A lookup opens catalog and table anew. Here a row is a "
+        f"(items = {rows}, fpp = 0.01) in a file beside each. A lookup opens catalog and table again. Here a row is a "
         "lookup; Java runs in one JVM that did them all once before."
     )
     lines = [[name, *_rates(of_one)] for name, of_one in samples.items()]

@@ -73,7 +73,7 @@ class Case:
 )
 def test_what_is_found(case: Case) -> None:
     found = compare_with_source("a", POSITION, SourceState(case.identity, case.there, case.bounds))
-    assert tuple(finding.problem for finding in found) == case.problems
+    assert tuple(problem.kind for problem in found) == case.problems
     assert not found or case.said in found[0].text
 
 

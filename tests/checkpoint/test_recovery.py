@@ -114,7 +114,7 @@ class Case:
 )
 def test_what_a_table_proves(case: Case) -> None:
     recovered = recover_table("a", case.table_state, case.progress, None)
-    assert list(recovered.findings) == []
+    assert list(recovered.problems) == []
     assert recovered.position == case.position
     assert recovered.is_fresh is case.is_fresh
 
@@ -228,9 +228,9 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
     ids=lambda case: case.id,
 )
 def test_what_is_refused(case: RefusedCase) -> None:
-    (finding,) = recover_table("a", case.table_state, case.progress, case.routing).findings
-    assert finding.problem is case.problem
-    assert case.said in finding.text
+    (problem,) = recover_table("a", case.table_state, case.progress, case.routing).problems
+    assert problem.kind is case.problem
+    assert case.said in problem.text
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_what_is_refused(case: RefusedCase) -> None:
     ],
 )
 def test_a_hole_that_somebody_accepted_is_none(newest: SnapshotSummary, problem: ProblemKind | None) -> None:
-    found = [finding.problem for finding in recover_table("a", table(newest, FIRST), NONE, None).findings]
+    found = [problem.kind for problem in recover_table("a", table(newest, FIRST), NONE, None).problems]
     assert found == ([] if problem is None else [problem])
 
 
@@ -256,7 +256,7 @@ def test_a_hole_that_somebody_accepted_is_none(newest: SnapshotSummary, problem:
 )
 def test_a_later_decision_covers_the_holes_it_was_about(found: Sequence[str], holes: Sequence[ProblemKind]) -> None:
     later = own(3, at((20, 20), accepted=RecoveryDecision("--accept-gap a", found)))
-    assert [f.problem for f in recover_table("a", table(later, SECOND, FIRST), NONE, None).findings] == holes
+    assert [f.kind for f in recover_table("a", table(later, SECOND, FIRST), NONE, None).problems] == holes
 
 
 def test_the_snapshot_before_the_oldest_hole_is_found() -> None:
@@ -273,11 +273,11 @@ def test_the_snapshot_before_the_oldest_hole_is_found() -> None:
 )
 def test_the_same_routing_passes(routing: Routing | None) -> None:
     table_state = table(own(9, at((0, 10)), **{ROUTING_PROPERTY: ORDERS.to_text()}))
-    assert recover_table("a", table_state, NONE, routing).findings == []
+    assert recover_table("a", table_state, NONE, routing).problems == []
 
 
 def test_a_snapshot_of_a_release_that_kept_no_routing_passes() -> None:
-    assert recover_table("a", table(own(9, at((0, 10)))), NONE, ORDERS).findings == []
+    assert recover_table("a", table(own(9, at((0, 10)))), NONE, ORDERS).problems == []
 
 
 def test_progress_under_other_patterns_says_nothing_of_a_table_without_snapshots() -> None:
@@ -290,7 +290,7 @@ def test_progress_under_other_patterns_says_nothing_of_a_table_without_snapshots
 def test_expired_snapshots_are_not_bridged_into_other_patterns_in_silence() -> None:
     idle = IdleProgress(at((50, 50)), {"a": IdleTable(CREATED_MS, 9, "list-9", ORDERS)})
     recovered = recover_table("a", table(earliest=10), idle, Routing.of("debezium-json", ["orders*"], ["*"]))
-    assert ([f.problem for f in recovered.findings], recovered.position) == ([ProblemKind.ROUTING], at((50, 50)))
+    assert ([f.kind for f in recovered.problems], recovered.position) == ([ProblemKind.ROUTING], at((50, 50)))
 
 
 def test_progress_counts_only_for_topics_that_feed_the_table() -> None:

@@ -89,8 +89,8 @@ class Case:
 )
 def test_beyond_a_gap(case: Case) -> None:
     recovered = RecoveredTable(case.position, lost=case.lost)
-    findings = [PositionProblem("a", case.problem, "…", case.partitions)]
-    assert offsets_past_gap(recovered, findings, case.source, frozenset(case.source.partitions)) == case.expected
+    problems = [PositionProblem("a", case.problem, "…", case.partitions)]
+    assert offsets_past_gap(recovered, problems, case.source, frozenset(case.source.partitions)) == case.expected
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_beyond_a_gap(case: Case) -> None:
 def test_rewound_to_offsets(
     problem: ProblemKind | None, partitions: tuple[TopicPartition, ...], expected: Mapping[TopicPartition, int]
 ) -> None:
-    findings = [] if problem is None else [PositionProblem("a", problem, "…", frozenset(partitions))]
-    assert rewound_offsets(RecoveredTable(at(20, 5)), findings, {P0: 40}) == expected
+    problems = [] if problem is None else [PositionProblem("a", problem, "…", frozenset(partitions))]
+    assert rewound_offsets(RecoveredTable(at(20, 5)), problems, {P0: 40}) == expected
 
 
 def test_a_decision_joins_the_chain_where_nothing_changed() -> None:

@@ -137,7 +137,7 @@ def test_rows_that_are_not_visible_yet_stop_it(tmp_path: Path) -> None:
 
 def test_what_cannot_be_rescaled_is_refused(tmp_path: Path) -> None:
     catalog = new_catalog(tmp_path, bucket="-1")
-    with pytest.raises(tidelake.BadInput, match="nobody chooses how many buckets"):
+    with pytest.raises(tidelake.BadInput, match="number of buckets grows"):
         catalog.rescale_table(NAME, 2)
     with pytest.raises(tidelake.BadInput, match="give a number above 0"):
         catalog.rescale_table(NAME, 0)

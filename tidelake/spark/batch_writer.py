@@ -73,7 +73,7 @@ class AppendWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Spark calls it after a commit that failed, too: what may have been published stays.
 
-        Files of tasks that failed reach nobody: they are orphans.
+        Files of failed tasks are orphans.
         """
         commit = TableCommit(self._context, self._user)
         if commit.latest_of_user() is None:

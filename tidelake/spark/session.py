@@ -28,7 +28,7 @@ _SETTINGS: Final = {
 }
 _ON_THIS_MACHINE: Final = {
     "spark.ui.enabled": "false",
-    # Nobody else need reach a driver that runs alone; and a host without a resolvable name would not start.
+    # No other host need reach a driver that runs alone; and a host without a resolvable name would not start.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -68,7 +68,7 @@ def start_session(name: str, master: str | None, settings: Mapping[str, str]) ->
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Of the JVM that spark-submit started; none when nobody did."""
+    """Of the JVM that spark-submit started; none without it."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     SparkContext._ensure_initialized()  # nothing public asks that JVM before there is a context

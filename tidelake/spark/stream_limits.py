@@ -11,7 +11,7 @@ except ImportError:  # PySpark 4.1 tells a source neither where a batch begins n
         pass
 
     class ReadLimit:  # type: ignore[no-redef]
-        """Nobody makes one."""
+        """A name for type hints only: older releases have no limits."""
 
     ReadAllAvailable = ReadMaxRows = ReadLimit  # type: ignore[misc,assignment]
 else:

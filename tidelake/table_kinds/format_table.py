@@ -33,7 +33,7 @@ def _refused(name: str) -> Callable[..., Any]:
 
 
 class FormatTable(Table):
-    """A folder of files. What it holds is what lies there when it is read; nothing is kept of what was before."""
+    """A folder of files. What it holds is what the folder holds when it is read; nothing is kept of what was before."""
 
     kind: ClassVar[str] = FORMAT_TABLE
 
@@ -65,7 +65,7 @@ class FormatTable(Table):
     ) -> Writer:
         """overwrite: each commit replaces rows instead of adding some. True: all rows, or with partitions those of the
         partitions written to. {"day": "2026-05-01"}: the partitions that agree, where all rows must go then.
-        memory: rows are written at once, so that it counts for nothing. Nobody replays: there is no commit_user.
+        memory: rows are written at once, so that it counts for nothing. There is no replay, so no commit_user.
         """
         if commit_user is not None:
             raise BadInput(f"{self.name} is a format table: its commits can't be recognised; leave out commit_user")
@@ -98,7 +98,7 @@ for _name in _OF_SNAPSHOTS:
 
 
 class FormatScan(Scan):
-    """Read as a whole, not by splits. Listed anew each time it is read."""
+    """Read as a whole, not by splits. Listed at each read."""
 
     has_splits = False
 

@@ -15,7 +15,7 @@ from tidelake.writer import Writer
 
 
 class ObjectTable(FormatTable):
-    """A row for each file; listed anew whenever it is read."""
+    """A row for each file; listed at each read."""
 
     kind = OBJECT_TABLE
 

@@ -4,7 +4,7 @@
        old key   a tombstone
     c  new key   header `__debezium.oldkey`
 
-Both come from one event of the source's log, and say where it lies there (member `source`): that says which belong
+Both come from one event of the source's log, and say its place there (member `source`): that says which belong
 together, whatever lies between them or is missing. Source: Debezium `RelationalChangeRecordEmitter.emitUpdateRecord`.
 """
 
@@ -25,7 +25,7 @@ from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 
 _DEPARTURE: Final = f"record with header `{NEW_KEY_HEADER}` that deletes it there"
-# Their records always bring whole rows: nobody needs a row's old values.
+# Their records always bring whole rows: a row's old values are not needed.
 _ALWAYS_WHOLE: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
 # Where an event lies in the source's log: PostgreSQL's log has one for each row.
 _POSITIONS: Final = (("lsn",), ("file", "pos", "row"))

@@ -19,5 +19,5 @@ _MADE_UP: Final = re.compile(
 
 
 def has_values_outside_key(values_outside_key: Iterable[bytes]) -> bool:
-    """Whether any raw JSON value is one that nobody would make up. A row of nothing but zeros counts as made up."""
+    """Whether any raw JSON value can't have been made up. A row of nothing but zeros counts as made up."""
     return any(_MADE_UP.fullmatch(raw) is None for raw in values_outside_key)

@@ -144,7 +144,7 @@ class MovedRows:
             if at < excess or row.since_ms <= oldest_ms - _REMEMBERED_MS:
                 del self.pairs.left[row.change.id]
                 self.is_changed = True
-        # The other half of these may never come. If it does, a row is kept that nobody asks for.
+        # The other half of these may never come. If it does, a row is kept for nothing.
         early = [id_ for id_ in self.pairs.early if id_[0]]
         for id_ in early[: max(0, len(early) - _EARLY_MAX)]:
             del self.pairs.early[id_]

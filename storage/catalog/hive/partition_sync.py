@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HiveCommits:
-    """locks: None when nobody takes any."""
+    """locks: None where commits take no lock."""
 
     client: MetastoreClient
     style: EntryStyle

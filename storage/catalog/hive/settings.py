@@ -15,7 +15,7 @@ from storage.options.values import parse_boolean, parse_duration_ms
 
 @dataclass(frozen=True, slots=True)
 class HiveSettings:
-    """locks: None when nobody takes any.
+    """locks: None where commits take no lock.
     is_case_sensitive: whether upper-case letters are let through; the metastore changes them to lower case.
     has_format_tables: whether there are any (`format-table.enabled`).
     cascades, skips_statistics: what the metastore is asked for with each change of a table: to change the partitions,

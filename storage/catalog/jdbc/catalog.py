@@ -1,7 +1,7 @@
 """A catalog whose names are in a database, and whose tables lie in a warehouse.
 
 A row says that there is a table; its schemas and data are where a file system catalog has them. So a directory without
-a row is no table here, and a row without a schema is a table that nobody can open.
+a row is no table here, and a row without a schema is a table that can't be opened.
 
 Source: Java `jdbc/JdbcCatalog.java`.
 """
@@ -39,7 +39,7 @@ from storage.types import DataField
 class JdbcSettings:
     """What the options of a JDBC catalog say.
 
-    locks: None when nobody takes any.
+    locks: None where commits take no lock.
     mirrors_properties: whether a table's options are kept beside its name (`sync-all-properties`).
     """
 

@@ -61,7 +61,7 @@ class TokenFileIO:
         given = self._given
         if given is None or self.now_ms() >= given.refresh_at_ms:
             with self._lock:
-                if self._given is given:  # nobody else asked meanwhile
+                if self._given is given:  # no other thread asked meanwhile
                     self._given = self._asked(given)
                 given = self._given
         assert given is not None

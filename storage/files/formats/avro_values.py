@@ -1,4 +1,4 @@
-"""Columns into the Python values that fastavro takes, and back: row by row, as fastavro is. Nobody else sees them.
+"""Columns into the Python values that fastavro takes, and back: row by row, as fastavro is. No other module sees them.
 
 Times are their integers, decimals their bytes (big-endian, as few as hold the number).
 """

@@ -51,7 +51,7 @@ def choose_encodings(
     for f in table.schema:
         choice = wanted.get(f.name, dictionary)
         if pa.types.is_nested(f.type):
-            # of nested values nobody knows much: as Java, which always tries a dictionary
+            # nested values have no such estimate: as Java, which always tries a dictionary
             with_dictionary.update(path for path, _ in leaves_of(f.name, f.type) if choice is not False)
         elif choice if choice is not None else _is_repetitive(sample.column(f.name)):
             with_dictionary.add(f.name)

@@ -1,7 +1,7 @@
 """Rows that a merge engine can't take, or that no file could hold after it, are refused when they are written.
 
-Java lets them in, and a lone delete of its key even into a file; from the next row of the key on, nobody can merge or
-compact the bucket any more.
+Java lets them in, and a lone delete of its key even into a file; from the next row of the key on, the bucket can't be
+merged or compacted any more.
 
 Source: Java `mergetree/compact/*MergeFunction.java`, `io/KeyValueDataFileWriter.java`.
 """

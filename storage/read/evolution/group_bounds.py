@@ -59,7 +59,7 @@ def _starts(groups: Sequence[RowGroup]) -> list[int]:
 
 
 def _givers(context: TableContext, group: RowGroup, start: int) -> Mapping[int, int]:
-    """By field id, the number of the file that gives the column. Not there: no file, or nobody can say."""
+    """By field id, the number of the file that gives the column. Not there: no file, or unknown."""
     rows = len(row_ids_of(group))
     numbers = {id(file): start + i for i, file in enumerate(group)}
     newest: dict[int, DataFileMeta] = {}

@@ -21,7 +21,7 @@ class ExplainedFile:
 
     left_out: why it is not read; None for a file that is read.
     is_merged: its rows are merged with those of other files, so only conditions on the key can leave it out.
-    row_count: in the file. deleted_rows: of these, by its deletion vector; None where nobody counted them.
+    row_count: in the file. deleted_rows: of these, by its deletion vector; None where they were not counted.
     index_rows: rows that its indexes leave to be read; None where they can't say.
     """
 

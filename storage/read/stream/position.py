@@ -44,7 +44,7 @@ class ChangePosition:
 
     @classmethod
     def of_members(cls, members: object) -> ChangePosition:
-        """Members that nobody knows are passed over. Raises ValueError."""
+        """Unknown members are passed over. Raises ValueError."""
         if not isinstance(members, dict) or NEXT_SNAPSHOT not in members:
             raise ValueError("no nextSnapshot in it")
         try:

@@ -78,7 +78,7 @@ class _Ahead:
                 self._changed.notify_all()
 
     def _put(self, batch: pa.RecordBatch) -> bool:
-        """Once there is room; False when nobody wants more."""
+        """Once there is room; False when the reader is closed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_stopped or not self._ready or self._bytes + batch.nbytes <= self._bytes_max

@@ -190,5 +190,5 @@ def _time(micros: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Java has large letters in the numbers of control characters."""
+    """Java writes upper-case digits in the numbers of control characters."""
     return _CONTROL.sub(lambda match: match[1] + match[2].upper(), json.dumps(text, ensure_ascii=False))

@@ -55,7 +55,7 @@ def _add_table_management(verbs: Verbs) -> None:
 
     _add_alter(verbs)
 
-    rename = table_command(verbs, "rename", "another name; nobody may write to the table meanwhile")
+    rename = table_command(verbs, "rename", "another name; stop its writers first")
     rename.add_argument("new_name", metavar="NEW", help="database.table")
     clone = table_command(
         verbs,

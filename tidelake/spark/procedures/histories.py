@@ -80,7 +80,7 @@ def create_tag_from_timestamp(
 
 def trigger_tag_automatic_creation(table: str, warehouse: str, *, catalog_options: Options = None) -> list[str]:
     """The tags that `tag.automatic-creation` has become due for; returns those that are new. What a committing writer
-    does, for a table that nobody commits to.
+    does, for a table without commits.
     """
     opened = _open(table, warehouse, catalog_options)
     if not AutomaticTags.made_for(opened.context):

@@ -23,7 +23,7 @@ def refresh_materialized_table(
     when_due: bool = False,
     catalog_options: Mapping[str, str] | None = None,
 ) -> int | None:
-    """All rows anew, in one snapshot, by tasks of Spark. Returns its id.
+    """All rows again, in one snapshot, by tasks of Spark. Returns its id.
 
     sources: name in the query -> table of this warehouse; each is a temporary view of the session, which stays. Other
     names mean what they mean to the session.

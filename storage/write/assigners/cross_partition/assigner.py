@@ -93,7 +93,7 @@ class CrossPartitionAssigner:
         self._ttl_ms = ttl_ms
         self._started_s = int(time.monotonic())
         self._index: KeyIndex | None = None
-        self._base_id: int | None = None  # the snapshot up to which the index knows the table; None: nobody asks
+        self._base_id: int | None = None  # the snapshot up to which the index knows the table; None: not tracked
         self._committed_id: int | None = None
         self._is_looked_after = True
         self._written_to: tuple[bytes, int] | None = None  # some bucket, of rows since the last commit was prepared
