@@ -50,6 +50,13 @@ def needed_changes(needed: Sequence[NeededColumn], schema: TableSchema, types: C
     return [_addition(c, types) if c.found is None else _widening(c, schema, types.mapping) for c in needed]
 
 
+def columns_left(left: Sequence[NeededChange]) -> tuple[list[str], list[str]]:
+    """Of changes that are not made: columns of the records to pass over, and columns of the table that stay."""
+    ignored = [c.column.path[0] for c in left if c.column.found is None and len(c.column.path) == 1]
+    fixed = [c.column.path[0] for c in left if c.column.found is not None or len(c.column.path) > 1]
+    return ignored, fixed
+
+
 def _addition(column: NeededColumn, types: ColumnTypes) -> NeededChange:
     column_type = column.type or STRING
     if len(column.path) == 1:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from ingest.evolution.behavior import Action, SchemaBehavior
-from ingest.evolution.needed_changes import NeededChange, needed_changes
+from ingest.evolution.needed_changes import NeededChange, columns_left, needed_changes
 from ingest.evolution.statement_changes import dropped_columns, statement_changes
 from ingest.formats.base import DecodedBatch, DecodeFailure, Target
 from ingest.formats.ddl_statements import ColumnStatement
@@ -225,8 +225,7 @@ class SchemaFence:
         return None
 
     def _leave(self, target: Target, left: Sequence[NeededChange], failure: DecodeFailure) -> None:
-        ignored = [c.column.path[0] for c in left if c.column.found is None and len(c.column.path) == 1]
-        fixed = [c.column.path[0] for c in left if c.column.found is not None or len(c.column.path) > 1]
+        ignored, fixed = columns_left(left)
         self._tables.leave(target.name, ignored=ignored, fixed=fixed)
         effects = {
             "columns are passed over": ignored,

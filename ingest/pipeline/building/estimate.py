@@ -1,17 +1,17 @@
 """What a pipeline will write in an hour, judged by the newest records of its source: for `tidelake ingest plan`.
 
-Nothing is written. Rows are decoded into the tables as they are, or as they would be made; their files are encoded in
+Nothing is written. Rows are decoded into the tables as they would be (`sampled_tables`); their files are encoded in
 memory to learn their size; compactions are those that the picker of a bucket chooses, one flush after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -20,22 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkpoint.offsets import OffsetRange, TopicPartition
+from checkpoint.offsets import OffsetRange
 from compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
-from ingest.formats.base import Target
 from ingest.formats.registry import open_format
-from ingest.formats.source_table import SourceTable
-from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.building.letter_case import format_of
+from ingest.pipeline.building.sampled_tables import Obstacle, SampledTable, SampledTables
 from ingest.pipeline.building.sources import build_source
-from ingest.raw_batch import RawBatch
-from ingest.settings import Config, TableSettings
+from ingest.settings import Config
 from ingest.sources.ranges import read_ranges
-from ingest.tables.table_router import router_of
-from ingest.tables.table_templates import ExpandedTable
 from storage.bucketing import Bucketing
-from storage.catalog.opening import open_catalog
-from storage.errors import BadInput
 from storage.table import TableContext
 
 _HOUR_MS: Final = 3_600_000
@@ -47,11 +39,18 @@ _OVERHEAD: Final = 1_024  # bytes of a file around its rows, which `encoded` has
 class TableEstimate:
     """Of an hour at the sample's rate; None where its records don't tell a rate.
 
+    exists: whether the table is there. changes: of its columns, that the sample's records need and a run would make.
+    columns: their types, with those changes; of a table that isn't there, those that it would get.
     rows: in the sample. buckets: 0 where the table makes them as it goes. files: new ones of all levels. bytes: of
     new files before compaction. write_amplification: bytes written with compaction, for each of those.
     """
 
     name: str
+    exists: bool
+    columns: dict[str, str]
+    primary_key: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    changes: tuple[str, ...]
     rows: int
     rows_an_hour: float | None
     commits: float | None
@@ -61,84 +60,22 @@ class TableEstimate:
     buckets: int
 
 
-@dataclass(slots=True)
-class _Sampled:
-    """times_ms: of the records of its rows, by partition."""
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Of a sample. obstacles: what a run would stumble over. passed_over: source tables that no entry takes."""
 
-    context: TableContext
-    target: Target
-    rows: list[pa.RecordBatch] = field(default_factory=list)
-    times_ms: defaultdict[TopicPartition, list[Any]] = field(default_factory=lambda: defaultdict(list))
-
-
-class _Tables:
-    """Tables as they are, or as they would be made; none is made."""
-
-    def __init__(self, config: Config) -> None:
-        self._catalog = open_catalog(config.warehouse, config.warehouse_options)
-        self._router = router_of(config.tables)
-        self._settings = {table.name: table for table in config.named_tables}
-        self._format = format_of(config)
-        self.known: dict[str, _Sampled] = {}
-        self._configured = ConfiguredTables.of(config)
-        self._decoder = self._configured.decoder(self._format, self._target_of)
-        for table in self._settings:
-            if self._catalog.table_exists(table):
-                self._add(self._catalog.load(table), self._settings[table])
-
-    def _add(self, context: TableContext, settings: TableSettings) -> None:
-        self.known[context.name] = _Sampled(context, Target.of(context, settings.source_types))
-
-    def _target_of(self, source: SourceTable) -> Target | None:
-        found = self.known.get(self._router.table_of(source) or "")
-        return None if found is None else found.target
-
-    def take(self, raw: RawBatch) -> None:
-        decoded = self._decoder.decode(raw)
-        foreseen = [source for source, row in decoded.unrouted.items() if self._foresee(raw, source, row)]
-        if foreseen:
-            decoded = self._decoder.decode(raw)
-        for part in decoded.tables:
-            sampled = self.known[part.target.name]
-            sampled.rows.append(part.rows)
-            times_ms = raw.timestamps_ms[np.searchsorted(raw.offsets, part.offsets)]
-            sampled.times_ms[TopicPartition(raw.topic, raw.partition)].append(times_ms[times_ms >= 0])
-
-    def _foresee(self, raw: RawBatch, source: SourceTable, row: int) -> bool:
-        name = self._router.table_of(source)
-        if name is None or name in self.known:
-            return False
-        settings = self._settings.get(name) or self._router.templates.table_for(source)
-        assert settings is not None
-        try:
-            inferred = self._format.infer_table(raw, row)
-            if isinstance(settings, ExpandedTable):
-                self._configured.add(settings)
-                derived = self._configured.derived[name]
-                names = [one.name for one in inferred.fields]
-                settings = settings.fitted([*names, *derived.computed, *derived.metadata])
-            types = self._configured.column_types[name]
-            inferred = types.apply(inferred, settings.primary_key or inferred.primary_key)
-            preview = self._catalog.preview_table(
-                name,
-                inferred.fields,
-                primary_key=settings.primary_key or inferred.primary_key,
-                partition_by=settings.partition_by,
-                options=settings.option_texts,
-            )
-        except BadInput:  # `run` will say it
-            return False
-        self._add(preview, settings)
-        return True
+    tables: list[TableEstimate]
+    obstacles: list[Obstacle]
+    passed_over: list[str]
 
 
-async def estimate(config: Config, records: int) -> list[TableEstimate]:
+async def estimate(config: Config, records: int) -> Estimate:
     """records: how many of the newest are read, of all partitions together; the oldest of a folder, which doesn't tell
     where it ends.
 
     Raises what the source raises.
     """
-    tables = _Tables(config)
+    tables = await asyncio.to_thread(SampledTables, config)
     bounded = msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, until="end"))
     source = build_source(bounded, open_format(config.format, config.format_options).KEPT_HEADERS)
     try:
@@ -154,19 +91,32 @@ async def estimate(config: Config, records: int) -> list[TableEstimate]:
                     break
     finally:
         await source.close()
-    return [_of_table(sampled, config.checkpoint.interval_ms) for _, sampled in sorted(tables.known.items())]
+    return Estimate(
+        [_of_table(tables.known[name], config.checkpoint.interval_ms) for name in sorted(tables.known)],
+        [tables.obstacles[key] for key in sorted(tables.obstacles)],
+        sorted(tables.passed_over),
+    )
 
 
-def _of_table(sampled: _Sampled, interval_ms: int) -> TableEstimate:
-    options = sampled.context.options
+def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
+    options, schema = sampled.context.options, sampled.context.schema
     of_partitions = [np.concatenate(times) for times in sampled.times_ms.values()]
     since = max((int(times.min()) for times in of_partitions if len(times)), default=0)  # all of them are there
     times = np.sort(np.concatenate([np.empty(0, np.int64), *of_partitions]))
-    times, buckets = times[times >= since], max(0, Bucketing.of(sampled.context.schema, options).num_buckets)
+    times, buckets = times[times >= since], max(0, Bucketing.of(schema, options).num_buckets)
     rows = sum(part.num_rows for part in sampled.rows)
+    told = (
+        sampled.context.name,
+        sampled.is_there,
+        {one.name: str(one.type) for one in schema.fields},
+        schema.primary_keys,
+        schema.partition_keys,
+        tuple(sampled.changes),
+        rows,
+    )
     span_ms = int(times[-1] - times[0]) if len(times) else 0
     if span_ms <= 0:
-        return TableEstimate(sampled.context.name, rows, None, None, None, None, None, buckets)
+        return TableEstimate(*told, None, None, None, None, None, buckets)
     rate = (len(times) - 1) / span_ms
     intervals = span_ms / interval_ms
     busy = len(np.unique((times - times[0]) // interval_ms))
@@ -179,8 +129,7 @@ def _of_table(sampled: _Sampled, interval_ms: int) -> TableEstimate:
     compacted_files, compacted = _compacted(sampled.context, flushes, file_bytes)
     written = commits * touched * file_bytes
     return TableEstimate(
-        sampled.context.name,
-        rows,
+        *told,
         rate * _HOUR_MS,
         commits,
         commits * touched + spread * compacted_files,
@@ -192,9 +141,12 @@ def _of_table(sampled: _Sampled, interval_ms: int) -> TableEstimate:
 
 def _encoded_bytes_a_row(rows: Sequence[pa.RecordBatch]) -> float:
     """As the writer's own format and codec about make them."""
-    table, file = pa.Table.from_batches(rows), BytesIO()
-    pq.write_table(table, file, compression="zstd")
-    return float(len(file.getbuffer()) / max(1, table.num_rows))
+    nbytes = 0.0
+    for _, alike in groupby(rows, lambda batch: batch.schema):  # a table's columns may change within the sample
+        file = BytesIO()
+        pq.write_table(pa.Table.from_batches(alike), file, compression="zstd")
+        nbytes += len(file.getbuffer())
+    return float(nbytes / max(1, sum(batch.num_rows for batch in rows)))
 
 
 def _compacted(context: TableContext, flushes: float, file_bytes: float) -> tuple[float, float]:

@@ -211,13 +211,14 @@ def plan(
     if sample:
         from ingest.pipeline.building.estimate import estimate
 
-        planned["estimate"] = [asdict(one) for one in asyncio.run(estimate(loaded, sample))]
+        found = asdict(asyncio.run(estimate(loaded, sample)))
+        planned |= {"estimate": found["tables"], "obstacles": found["obstacles"], "passed_over": found["passed_over"]}
     if out.is_json:
         out.document(planned)
     else:
         _print_plan(out, planned, details=details)
         if sample:
-            print_estimate(out, planned["estimate"])
+            print_estimate(out, planned, details=details)
 
 
 def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
@@ -377,7 +378,9 @@ def _source_text(source: dict[str, Any]) -> str:
     if source["type"] == "kafka":
         topics = source["topic_pattern"] or source["topics"]
         names = topics if isinstance(topics, str) else ", ".join(topics)
-        return f"Kafka at {source['bootstrap_servers']} · {names} · start: {source['start']} · until: {source['until']}"
+        servers = source["bootstrap_servers"]
+        at = servers if isinstance(servers, str) else ", ".join(servers)
+        return f"Kafka at {at} · {names} · start: {source['start']} · until: {source['until']}"
     return f"folder {source['path']} · until: {source['until']}"
 
 

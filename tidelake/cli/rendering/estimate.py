@@ -1,16 +1,49 @@
-"""What an hour of a pipeline comes to, as a table."""
+"""What a sample says of a pipeline: tables that it would make, what it would stumble over, what an hour comes to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from tidelake.cli.formatting import size_text
 from tidelake.cli.output import CommandOutput
 
+_COLUMNS_SHOWN: Final = 12
 
-def print_estimate(out: CommandOutput, estimates: Sequence[dict[str, Any]]) -> None:
-    """estimates: each a `TableEstimate`."""
+
+def print_estimate(out: CommandOutput, planned: Mapping[str, Any], *, details: bool) -> None:
+    """planned: the members of an `Estimate`, with `estimate` for `tables`. details: name every column."""
+    from rich.text import Text
+
+    lines = [*_table_lines(planned["estimate"], details=details), *_obstacle_lines(planned)]
+    for line in [""] * bool(lines) + lines:
+        out.console.print(Text(line))
+    _print_hour(out, planned["estimate"])
+
+
+def _table_lines(estimates: Sequence[dict[str, Any]], *, details: bool) -> Iterator[str]:
+    for one in estimates:
+        if one["exists"]:
+            if one["changes"]:
+                yield f"{one['name']} changes: {', '.join(one['changes'])}"
+            continue
+        columns = [f"{name} {type_}" for name, type_ in one["columns"].items()]
+        if len(columns) > _COLUMNS_SHOWN and not details:
+            columns = [*columns[:_COLUMNS_SHOWN], f"and {len(columns) - _COLUMNS_SHOWN} more (--details)"]
+        key = f"primary key {', '.join(one['primary_key'])}" if one["primary_key"] else "no primary key"
+        partition = f" · partitioned by {', '.join(one['partition_by'])}" if one["partition_by"] else ""
+        yield f"{one['name']} is made with {', '.join(columns)} · {key}{partition}"
+
+
+def _obstacle_lines(planned: Mapping[str, Any]) -> Iterator[str]:
+    for one in planned["obstacles"]:
+        count = f", {one['records']:,} of the sample's records" if one["records"] else ""
+        yield f"{one['table']}: {one['code']}{count}: {one['example']}"
+    if planned["passed_over"]:
+        yield f"no table takes records of {', '.join(planned['passed_over'])}; they are skipped"
+
+
+def _print_hour(out: CommandOutput, estimates: Sequence[dict[str, Any]]) -> None:
     from rich import box
     from rich.table import Table as Grid
     from rich.text import Text
@@ -20,7 +53,7 @@ def print_estimate(out: CommandOutput, estimates: Sequence[dict[str, Any]]) -> N
         grid.add_column(title, overflow="fold", justify="left" if title.startswith("an") else "right")
     for one in estimates:
         if one["rows_an_hour"] is None:
-            cells = ["unknown", *[""] * 4]
+            cells = ["unknown" if one["rows"] else "none sampled", *[""] * 4]
         else:
             counts = [f"{one[name]:,.0f}" for name in ("rows_an_hour", "commits", "files")]
             cells = [*counts, size_text(round(one["bytes"])), f"{one['write_amplification']:.1f} x"]

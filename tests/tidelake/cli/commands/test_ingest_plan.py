@@ -139,7 +139,114 @@ def test_a_sample_has_the_rows_of_tables_whose_key_has_columns_that_no_record_ho
     planned = call("ingest", "plan", path, "--sample", "10000", "--json").document["estimate"]
     assert [(one["name"], one["rows"]) for one in planned] == [("shop.table_0", 300)]
     assert call("ingest", "run", path).code == 0
-    assert call("ingest", "plan", path, "--sample", "10000", "--json").document["estimate"] == planned
+    there = [{**one, "exists": True} for one in planned]
+    assert call("ingest", "plan", path, "--sample", "10000", "--json").document["estimate"] == there
+
+
+def write_changes(tmp_path: Path, *rows: tuple[str, dict[str, object] | str]) -> None:
+    """Each the source table and the row, or what stands in the place of a record."""
+    lines = []
+    for offset, (table, row) in enumerate(rows):
+        source = {"db": "shop", "schema": "public", "table": table, "connector": "postgresql"}
+        value = row if isinstance(row, str) else json.dumps({"before": None, "after": row, "op": "c", "source": source})
+        record = {"topic": "shop", "partition": 0, "offset": offset, "timestamp_ms": 1_700_000_000_000 + offset}
+        key = {"id": 1} if isinstance(row, str) else {"id": row["id"]}
+        lines.append(json.dumps({**record, "key": json.dumps(key), "value": value}))
+    (tmp_path / "in" / "0.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_a_sample_tells_the_columns_of_tables_that_would_be_made_and_changed(call: Call, tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    catalog.create_table("shop.old", pa.schema([("id", pa.int64()), ("n", pa.int32())]), primary_key=["id"])
+    entries = "{name: shop.old}, {name: 'shop.{table}', source_tables: {including_tables: 'new|old'}}"
+    path = write_config(tmp_path, entries)
+    write_changes(
+        tmp_path,
+        ("old", {"id": 1, "n": 1}),
+        ("old", {"id": 2, "n": 2**40, "note": "x"}),
+        ("old", {"id": 3, "n": 3}),
+        ("new", {"id": 1, "city": "Lyon"}),
+        ("other", {"id": 1}),
+    )
+    document = call("ingest", "plan", path, "--sample", "100", "--json").document
+    new, old = document["estimate"]
+    assert (new["name"], new["exists"], new["primary_key"]) == ("shop.new", False, ["id"])
+    assert new["columns"] == {"id": "STRING NOT NULL", "city": "STRING"}
+    assert (old["name"], old["exists"], old["rows"]) == ("shop.old", True, 3)
+    assert old["columns"] == {"id": "BIGINT NOT NULL", "n": "BIGINT", "note": "STRING"}
+    assert sorted(old["changes"]) == ["add note STRING", "n from INT to BIGINT"]
+    assert (document["obstacles"], document["passed_over"]) == ([], ["shop.public.other"])
+    told = call("ingest", "plan", path, "--sample", "100").out
+    assert "shop.new is made with id STRING NOT NULL, city STRING · primary key id" in told
+    assert "shop.old changes: " in told
+    assert "no table takes records of shop.public.other; they are skipped" in told
+    assert [field.name for field in catalog.table("shop.old").context.schema.fields] == ["id", "n"]  # as it was
+    assert call("ingest", "run", path).code == 0
+    ran = {name: catalog.table(name).context.schema.fields for name in ("shop.old", "shop.new")}
+    columns = {name: {one.name: str(one.type) for one in fields} for name, fields in ran.items()}
+    assert columns == {"shop.old": old["columns"], "shop.new": new["columns"]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "rows", "told"),
+    [
+        pytest.param(
+            "{name: shop.t}",
+            [("t", "{"), ("t", {"id": 1}), ("t", {"id": 2, "n": "many"})],
+            [("shop", "BAD_RECORD", 1, "offset 0: not a JSON object"), ("shop.t", "BAD_RECORD", 1, "column n")],
+            id="records that can't be decoded",
+        ),
+        pytest.param(
+            "{name: shop.t, schema_evolution: {mode: exception}}",
+            [("t", {"id": 1, "note": "x"})],
+            [
+                ("shop.t", "SCHEMA_CHANGE", 0, "add note STRING: `schema_evolution` is exception"),
+                ("shop.t", "UNKNOWN_COLUMN", 1, "offset 0"),
+            ],
+            id="a change that stops it",
+        ),
+        pytest.param(
+            "{name: shop.t}",
+            [("t", {"id": 2**70})],
+            [("shop.t", "NARROW_COLUMN", 1, "offset 0"), ("shop.t", "SCHEMA_CHANGE", 0, "touching values")],
+            id="a change that can't be made",
+        ),
+        pytest.param(
+            "{name: 'shop.{table}'}",
+            [("a/b", {"id": 1})],
+            [("shop.public.a/b", "NO_TABLE", 0, "a/b")],
+            id="a name that no table can have",
+        ),
+        pytest.param(
+            "{name: shop.u, match: u, primary_key: [code]}",
+            [("u", {"id": 1})],
+            [("shop.u", "NO_TABLE", 0, "code")],
+            id="a table that can't be made",
+        ),
+    ],
+)
+def test_a_sample_tells_what_a_run_would_stumble_over(
+    call: Call,
+    tmp_path: Path,
+    entry: str,
+    rows: list[tuple[str, dict[str, object] | str]],
+    told: list[tuple[str, str, int, str]],
+) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    catalog.create_table("shop.t", pa.schema([("id", pa.int64()), ("n", pa.int32())]), primary_key=["id"])
+    path = write_config(tmp_path, entry)
+    write_changes(tmp_path, *rows)
+    planned = call("ingest", "plan", path, "--sample", "100", "--json")
+    assert planned.code == 0, planned.err
+    found = planned.document["obstacles"]
+    assert [(one["table"], one["code"], one["records"]) for one in found] == [each[:3] for each in told]
+    for one, (*_, example) in zip(found, told, strict=True):
+        assert example in one["example"]
+    shown = call("ingest", "plan", path, "--sample", "100").out
+    assert all(one["code"] in shown for one in found)
+    assert call("ingest", "run", path).code == 1  # as the plan says
 
 
 def test_a_sample_without_a_rate_says_so(call: Call, tmp_path: Path) -> None:

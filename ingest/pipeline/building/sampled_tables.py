@@ -1,0 +1,191 @@
+"""Tables as records of a sample would leave them: made, altered, or refused. Nothing is written."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkpoint.offsets import TopicPartition
+from ingest.evolution.behavior import Action
+from ingest.evolution.needed_changes import NeededChange, columns_left, needed_changes
+from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Target
+from ingest.formats.source_table import SourceTable
+from ingest.pipeline.building.configured_tables import ConfiguredTables
+from ingest.pipeline.building.letter_case import format_of
+from ingest.raw_batch import RawBatch
+from ingest.settings import Config, TableSettings
+from ingest.tables.table_router import router_of
+from ingest.tables.table_targets import TableTargets
+from ingest.tables.table_templates import ExpandedTable
+from storage.catalog.opening import open_catalog
+from storage.clock import epoch_ms
+from storage.ddl.schema_changes import apply_changes
+from storage.errors import BadInput
+from storage.table import TableContext
+
+_ROUNDS_MAX: Final = 100  # of a batch: each makes a table, or changes one
+# What becomes of these depends on what came before them.
+_DECIDED_AS_THEY_COME: Final = (FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE, FailureKind.UNKNOWN_VALUE)
+
+
+@dataclass(slots=True)
+class SampledTable:
+    """is_there: whether the table exists. changes: what the sample's records have altered, in words.
+    times_ms: of the records of its rows, by partition.
+    """
+
+    context: TableContext
+    target: Target
+    is_there: bool
+    changes: list[str] = field(default_factory=list)
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    times_ms: defaultdict[TopicPartition, list[Any]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(slots=True)
+class Obstacle:
+    """What a run would stumble over: records of one table that fail for reasons of one code.
+
+    table: its name; where it can't be made, that of the source table. records: how many of the sample, at least.
+    example: the reason of the first one, with its place.
+    """
+
+    table: str
+    code: str
+    example: str
+    records: int = 0
+
+
+class SampledTables:
+    """known: by name, tables of the configuration that are there, and those that the records taken so far would make.
+    obstacles: by what they are of, and their code. passed_over: source tables that no entry takes.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.known: dict[str, SampledTable] = {}
+        self.obstacles: dict[tuple[str, str], Obstacle] = {}
+        self.passed_over: set[str] = set()
+        self._catalog = open_catalog(config.warehouse, config.warehouse_options)
+        self._router = router_of(config.tables)
+        self._format = format_of(config)
+        self._configured = ConfiguredTables.of(config)
+        configured = self._configured
+        self._targets = TableTargets(configured.settings, configured.following_types, configured.derived)
+        self._decoder = configured.decoder(self._format, self._target_of)
+        for table in config.named_tables:
+            if self._catalog.table_exists(table.name):
+                self._know(self._catalog.load(table.name), is_there=True)
+
+    def take(self, raw: RawBatch) -> None:
+        """Raises what a decoder raises: for a registry that is away, say."""
+        decoded = self._decoder.decode(raw)
+        for _ in range(_ROUNDS_MAX):
+            made = [source for source, row in decoded.unrouted.items() if self._make(raw, source, row)]
+            followed = [self._follow(failure) for failure in _first_of_each_table(decoded)]
+            if not made and not any(followed):
+                break
+            decoded = self._decoder.decode(raw)
+        for part in decoded.tables:
+            sampled = self.known[part.target.name]
+            sampled.rows.append(part.rows)
+            times_ms = raw.timestamps_ms[np.searchsorted(raw.offsets, part.offsets)]
+            sampled.times_ms[TopicPartition(raw.topic, raw.partition)].append(times_ms[times_ms >= 0])
+        for failure in decoded.failures:
+            if failure.kind not in _DECIDED_AS_THEY_COME:
+                self._note(self._named(failure, raw), failure.code, failure.describe(raw))
+        self.passed_over.update(str(source) for source in decoded.unrouted if self._name_for(source) is None)
+
+    def _target_of(self, source: SourceTable) -> Target | None:
+        found = self.known.get(self._name_for(source) or "")
+        return None if found is None else found.target
+
+    def _name_for(self, source: SourceTable) -> str | None:
+        try:
+            return self._router.table_of(source)
+        except BadInput as error:
+            self._note(str(source), "NO_TABLE", str(error), records=0)
+            return None
+
+    def _named(self, failure: DecodeFailure, raw: RawBatch) -> str:
+        """The table that the record was for, as far as it says."""
+        if failure.target is not None:
+            return failure.target.name
+        return raw.topic if failure.source is None else self._name_for(failure.source) or str(failure.source)
+
+    def _know(self, context: TableContext, *, is_there: bool) -> None:
+        self.known[context.name] = SampledTable(context, self._targets.of(context), is_there)
+
+    def _note(self, name: str, code: str, example: str, records: int = 1) -> None:
+        self.obstacles.setdefault((name, code), Obstacle(name, code, example)).records += records
+
+    def _make(self, raw: RawBatch, source: SourceTable, row: int) -> bool:
+        """Whether the table is known from now on."""
+        name = self._name_for(source)
+        if name is None or name in self.known or (name, "NO_TABLE") in self.obstacles:
+            return False
+        settings = self._configured.settings.get(name) or self._router.templates.table_for(source)
+        assert settings is not None
+        try:
+            self._know(self._preview(name, settings, raw, row), is_there=False)
+        except BadInput as error:
+            self._note(name, "NO_TABLE", f"{source}: {error}", records=0)
+            return False
+        return True
+
+    def _preview(self, name: str, settings: TableSettings, raw: RawBatch, row: int) -> TableContext:
+        inferred = self._format.infer_table(raw, row)
+        if isinstance(settings, ExpandedTable):
+            self._configured.add(settings)
+            derived = self._configured.derived[name]
+            names = [one.name for one in inferred.fields]
+            settings = settings.fitted([*names, *derived.computed, *derived.metadata])
+        inferred = self._configured.column_types[name].apply(inferred, settings.primary_key or inferred.primary_key)
+        return self._catalog.preview_table(
+            name,
+            inferred.fields,
+            primary_key=settings.primary_key or inferred.primary_key,
+            partition_by=settings.partition_by,
+            options=settings.option_texts,
+        )
+
+    def _follow(self, failure: DecodeFailure) -> bool:
+        """Have the table fit the record as a run would (see `SchemaFence`); whether anything is another than before."""
+        assert failure.target is not None
+        sampled = self.known[failure.target.name]
+        name, schema = sampled.context.name, sampled.context.schema
+        behavior = self._configured.behaviors[name]
+        made: list[NeededChange] = []
+        left: list[NeededChange] = []
+        for change in needed_changes(failure.needed, schema, self._configured.column_types[name]):
+            action = Action.IGNORE if change.is_unwanted else behavior.action(change.kind)
+            if action is Action.STOP or (action is Action.APPLY and change.change is None):
+                why = change.reason or f"`schema_evolution` is {behavior}"
+                self._note(name, "SCHEMA_CHANGE", f"{change}: {why}; that stops the table", records=0)
+                return False
+            (left if action is Action.IGNORE or change.change is None else made).append(change)
+        try:
+            changes = [change.change for change in made if change.change is not None]
+            altered = apply_changes(schema, changes, has_snapshots=True, time_ms=epoch_ms()) if changes else schema
+        except BadInput as error:
+            self._note(name, "SCHEMA_CHANGE", str(error), records=0)
+            return False
+        ignored, fixed = columns_left(left)
+        self._targets.ignore(name, ignored)
+        self._targets.fix(name, fixed)
+        sampled.changes += map(str, made)
+        sampled.context = sampled.context.with_schema(altered)
+        before, sampled.target = sampled.target, self._targets.of(sampled.context)
+        return sampled.target != before
+
+
+def _first_of_each_table(decoded: DecodedBatch) -> list[DecodeFailure]:
+    """Of those whose record needs another table than there is."""
+    first: dict[str, DecodeFailure] = {}
+    for failure in decoded.failures:
+        if failure.target is not None and failure.needed:
+            first.setdefault(failure.target.name, failure)
+    return list(first.values())
