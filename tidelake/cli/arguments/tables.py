@@ -330,6 +330,7 @@ def _add_table_reading(verbs: Verbs) -> None:
     changes.add_argument("--follow", action="store_true", help="go on with what is committed, until Ctrl-C or --end")
     changes.add_argument("--consumer", metavar="NAME", help="of --follow: keep the position in the table")
     changes.add_argument("--share", type=share, metavar="N/COUNT", help="of --follow: as in `follow`")
+    changes.add_argument("--limit", type=positive, metavar="N", help="end after so many changes")
 
     follow = table_command(verbs, "follow", "changes as they are committed, until Ctrl-C")
     add_projection(follow)
@@ -349,6 +350,7 @@ def _add_table_reading(verbs: Verbs) -> None:
         metavar="N/COUNT",
         help="1/3 is the first of three readers, each with buckets, and a position, of its own",
     )
+    follow.add_argument("--limit", type=positive, metavar="N", help="end after so many changes")
 
 
 def _add_bucket(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -240,6 +240,7 @@ def changes(  # noqa: PLR0913 - one an option of the command
     consumer: str | None,
     share: tuple[int, int] | None,
     bucket: int | None,
+    limit: int | None,
 ) -> None:
     if follow:
         if between:
@@ -256,6 +257,7 @@ def changes(  # noqa: PLR0913 - one an option of the command
             until=end,
             share=share,
             bucket=bucket,
+            limit=limit,
         )
         return
     if consumer is not None or share is not None or (start is not None and not isinstance(start, int)):
@@ -264,18 +266,17 @@ def changes(  # noqa: PLR0913 - one an option of the command
     wanted = _Wanted(table, columns, where)
     if between:
         mode, *ends = between
-        for change in table.changes(between=_ends(ends), between_mode=mode):
-            print_changes(out, wanted.of(change), columns)
+        found = table.changes(between=_ends(ends), between_mode=mode)
+        print_changes(out, map(wanted.of, found), columns, limit)
         return
     first = start if start is not None else table.context.history.earliest_id()
     if first is None:
         out.note(f"{name} has no snapshot yet: nothing was committed")
         return
-    for change in table.changes(start=first, end=end):
-        print_changes(out, wanted.of(change), columns)
+    print_changes(out, map(wanted.of, table.changes(start=first, end=end)), columns, limit)
 
 
-def follow(
+def follow(  # noqa: PLR0913 - one an option of the command
     out: CommandOutput,
     *,
     name: str,
@@ -287,14 +288,17 @@ def follow(
     until: int | None,
     share: tuple[int, int] | None,
     bucket: int | None,
+    limit: int | None,
 ) -> None:
-    """Ends with Ctrl-C, or after the snapshot `until`."""
+    """Ends with Ctrl-C, after the snapshot `until`, or after `limit` rows."""
+    if limit is not None and consumer is not None:
+        raise UsageError("--limit may end within what one position stands for, and --consumer keeps it; leave one out")
     table = catalog.open().table(name, _of_bucket(bucket))
     wanted = _Wanted(table, columns, where)
     out.note(f"following {name}; Ctrl-C ends it")
     try:
-        for change in table.follow(start=start, consumer=consumer, end=until, share=share):
-            print_changes(out, wanted.of(change), columns)
+        with closing(table.follow(start=start, consumer=consumer, end=until, share=share)) as found:
+            print_changes(out, map(wanted.of, found), columns, limit)
     except KeyboardInterrupt:
         return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -117,8 +118,20 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
 # ---------------------------------------------------------------- changes
 
 
-def print_changes(out: CommandOutput, change: ChangeBatch, columns: Iterable[str] | None = None) -> None:
-    """One change a line: `#3 +U order_id=7 amount=12.50`, or as JSON."""
+def print_changes(
+    out: CommandOutput, changes: Iterable[ChangeBatch], columns: Iterable[str] | None = None, limit: int | None = None
+) -> None:
+    """One change a line: `#3 +U order_id=7 amount=12.50`, or as JSON. limit: lines; nothing more is asked for then."""
+    left = sys.maxsize if limit is None else limit
+    for change in changes:
+        rows = change.rows if change.is_break else change.rows.slice(0, left)
+        _print_change(out, replace(change, rows=rows), columns)
+        left -= 0 if change.is_break else rows.num_rows
+        if left <= 0:
+            return
+
+
+def _print_change(out: CommandOutput, change: ChangeBatch, columns: Iterable[str] | None) -> None:
     if change.is_break:
         _print_break(out, change.snapshot_id)
         return

@@ -406,6 +406,42 @@ def test_following_shows_what_is_committed_meanwhile(call: Call, warehouse: Path
     ]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("changes",), id="changes"),
+        pytest.param(("changes", "--follow", "--start", "earliest"), id="changes --follow"),
+        pytest.param(("follow", "--start", "earliest"), id="follow"),
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 2, 4])
+def test_a_limit_ends_it_after_so_many_changes(
+    call: Call, warehouse: Path, orders: tidelake.Table, command: tuple[str, ...], limit: int
+) -> None:
+    verb, *options = command
+    all_of_them = call("table", "changes", "shop.orders", "-w", warehouse, "--json").lines
+    assert len(all_of_them) == 5  # of three snapshots
+    said = call("table", verb, "shop.orders", "-w", warehouse, *options, "--limit", str(limit), "--json")
+    assert (said.code, said.lines) == (0, all_of_them[:limit])
+
+
+def test_a_limit_counts_the_changes_that_fulfil_the_condition(
+    call: Call, warehouse: Path, orders: tidelake.Table
+) -> None:
+    arguments = ("-w", warehouse, "--follow", "--start", "earliest", "--where", "id = 1", "--limit", "2")
+    said = call("table", "changes", "shop.orders", *arguments, "--columns", "amount")
+    assert said.out == "#1 +I amount=1.50\n#2 +U amount=2.50\n"
+
+
+def test_a_limit_and_a_position_that_is_kept_are_refused_together(
+    call: Call, warehouse: Path, orders: tidelake.Table
+) -> None:
+    for verb in (("follow",), ("changes", "--follow")):
+        said = call("table", verb[0], "shop.orders", "-w", warehouse, *verb[1:], "--consumer", "c", "--limit", "1")
+        assert (said.code, said.out) == (2, "")
+        assert "--limit may end within what one position stands for" in said.err
+
+
 def test_a_consumer_goes_on_where_it_was(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     command = ("table", "follow", "shop.orders", "-w", warehouse, "--consumer", "c", "--json", "--start", "earliest")
     first = call(*command, "--until", "2")
@@ -432,6 +468,7 @@ def test_following_ends_with_ctrl_c_as_if_that_were_normal(
         until=None,
         share=None,
         bucket=None,
+        limit=None,
     )
     assert capsys.readouterr().out == "#3 -D id=3\n"
 
@@ -469,8 +506,8 @@ def test_an_overwrite_is_told_to_whoever_keeps_a_copy(capsys: pytest.CaptureFixt
     change = tidelake.ChangeBatch(
         5, pa.RecordBatch.from_pylist([], pa.schema([("_VALUE_KIND", pa.int8())])), is_break=True
     )
-    print_changes(CommandOutput(is_json=True), change)
-    print_changes(CommandOutput(is_json=False), change)
+    print_changes(CommandOutput(is_json=True), [change])
+    print_changes(CommandOutput(is_json=False), [change])
     assert capsys.readouterr().out == (
         '{"snapshot":5,"break":true}\n#5 rows were overwritten: a copy must read the table again\n'
     )
