@@ -25,7 +25,7 @@ class _ReadBatch(NamedTuple):
 class PartitionProgress:
     """committed: the next offset that every table's position, or what was set aside, has passed.
     read: the next offset to come from the source.
-    end: the log's end, as last asked; None while unknown.
+    end: the log's end, as far as it was asked and read; None while unknown.
     newest_committed_ms: the newest record time (epoch) below `committed`; None before this process committed any.
     caught_up_ms: when, by the monotonic clock, the partition last had nothing left to commit.
     """
@@ -43,7 +43,7 @@ class PartitionProgress:
         return bool(self._uncommitted)
 
     def was_read(self, batch: RawBatch, now_ms: int) -> None:
-        self.read = max(self.read, batch.next_offset)
+        self._reached(batch.next_offset)
         if len(batch):
             known = batch.timestamps_ms[batch.timestamps_ms > 0]
             times = (int(known.min()), int(known.max())) if len(known) else (None, None)
@@ -55,7 +55,12 @@ class PartitionProgress:
         """Of records that others saw: their sizes and times are not known."""
         if next_offset > self.read:
             self._uncommitted.append(_ReadBatch(next_offset, next_offset - self.read, 0, None, None))
-            self.read = next_offset
+            self._reached(next_offset)
+
+    def _reached(self, next_offset: int) -> None:
+        self.read = max(self.read, next_offset)
+        if self.end is not None:
+            self.end = max(self.end, self.read)
 
     def was_committed(self, next_offset: int, now_ms: int) -> tuple[int, int]:
         """next_offset: everything below is committed. Returns records and bytes of the batches that are now, whole."""
@@ -74,7 +79,7 @@ class PartitionProgress:
             self.caught_up_ms = now_ms
 
     def end_is(self, end: int, now_ms: int) -> None:
-        self.end = end
+        self.end = max(end, self.read)
         if self.lag == 0:
             self.caught_up_ms = now_ms
 

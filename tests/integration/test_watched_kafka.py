@@ -8,6 +8,7 @@ from asyncio import to_thread
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pyarrow as pa
 import pytest
 
@@ -18,6 +19,7 @@ from ingest.pipeline.builder import build_pipeline
 from ingest.replay.replay import DeadLetterReplay
 from ingest.settings import Config
 from storage.clock import epoch_ms
+from tests.ingest.monitoring.test_endpoint import labelled, scraped
 from tests.ingest.pipeline.fakes import until
 from tests.support.kafka_broker import KafkaBroker
 
@@ -74,6 +76,10 @@ async def test_the_lag_is_what_the_broker_holds_beyond_the_commits(tmp_path: Pat
         0: (5, 5, 0),
         1: (5, 5, 0),
     }
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{monitor.server.port}/") as client:
+        samples = await scraped(client)
+        for name, expected in (("source_end_offset", 5), ("source_committed_offset", 5), ("source_lag_records", 0)):
+            assert labelled(samples, f"tidelake_{name}") == {("0", topic): expected, ("1", topic): expected}, name
     assert not_ready(observed) == []
     await to_thread(kafka_broker.send, [record(topic, n, "6", 0) for n in range(3)])
     await until(lambda: sum(t.rows for t in observed.tables.values()) == 13 and observed.lag == 0)

@@ -28,7 +28,8 @@ from ingest.pipeline.pipeline import Pipeline
 from storage.catalog.opening import open_catalog
 from storage.clock import epoch_ms
 from storage.errors import BadInput
-from storage.manifests.snapshot_files import live_entries
+from storage.format import CommitKind, FileKind
+from storage.manifests.snapshot_files import delta_entries, live_entries
 from tests.ingest.pipeline.fakes import until
 from tests.support.manual_clock import ManualClock
 
@@ -37,9 +38,21 @@ TABLES = ("customers", "orders")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def line(offset: int, table: str, id_: int, *, time_ms: int, partition: int = 0, value: str | None = None) -> str:
+def line(
+    offset: int,
+    table: str,
+    id_: int,
+    *,
+    time_ms: int,
+    partition: int = 0,
+    value: str | None = None,
+    transaction: str | None = None,
+) -> str:
+    """transaction: the id of one that has more records than this."""
     source = {"db": "shop", "table": table, "connector": "postgresql"}
-    change = {"before": None, "after": {"id": id_, "name": f"n{id_}"}, "op": "c", "source": source}
+    change: dict[str, Any] = {"before": None, "after": {"id": id_, "name": f"n{id_}"}, "op": "c", "source": source}
+    if transaction is not None:
+        change["transaction"] = {"id": transaction, "total_order": 1, "data_collection_order": 1}
     record = {
         "topic": "shop",
         "partition": partition,
@@ -162,7 +175,8 @@ async def test_every_metric_tells_the_truth_of_a_run(tmp_path: Path, new_ms: int
         assert alone["tidelake_start_timestamp_seconds"] == observed.started_at_ms / 1000
         assert (alone["tidelake_write_buffer_bytes"], alone["tidelake_write_buffer_limit_bytes"]) == (0, 256 << 20)
         assert (alone["tidelake_compaction_queue"], alone["tidelake_compaction_running"]) == (0, 0)
-        assert set(labelled(samples, "tidelake_pipeline_info").values()) == {1}
+        assert labelled(samples, "tidelake_pipeline_info") == {("shop", tidelake.__version__): 1}
+        assert (alone["tidelake_transactions_waiting"], alone["tidelake_transactions_split_total"]) == (0, 0)
 
         shown = {name for name, _ in samples if name.startswith("tidelake_")}
         names = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in shown}
@@ -196,16 +210,47 @@ def table_facts(path: Path, name: str) -> dict[str, Any]:
 
 async def test_compactions_are_counted_with_what_they_wrote(tmp_path: Path, new_ms: int) -> None:
     async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
-        for n in range(12):
-            text = line(n, "orders", 1, time_ms=new_ms)
-            await to_thread((tmp_path / "in" / f"{n:02}.jsonl").write_text, text)
-            await until(lambda n=n: pipeline.observed.checkpoints > n)  # type: ignore[misc]
-        samples = await scraped(client)
+        written, committed, number = 0.0, -1, 0
+        while written != committed or number < 12:  # a compaction is done first, and committed with the next checkpoint
+            text = line(number, "orders", 1, time_ms=new_ms)
+            await to_thread((tmp_path / "in" / f"{number:04}.jsonl").write_text, text)
+            await until(lambda n=number: pipeline.observed.checkpoints > n)  # type: ignore[misc]
+            samples, number = await scraped(client), number + 1
+            written = labelled(samples, "tidelake_compaction_written_bytes_total")["db.orders",]
+            committed = await to_thread(compacted_bytes, tmp_path, "db.orders") or -1
         compactions = labelled(samples, "tidelake_compactions_total")["db.orders",]
-        written = labelled(samples, "tidelake_compaction_written_bytes_total")["db.orders",]
         assert compactions >= 1
-        assert written > 500 * compactions  # no data file is smaller
         assert samples["tidelake_compaction_duration_seconds_count", frozenset()] == compactions
+
+
+def compacted_bytes(path: Path, name: str) -> int:
+    """What compactions have written, by the table's own snapshots."""
+    context = open_catalog(str(path / "lake")).load(name)
+    snapshots = [s for s in context.snapshots.all() if s.commit_kind == CommitKind.COMPACT]
+    return sum(
+        entry.file.file_size
+        for snapshot in snapshots
+        for entry in delta_entries(context, snapshot)
+        if entry.kind == FileKind.ADD
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "waiting", "split"),
+    [pytest.param(3_600_000, 1, 0, id="in time"), pytest.param(1, 0, 1, id="for longer than it may")],
+)
+async def test_transactions_that_wait_for_their_rest_are_counted(
+    tmp_path: Path, new_ms: int, limit_ms: int, waiting: int, split: int
+) -> None:
+    flags = ("checkpoint.whole_transactions=true", f"checkpoint.transaction_ms_max={limit_ms}")
+    async with running(tmp_path, *flags) as (pipeline, client):
+        await to_thread((tmp_path / "in" / "1.jsonl").write_text, line(0, "orders", 1, time_ms=new_ms, transaction="t"))
+        await until(
+            lambda: (pipeline.observed.transactions.waiting, pipeline.observed.transactions.split) == (waiting, split)
+        )
+        samples = await scraped(client)
+        assert samples["tidelake_transactions_waiting", frozenset()] == waiting
+        assert samples["tidelake_transactions_split_total", frozenset()] == split
 
 
 async def test_probes_and_status_answer_while_it_runs(tmp_path: Path, new_ms: int) -> None:

@@ -40,6 +40,19 @@ def test_offsets_that_hold_no_record_are_no_lag() -> None:
     assert (progress.committed, progress.lag) == (5, 0)
 
 
+def test_the_end_of_the_log_is_not_before_what_was_read() -> None:
+    """It is asked now and then."""
+    progress = PartitionProgress(0, 0, 0)
+    progress.was_read(batch([0]), 0)
+    progress.end_is(2, 0)
+    progress.was_read(batch([1, 2]), 0)
+    assert progress.end == 3
+    progress.offsets_were_read(7)
+    assert progress.end == 7
+    progress.end_is(6, 0)  # an answer that was late
+    assert (progress.end, progress.lag) == (7, 7)
+
+
 def test_they_are_behind_a_batch_that_waits() -> None:
     progress = PartitionProgress(0, 0, 0)
     progress.was_read(batch([0], [9]), 0)
