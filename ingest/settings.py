@@ -7,7 +7,7 @@ milliseconds, as their names say.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -204,26 +204,28 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     names of source tables (`shop.public.orders`, `public.orders`, `orders`) and of topics; one of them must fit.
     Left out: the table part of `name`; of an entry of many tables, all. topics: shell patterns; only topics that
     fit one feed the table. Left out: all. With many topics it keeps positions short. primary_key: of the table that
-    is created if there is none; left out: the key of its records. partition_by: partition columns of the table that
-    is created if there is none. options: table options of the table that is created if there is none. A table that
-    exists stays as it is: where these three contradict it, `plan` says so, and `run` refuses what would make other
-    rows, another changelog or another layout. shared_with: commit users (other pipelines, Spark queries) that read
-    the same topics into the table, each records that this pipeline doesn't take; left out, it is refused to start
-    where others have read what it is about to. source_types: column to what its values mean at the source, where
-    records can't say (`bigint unsigned`). rounded_columns: columns whose values may lose digits that the column's
-    type lacks; others stop the pipeline. columns: column to SQL type, for columns that are made: in a table that is
-    created, or added later (`amount: DECIMAL(18, 2)`). type_mapping: for other columns that are made, words of
-    Paimon's `type_mapping`; see [columns](schema-evolution.md). computed_columns: column to a call of one of
-    Paimon's functions (`dt: date_format(created, yyyy-MM-dd)`). metadata_columns: columns that say where a row came
-    from (`topic`, `offset`, `op_ts`, …). metadata_column_prefix: of their names. schema_evolution: what becomes of
-    the table when the source's columns change; left out: as the pipeline's. source_tables: of an entry of many
-    tables, which source tables it takes, and their names.
+    is created if there is none; left out: the key of its records. key_from_records: `false` has the table created
+    without a key where `primary_key` names none, whatever key its records have. partition_by: partition columns of the
+    table that is created if there is none. options: table options of the table that is created if there is none. A
+    table that exists stays as it is: where `primary_key`, `partition_by` and `options` contradict it, `plan` says so,
+    and `run` refuses what would make other rows, another changelog or another layout. shared_with: commit users (other
+    pipelines, Spark queries) that read the same topics into the table, each records that this pipeline doesn't take;
+    left out, it is refused to start where others have read what it is about to. source_types: column to what its values
+    mean at the source, where records can't say (`bigint unsigned`). rounded_columns: columns whose values may lose
+    digits that the column's type lacks; others stop the pipeline. columns: column to SQL type, for columns that are
+    made: in a table that is created, or added later (`amount: DECIMAL(18, 2)`). type_mapping: for other columns that
+    are made, words of Paimon's `type_mapping`; see [columns](schema-evolution.md). computed_columns: column to a call
+    of one of Paimon's functions (`dt: date_format(created, yyyy-MM-dd)`). metadata_columns: columns that say where a
+    row came from (`topic`, `offset`, `op_ts`, …). metadata_column_prefix: of their names. schema_evolution: what
+    becomes of the table when the source's columns change; left out: as the pipeline's. source_tables: of an entry of
+    many tables, which source tables it takes, and their names.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
     match: Name | Annotated[list[Name], msgspec.Meta(min_length=1)] | None = None
     topics: Name | list[Name] = []
     primary_key: list[Name] = []
+    key_from_records: bool = True
     partition_by: list[Name] = []
     options: Mapping[str, str | int | float | bool] = {}
     shared_with: Name | list[Name] = []
@@ -241,6 +243,10 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def is_template(self) -> bool:
         """Whether this stands for many tables."""
         return PLACEHOLDER.search(self.name) is not None
+
+    def key_of_new(self, key_of_records: Sequence[str]) -> Sequence[str]:
+        """The primary key of the table, if it is created."""
+        return self.primary_key or (key_of_records if self.key_from_records else ())
 
     @property
     def option_texts(self) -> dict[str, str]:

@@ -37,6 +37,7 @@ class SyncDatabaseArguments:
     excluding_dbs: str | None = None
     merge_shards: bool = True
     primary_keys: Sequence[str] = ()
+    sync_primary_keys_from_source_schema: bool = True
     partition_keys: Sequence[str] = ()
     multiple_table_partition_keys: Sequence[tuple[str, Sequence[str]]] = ()
     type_mapping: Sequence[str] = ()
@@ -67,8 +68,10 @@ def sync_database_configuration(arguments: SyncDatabaseArguments) -> dict[str, A
     )
     if not given.merge_shards:
         source_tables["merge_shards"] = False
+    without_key = {} if given.sync_primary_keys_from_source_schema else {"key_from_records": False}
     table = {
         "name": f"{given.database}.{name}",
+        **without_key,
         **_given(
             source_tables=source_tables,
             primary_key=list(given.primary_keys),

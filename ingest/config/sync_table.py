@@ -24,6 +24,7 @@ class SyncTableArguments:
     database: str
     table: str
     primary_keys: Sequence[str] = ()
+    sync_primary_keys_from_source_schema: bool = True
     partition_keys: Sequence[str] = ()
     type_mapping: Sequence[str] = ()
     computed_column: Sequence[tuple[str, str]] = ()
@@ -56,6 +57,8 @@ def sync_table_configuration(arguments: SyncTableArguments) -> dict[str, Any]:
         )
         if value
     }
+    if not arguments.sync_primary_keys_from_source_schema:
+        table["key_from_records"] = False
     configuration: dict[str, Any] = {
         "pipeline": arguments.pipeline or f"{arguments.database}.{arguments.table}",
         "warehouse": arguments.warehouse,

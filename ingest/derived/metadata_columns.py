@@ -204,6 +204,7 @@ def _epoch_ms(text: str | None) -> int | None:
 
 _ORIGINS: Final[Mapping[str, Callable[[bytes], RecordOrigin]]] = {
     "debezium-json": _reader(_DebeziumPayload, _of_debezium),
+    "debezium-bson": _reader(_DebeziumPayload, _of_debezium),
     "canal-json": _reader(_Canal, lambda r: RecordOrigin(r.database, None, r.table, r.es)),
     "maxwell-json": _reader(
         _Maxwell, lambda r: RecordOrigin(r.database, None, r.table, None if r.ts is None else r.ts * 1000)

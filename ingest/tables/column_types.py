@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -44,7 +44,7 @@ class ColumnTypes:
             return self.mapping.column_type(spelled, known)
         return self.mapping.column_type(source, inferred)
 
-    def apply(self, inferred: InferredTable, primary_key: tuple[str, ...] | list[str]) -> InferredTable:
+    def apply(self, inferred: InferredTable, primary_key: Sequence[str]) -> InferredTable:
         """The columns of a table that is to be made: those of the record, declared ones that it lacks, derived ones.
 
         Raises BadInput for derived columns that can't be made of the others.

@@ -108,14 +108,15 @@ class PipelineTables:
 
     def _create(self, table: TableSettings, inferred: InferredTable, source: SourceTable) -> None:
         table = self._fitted(table, inferred)
-        inferred = self._column_types[table.name].apply(inferred, table.primary_key or inferred.primary_key)
+        primary_key = table.key_of_new(inferred.primary_key)
+        inferred = self._column_types[table.name].apply(inferred, primary_key)
         names = [field.name for field in inferred.fields]
         if missing := [name for name in (*table.primary_key, *table.partition_by) if name not in names]:
             raise BadInput(
                 f"{table.name} can't be created: {source} has no column {', '.join(missing)}, only {', '.join(names)}. "
                 "Correct `primary_key` and `partition_by`"
             )
-        primary_key, options = table.primary_key or inferred.primary_key, table.option_texts
+        options = table.option_texts
         # Whatever would refuse the table once it is there refuses it now: a bad option must not stay with a table.
         if primary_key and (apart := [name for name in table.partition_by if name not in primary_key]):
             raise BadInput(

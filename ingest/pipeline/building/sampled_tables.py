@@ -143,11 +143,12 @@ class SampledTables:
             derived = self._configured.derived[name]
             names = [one.name for one in inferred.fields]
             settings = settings.fitted([*names, *derived.computed, *derived.metadata])
-        inferred = self._configured.column_types[name].apply(inferred, settings.primary_key or inferred.primary_key)
+        primary_key = settings.key_of_new(inferred.primary_key)
+        inferred = self._configured.column_types[name].apply(inferred, primary_key)
         return self._catalog.preview_table(
             name,
             inferred.fields,
-            primary_key=settings.primary_key or inferred.primary_key,
+            primary_key=primary_key,
             partition_by=settings.partition_by,
             options=settings.option_texts,
         )

@@ -57,6 +57,12 @@ def test_everything_has_its_place() -> None:
     )
 
 
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_the_key_of_the_records_is_taken_unless_that_is_switched_off(is_taken: bool) -> None:
+    (table,) = parsed(sync_primary_keys_from_source_schema=is_taken).tables
+    assert table.key_from_records is is_taken
+
+
 def test_a_template_names_the_tables_instead() -> None:
     assert parsed(name="{schema}_{table}").tables[0].name == "shop.{schema}_{table}"
     with pytest.raises(BadInput, match="leave --table-prefix and --table-suffix out"):

@@ -53,6 +53,13 @@ def test_everything_has_its_place() -> None:
     assert (table.metadata_columns, table.metadata_column_prefix) == (["topic", "offset"], "_")
 
 
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_the_key_of_the_records_is_taken_unless_that_is_switched_off(is_taken: bool) -> None:
+    (table,) = parsed(sync_primary_keys_from_source_schema=is_taken).tables
+    assert table.key_from_records is is_taken
+    assert table.key_of_new(("id",)) == (("id",) if is_taken else ())
+
+
 def test_the_registry_belongs_to_the_format() -> None:
     config = parsed({"value.format": "debezium-avro", "schema.registry.url": "http://x"})
     assert config.format_options == {"schema.registry.url": "http://x"}

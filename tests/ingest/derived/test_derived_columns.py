@@ -108,6 +108,16 @@ def test_metadata_columns_say_where_a_row_came_from() -> None:
 
 SAID: list[tuple[str, dict[str, Any], tuple[str | None, str | None, str | None]]] = [
     (
+        "debezium-bson",
+        {
+            "before": None,
+            "after": '{"_id": 1, "id": 1}',
+            "op": "c",
+            "source": {"db": "d", "collection": "t", "ts_ms": 1_700_000_000_123},
+        },
+        ("d", None, "t"),
+    ),
+    (
         "canal-json",
         {"type": "INSERT", "database": "d", "table": "t", "es": 1_700_000_000_123, "data": [{"id": "1"}]},
         ("d", None, "t"),
@@ -146,7 +156,7 @@ def test_every_format_tells_what_it_knows(
     world = with_table(
         "primary_key: [id], metadata_columns: [database_name, schema_name, table_name, op_ts]", f"format: {format_name}"
     )
-    world.log.append(TOPIC, json.dumps(record).encode())
+    world.log.append(TOPIC, json.dumps(record).encode(), b'{"id": "1"}')
     world.run()
     (row,) = world.rows()
     assert tuple(row[name] for name in ("database_name", "schema_name", "table_name")) == names

@@ -344,6 +344,18 @@ async def test_keys_and_partitions_are_those_of_tables_that_have_the_columns() -
     }
 
 
+@pytest.mark.parametrize("name", ["{table}", "orders"])
+async def test_the_key_of_the_records_is_left_out_where_the_entry_says_so(name: str) -> None:
+    world = NamingWorld(tables=f"{{name: 'shop.{name}', key_from_records: false}}")
+    world.add("orders", 1, key=["id"])
+    world.add("orders", 1, key=["id"])
+    await world.run()
+    world.add("orders", 2, key=["id"])
+    await world.run()  # a table without key is none that contradicts the entry
+    assert (await asyncio.to_thread(world.rows))["orders"] == [1, 1, 2]
+    assert (await asyncio.to_thread(world.catalog.load, "shop.orders")).schema.primary_keys == ()
+
+
 async def test_a_table_that_cannot_be_made_waits_until_it_can_though_the_process_ends() -> None:
     world = NamingWorld(broken={"bad"})
     for number in range(6):

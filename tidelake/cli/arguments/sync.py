@@ -88,6 +88,14 @@ def _add_common(sync: argparse.ArgumentParser, pipeline: str) -> None:
         ("type-mapping", "words separated by commas: to-string, …"),
     ):
         _add(sync, name, type=names, default=(), metavar="NAMES", help=help_)
+    _add(
+        sync,
+        "sync-primary-keys-from-source-schema",
+        type=_flag,
+        default=True,
+        metavar="true|false",
+        help="false: without --primary-keys a table that is made has no key, whatever key the records have",
+    )
     for name, help_ in (
         ("computed-column", "'name=function(column, …)', repeatable"),
         ("kafka-conf", "properties.bootstrap.servers=…, topic=…, value.format=…; repeatable"),
