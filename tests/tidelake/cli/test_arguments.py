@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ingest.config.sync_database import SyncDatabaseArguments
+from ingest.config.sync_table import SyncTableArguments
 from tests.support.command_line import Call
 from tidelake.cli.arguments import build_parser, parse
 
@@ -29,7 +30,7 @@ def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iter
             yield from leaves(inner, (*words, name))
 
 
-ARGUMENTS_OF = {"sync_database": SyncDatabaseArguments}
+ARGUMENTS_OF = {"sync_database": SyncDatabaseArguments, "sync_table": SyncTableArguments}
 COMMANDS = dict(leaves(build_parser()))
 
 

@@ -18,43 +18,9 @@ from tidelake.cli.commands.ingest import run_config
 from tidelake.cli.output import CommandOutput
 
 
-def sync_table(  # noqa: PLR0913 - as many as Paimon's action has
-    out: CommandOutput,
-    *,
-    warehouse: str,
-    database: str,
-    table: str,
-    primary_keys: Sequence[str] = (),
-    partition_keys: Sequence[str] = (),
-    type_mapping: Sequence[str] = (),
-    computed_column: Sequence[tuple[str, str]] = (),
-    metadata_column: Sequence[str] = (),
-    metadata_column_prefix: str = "",
-    kafka_conf: Sequence[tuple[str, str]] = (),
-    catalog_conf: Sequence[tuple[str, str]] = (),
-    table_conf: Sequence[tuple[str, str]] = (),
-    pipeline: str | None = None,
-    show: bool = False,
-    settings: Sequence[str] = (),
-) -> None:
+def sync_table(out: CommandOutput, *, show: bool = False, settings: Sequence[str] = (), **arguments: Any) -> None:
     """show: print the configuration, and do nothing. The rest: see `SyncTableArguments`."""
-    configuration = sync_table_configuration(
-        SyncTableArguments(
-            warehouse=warehouse,
-            database=database,
-            table=table,
-            primary_keys=primary_keys,
-            partition_keys=partition_keys,
-            type_mapping=type_mapping,
-            computed_column=computed_column,
-            metadata_column=metadata_column,
-            metadata_column_prefix=metadata_column_prefix,
-            kafka_conf=kafka_conf,
-            catalog_conf=catalog_conf,
-            table_conf=table_conf,
-            pipeline=pipeline,
-        )
-    )
+    configuration = sync_table_configuration(SyncTableArguments(**arguments))
     _run(out, configuration, "sync-table", settings, show=show)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
 
 import tidelake
 from tests.ingest.formats.debezium.changes import change
@@ -43,6 +46,18 @@ def test_the_file_that_it_is_hides_secrets(call: Call, tmp_path: Path) -> None:
     assert said.code == 0
     assert "hush" not in said.out
     assert '"topics"' in said.out
+
+
+@pytest.mark.parametrize(("command", "table"), [("sync-table", ("--table", "orders")), ("sync-database", ())])
+def test_the_key_of_the_records_can_be_left_out_as_in_paimon(call: Call, command: str, table: tuple[str, ...]) -> None:
+    kafka = ("properties.bootstrap.servers=b:1", "topic=t", "value.format=canal-json")
+    said = call(
+        *(command, "--warehouse", "/lake", "--database", "shop", *table, "--show"),
+        *(part for one in kafka for part in ("--kafka_conf", one)),
+        *("--sync_primary_keys_from_source_schema", "false"),
+    )
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["tables"][0]["key_from_records"] is False
 
 
 def test_what_has_no_counterpart_is_a_failure_by_name(call: Call, tmp_path: Path) -> None:
