@@ -57,15 +57,14 @@ def _preview_table(table: TableSettings, options: dict[str, str]) -> TableContex
     """A table with these options, which is nowhere; only its keys have columns."""
     names = dict.fromkeys(chain(table.primary_key, table.partition_by, ["some_column"]))
     fields = tuple(DataField(number, name, STRING) for number, name in enumerate(names))
-    buckets = {"bucket": "1" if table.primary_key else str(UNAWARE_BUCKET)}
     schema = TableSchema(
         0,
         fields,
         len(fields),
         primary_keys=tuple(table.primary_key),
         partition_keys=tuple(table.partition_by),
-        options={**buckets, **options},
+        options=options,
     )
     if not table.primary_key and bucket_mode(schema, TableOptions(schema.options)) is BucketMode.FIXED:
-        schema = TableSchema(0, fields, len(fields), options={**schema.options, **buckets})
+        schema = TableSchema(0, fields, len(fields), options={**schema.options, "bucket": str(UNAWARE_BUCKET)})
     return TableContext(MemoryFileIO(), "memory://nowhere", table.name, schema, TableOptions(schema.options))

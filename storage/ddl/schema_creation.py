@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from storage.ddl.schema_validation import check_new_schema
 from storage.errors import BadInput
-from storage.format import UNAWARE_BUCKET
 from storage.options import TableOptions
 from storage.options.values import parse_names
 from storage.schema.field_ids import FieldIds
@@ -34,8 +33,8 @@ def create_schema(
 
     columns: an Arrow schema (metadata `description` of a field describes it), or columns with Paimon's own types, whose
         ids don't matter. Fields are numbered as Java numbers them.
-    options: Paimon's; `bucket` is always stored, 1 with a primary key and -1 without unless given. Java's default
-        for a primary key would be -1, buckets that an index assigns.
+    options: Paimon's, stored as they are given. Without `bucket` it is -1: an index assigns buckets to keys, and tables
+        without a primary key have none.
     time_ms: now, epoch milliseconds.
 
     Raises BadInput, naming the column or option, for whatever does not go together.
@@ -56,8 +55,6 @@ def create_schema(
             time_ms=time_ms,
         )
     )
-    bucket = 1 if schema.has_primary_key else UNAWARE_BUCKET
-    schema = replace(schema, options={"bucket": str(bucket), **schema.options})
     check_new_schema(schema)
     return schema
 

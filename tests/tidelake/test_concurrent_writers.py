@@ -51,8 +51,9 @@ def make_table(place: Path, options: Mapping[str, str], *, primary_key: bool = T
     catalog = tidelake.open_catalog(str(place))
     catalog.create_database("db")
     retries = {"commit.max-retries": "50"}
+    bucket = {"bucket": "1"} if primary_key else {}  # of dynamic ones only one writer at a time adds keys
     return catalog.create_table(
-        "db.t", COLUMNS, primary_key=["id"] if primary_key else [], options={**retries, **options}
+        "db.t", COLUMNS, primary_key=["id"] if primary_key else [], options={**retries, **bucket, **options}
     )
 
 

@@ -123,7 +123,7 @@ def test_a_repeated_overwrite_does_not_happen_again(tmp_path: Path) -> None:
 
 
 def test_an_overwrite_gives_a_partition_another_number_of_buckets(tmp_path: Path, java_oracle: JavaOracle) -> None:
-    new_table(tmp_path)
+    new_table(tmp_path, bucket="1")
     catalog = tidelake.open_catalog(str(tmp_path))
     table = catalog.alter_table(NAME, [tidelake.SetOption("bucket", "3")])
     with pytest.raises(tidelake.BadInput, match="rewrite the partition with an overwrite"):

@@ -148,7 +148,7 @@ def test_the_commands_of_names_and_buckets(call: Call, tmp_path: Path) -> None:
     assert call("database", "create", "db", *where).code == 0
     assert call("database", "create", "db", *where).code == 1
     assert call("database", "create", "db", "--if-not-exists", *where).code == 0
-    columns = ("--column", "id:BIGINT NOT NULL", "--primary-key", "id")
+    columns = ("--column", "id:BIGINT NOT NULL", "--primary-key", "id", "--option", "bucket=1")
     assert call("table", "create", NAME, *columns, *where).code == 0
     assert call("table", "rename", NAME, "db.u", *where).code == 0
     with tidelake.open_catalog(str(tmp_path)).table("db.u").writer() as writer:

@@ -173,7 +173,7 @@ def test_a_table_that_was_created_is_listed_and_can_be_loaded(shop: FileSystemCa
     assert shop.list_tables("shop") == ["a.b", "orders"]
     table = shop.load("shop.orders")
     assert (table.name, table.location, table.branch) == ("shop.orders", paths_of(shop).location, "main")
-    assert table.schema.options == {"bucket": "1", "num-levels": "3"}
+    assert table.schema.options == {"num-levels": "3"}
     assert (table.schema.id, table.schema.comment, table.schema.time_ms) == (0, "né", NOW_MS)
 
 
@@ -384,7 +384,8 @@ def test_when_one_change_is_refused_none_is_made(shop: FileSystemCatalog) -> Non
 
 
 def test_a_table_with_snapshots_is_asked_for_more(shop: FileSystemCatalog) -> None:
-    assert shop.alter_table("shop.orders", [SetOption("bucket-key", "k")]).options["bucket-key"] == "k"
+    keyed = [SetOption("bucket", "2"), SetOption("bucket-key", "k")]
+    assert shop.alter_table("shop.orders", keyed).options["bucket-key"] == "k"
     put(shop, "shop.db/orders/snapshot/snapshot-1", b"{}")
     with pytest.raises(BadInput, match="option bucket-key: files that are written already"):
         shop.alter_table("shop.orders", [SetOption("bucket-key", "k,k")])

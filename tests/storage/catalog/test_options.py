@@ -55,7 +55,7 @@ def test_new_tables_have_the_options_that_the_catalog_gives_them_unless_they_say
         writer.commit()
     assert {file.file_name.rpartition(".")[2] for split in table.scan().splits() for file in split.files} == {"orc"}
     plain = tidelake.open_catalog(LAKE)
-    assert dict(plain.create_table("shop.u", SCHEMA, primary_key=["id"]).options) == {"bucket": "1"}
+    assert dict(plain.create_table("shop.u", SCHEMA, primary_key=["id"]).options) == {}
     assert dict(plain.table("shop.t").options) == {"file.format": "orc", "bucket": "2"}
     plain.drop_database("shop", cascade=True)
 

@@ -48,9 +48,12 @@ COLUMNS = pa.schema(
 
 
 def table(options: Mapping[str, str] | None = None, **arguments: Any) -> TableSchema:
-    """k, p | primary key (k, p), partitioned by p. Ids: k 0, p 1, v 2, n 3, s 4, r 5 (x 6, z 7, y 8), l 9 (…), m 13."""
+    """k, p | primary key (k, p), partitioned by p, one bucket. Ids: k 0, p 1, v 2, n 3, s 4, r 5 (x 6, z 7, y 8),
+    l 9 (…), m 13.
+    """
     keys = {"primary_key": ["k", "p"], "partition_by": ["p"], **arguments}
-    return create_schema(COLUMNS, options=options, time_ms=NOW_MS, **keys)
+    bucket = {"bucket": "1"} if keys["primary_key"] else {}
+    return create_schema(COLUMNS, options={**bucket, **(options or {})}, time_ms=NOW_MS, **keys)
 
 
 def alter(schema: TableSchema, *changes: SchemaChange, has_snapshots: bool = True) -> TableSchema:

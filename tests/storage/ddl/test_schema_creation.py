@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+from storage.bucketing import BucketMode, bucket_mode
 from storage.ddl.schema_creation import create_schema
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.schema.table_schema import TableSchema
@@ -112,22 +113,28 @@ def test_keys_given_as_options_move_into_the_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("primary_key", "options", "bucket"),
+    ("primary_key", "options", "mode"),
     [
-        pytest.param(["k"], {}, "1", id="primary key"),
-        pytest.param([], {}, "-1", id="append"),
-        pytest.param(["k"], {"bucket": "-1"}, "-1", id="primary key, asked for dynamic buckets"),
-        pytest.param(["k"], {"bucket": "-2"}, "-2", id="primary key, asked for postponed buckets"),
-        pytest.param([], {"bucket": "4", "bucket-key": "n"}, "4", id="append with a bucket key"),
+        pytest.param(["k"], {}, BucketMode.DYNAMIC, id="primary key"),
+        pytest.param([], {}, BucketMode.UNAWARE, id="append"),
+        pytest.param(["k"], {"bucket": "-1"}, BucketMode.DYNAMIC, id="primary key, asked for dynamic buckets"),
+        pytest.param(["k"], {"bucket": "1"}, BucketMode.FIXED, id="primary key, asked for one bucket"),
+        pytest.param(["k"], {"bucket": "-2"}, BucketMode.POSTPONE, id="primary key, asked for postponed buckets"),
+        pytest.param([], {"bucket": "4", "bucket-key": "n"}, BucketMode.FIXED, id="append with a bucket key"),
     ],
 )
-def test_the_number_of_buckets_is_always_stored(primary_key: list[str], options: dict[str, str], bucket: str) -> None:
-    assert create(primary_key=primary_key, options=options).options == {**options, "bucket": bucket}
+def test_buckets_are_dynamic_unless_the_table_says_otherwise_and_options_are_stored_as_given(
+    primary_key: list[str], options: dict[str, str], mode: BucketMode
+) -> None:
+    schema = create(primary_key=primary_key, options=options)
+    assert schema.options == options
+    assert bucket_mode(schema, schema.options) is mode
 
 
 def test_a_dynamic_table_may_have_a_key_without_partition_columns() -> None:
-    schema = create(primary_key=["k"], partition_by=["p"], options={"bucket": "-1"})
+    schema = create(primary_key=["k"], partition_by=["p"])
     assert schema.crosses_partitions
+    assert bucket_mode(schema, schema.options) is BucketMode.CROSS_PARTITION
 
 
 @dataclass(frozen=True)
@@ -224,7 +231,12 @@ KEY_REFUSALS = [
     Refused("a variant as key", "'c' is VARIANT NOT NULL", one("VARIANT"), primary_key=["c"]),
     Refused("bytes as partition", "'c' is BYTES.*another type", one("BYTES"), primary_key=(), partition_by=["c"]),
     Refused("a key equal to the partition", "one row; add a column", primary_key=["p"], partition_by=["p"]),
-    Refused("a key without the partition", "lacks partition columns.*Add them to the key", partition_by=["p"]),
+    Refused(
+        "a key without the partition",
+        "lacks partition columns.*Add them to the key",
+        partition_by=["p"],
+        options={"bucket": "1"},
+    ),
     Refused("keys given twice", "option primary-key = 'n'.*name the columns once", options={"primary-key": "n"}),
     Refused(
         "partitions given twice",
@@ -248,18 +260,26 @@ BUCKET_REFUSALS = [
     Refused("append buckets without a bucket key", "bucket-key", primary_key=(), options={"bucket": "2"}),
     Refused("one append bucket without a bucket key", "bucket-key", primary_key=(), options={"bucket": "1"}),
     Refused("a bucket key without buckets", "bucket-key", primary_key=(), options={"bucket-key": "k"}),
-    Refused("an unknown bucket key", "no column 'q'", options={"bucket-key": "q"}),
-    Refused("a bucket key outside of the key", "n is not in the primary key", options={"bucket-key": "n"}),
+    Refused("an unknown bucket key", "no column 'q'", options={"bucket": "2", "bucket-key": "q"}),
+    Refused(
+        "a bucket key outside of the key", "n is not in the primary key", options={"bucket": "2", "bucket-key": "n"}
+    ),
+    Refused("a bucket key, but dynamic buckets", "needs a fixed number of buckets", options={"bucket-key": "k"}),
     Refused(
         "a bucket key of a partition column",
         "partition column",
         primary_key=["k", "p"],
         partition_by=["p"],
-        options={"bucket-key": "p"},
+        options={"bucket": "2", "bucket-key": "p"},
     ),
     Refused("a nested bucket key", "ARRAY<INT>", primary_key=(), options={"bucket": "2", "bucket-key": "a"}),
     Refused("an unknown function", "bucket-function.type", options={"bucket-function.type": "crc"}),
-    Refused("mod of a text", "bucket-function.type", primary_key=["v"], options={"bucket-function.type": "mod"}),
+    Refused(
+        "mod of a text",
+        "bucket-function.type",
+        primary_key=["v"],
+        options={"bucket": "2", "bucket-function.type": "mod"},
+    ),
 ]
 
 OPTION_REFUSALS = [

@@ -26,7 +26,7 @@ def rescale(
     Returns directories of what was rewritten. See `Catalog.rescale_table`.
     """
     catalog = open_catalog(warehouse, **(catalog_options or {}))
-    number = int(catalog.table(table).options["bucket"]) if bucket_num is None else bucket_num
+    number = int(catalog.table(table).options.get("bucket", "-1")) if bucket_num is None else bucket_num
     if number < 1:
         raise BadInput(f"{table} has bucket = {number}: say how many buckets its partitions shall have, bucket_num=…")
     chosen: list[dict[str, str] | None] = [*_partitions(partitions)] or [None]
