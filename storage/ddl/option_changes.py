@@ -54,13 +54,13 @@ def _is_on(key: str, value: str | None) -> bool:
 def _check_buckets(old: str | None, new: str | None) -> None:
     if new is None:
         raise BadInput("option bucket can't be unset once rows are written; set a number")
+    numbers = []
     for text in (old, new):
         try:
-            number = UNAWARE_BUCKET if text is None else int(text)
+            numbers.append(UNAWARE_BUCKET if text is None else int(text))
         except ValueError:
             raise BadInput(f"option bucket = {text!r}: expected a whole number") from None
-        if number == UNAWARE_BUCKET:
-            raise BadInput(
-                f"option bucket can't go from {old or UNAWARE_BUCKET} to {new} once rows are written; "
-                "create another table"
-            )
+    if UNAWARE_BUCKET in numbers:
+        raise BadInput(
+            f"option bucket can't go from {old or UNAWARE_BUCKET} to {new} once rows are written; create another table"
+        )

@@ -19,7 +19,7 @@ def lake(tmp_path: Path) -> Path:
     """shop.t with five snapshots."""
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
-    table = catalog.create_table("shop.t", COLUMNS, primary_key=["id"], options={"write-only": "true"})
+    table = catalog.create_table("shop.t", COLUMNS, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
     with table.writer() as writer:
         for number in range(5):
             writer.write(pa.table({"id": [number]}, schema=COLUMNS))
