@@ -31,6 +31,7 @@ from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
 from storage.write.compactor import CompactResult
 from storage.write.postpone.bucket_numbers import PostponeOptions
+from storage.write.restored_table import restore_files
 from storage.write.table_writer import TableWriter
 
 _ATTEMPTS: Final = 5
@@ -106,7 +107,8 @@ class _Rescue:
         bucket_num = self._options.bucket_num(rows, size_bytes, waiting.bucket_num)
         target = self._context.with_options({"bucket": str(bucket_num)})
         files = BucketFiles(self._context, BucketKey(waiting.partition, POSTPONE_BUCKET))
-        writer = TableWriter(target, compactor_factory=compact_manager_factory())
+        restored = restore_files(target, with_files=True, partitions=[waiting.partition])  # others have other numbers
+        writer = TableWriter(target, compactor_factory=compact_manager_factory(), restored=restored)
         try:
             for file in waiting.files:
                 for batch in files.read(file):

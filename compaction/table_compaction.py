@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compaction.cancellation import CancellationToken
 from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
@@ -25,4 +27,13 @@ def compact(
             "compacting it gives buckets to all rows that wait, and takes no conditions and no order",
             "Compact it without anything else; buckets compact themselves as rows come into them",
         )
-    return rescue_postponed(context, cancellation)
+    rescued = rescue_postponed(context, cancellation)
+    if rescued.is_cancelled:
+        return rescued
+    # What one-off commits left on level 0, in buckets that no writer compacts. Each has the number of its partition.
+    compacted = compact_table(context.with_options({"bucket": "1"}), request, cancellation=cancellation)
+    return replace(
+        compacted,
+        buckets=(*rescued.buckets, *compacted.buckets),
+        snapshot_ids=(*rescued.snapshot_ids, *compacted.snapshot_ids),
+    )

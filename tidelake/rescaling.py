@@ -58,6 +58,11 @@ def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -
     return [partition_directory(context, one) for one in chosen]
 
 
+def rescale_partition(context: TableContext, partition: bytes) -> None:
+    """The partition is overwritten with its own rows, in as many buckets as the context says. Raises as `rescale`."""
+    _overwrite_with_itself(context, partition)
+
+
 def _overwrite_with_itself(context: TableContext, partition: bytes) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         base = context.snapshots.latest()

@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from compaction.compact_manager import compact_manager_factory
+from compaction.postpone_batch import PostponedBatch, gives_buckets_at_once
 from storage.arguments import checked
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.overwrite import matching_partitions
@@ -26,6 +27,7 @@ from storage.write.assigners.cross_partition.replaceable import check_replaceabl
 from storage.write.memory_budget import MemoryBudget
 from storage.write.sequence_renumbering import renumber_files
 from storage.write.table_writer import TableWriter
+from tidelake.rescaling import rescale_partition
 
 
 class Writer:
@@ -54,6 +56,11 @@ class Writer:
             compactor_factory=compact_manager_factory(),
             replaces=self._overwrite is not False,
         )
+        self._batch: PostponedBatch | None = None
+        if gives_buckets_at_once(context):
+            self._batch = PostponedBatch(
+                context, rescale=rescale_partition, replaces=self._overwrite is not False, memory=memory
+            )
         self._commit = TableCommit(context, commit_user, on_lost_compaction=self._writer.restart_compaction)
         self._expiry = MaintenanceWorker()
         self._expire = self._expiry.watch(context)
@@ -83,7 +90,8 @@ class Writer:
     ) -> int | None:
         """Publish what was written since the last commit, as one snapshot. Returns its id.
 
-        identifier: numbers the commits of this user, upwards; None for a one-off commit. Returns None when
+        identifier: numbers the commits of this user, upwards; None for a one-off commit, which also gives buckets at
+        once to the rows of a table with `bucket = -2` (`postpone.batch-write-fixed-bucket`). Returns None when
         (user, identifier) was committed before: these rows are in the table already, and are dropped here.
         properties: kept in the snapshot. watermark: epoch milliseconds.
 
@@ -93,6 +101,9 @@ class Writer:
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         self._refuse_while_unknown(number)
         self._unpublished += self._writer.prepare_commit(number)
+        if self._batch is not None and number == BATCH_COMMIT_IDENTIFIER:
+            self._unpublished, staged = self._batch.into_buckets(self._unpublished)
+            self._commit.abort(staged)
         committable = Committable(number, tuple(self._unpublished), watermark, dict(properties or {}))
         try:
             published, committable = self._publish_in_order(committable)
@@ -102,6 +113,8 @@ class Writer:
                 self._unknown = number
             raise
         self._unpublished, self._unknown = [], None
+        if self._batch is not None:
+            self._batch.close()
         if published is not None:
             self._writer.committed(published)
             self._expire(published)
@@ -131,6 +144,8 @@ class Writer:
             retries -= 1
             newer = renumber_files(self._context, committable.messages, self._manifests)
             self._writer.set_next_sequence_numbers(newer.next_numbers)
+            if self._batch is not None:
+                self._batch.set_next_sequence_numbers(newer.next_numbers)
             stale, self._unpublished = self._unpublished, list(newer.messages)
             committable = replace(committable, messages=tuple(newer.messages))
             self._commit.abort([replace(message, new_index_files=()) for message in stale])  # which go on
@@ -156,6 +171,8 @@ class Writer:
             return
         with ExitStack() as steps:  # each is taken, whatever becomes of the others
             steps.callback(self._expiry.close, finish=True)
+            if self._batch is not None:
+                steps.callback(self._batch.close)
             if self._unknown is None:
                 steps.callback(self._commit.abort, self._unpublished)
                 self._unpublished = []

@@ -15,6 +15,7 @@ from storage.commit.table_commit import TableCommit
 from storage.format import CommitKind
 from storage.manifests.snapshot_files import live_entries
 from storage.verify.inspection import verify
+from storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False), ("v", pa.string())]
@@ -192,7 +193,147 @@ def test_many_rows_go_into_several_files_that_keep_their_order(tmp_path: Path) -
     batch = pa.table({"id": [n % 500 for n in numbers], "day": ["a"] * 40_000, "v": [str(n) for n in numbers]}, SCHEMA)
     with table.writer() as writer:
         writer.write(batch)
-        writer.commit()
+        writer.commit(identifier=1)
     assert len(list(Path(table.location).rglob("bucket-postpone/*"))) > 1
     table.compact()
     assert {(row[0], row[2]) for row in rows(table)} == {(n % 500, str(n)) for n in numbers[-500:]}
+
+
+# ---------------------------------------------------------------- one-off commits, which give buckets at once
+
+
+def commit_once(table: tidelake.Table, rows: Sequence[tuple[int, str, str]], **how: Any) -> int | None:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    with table.writer(**how) as writer:
+        writer.write(pa.table(dict(zip(SCHEMA.names, columns, strict=True)), SCHEMA))
+        return writer.commit()
+
+
+def waiting_files(table: tidelake.Table) -> list[Path]:
+    return list(Path(table.location).rglob("bucket-postpone/*"))
+
+
+def test_rows_of_a_one_off_commit_are_in_buckets_at_once(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    commit_once(table, [(number, "a", "v") for number in range(9)] + [(1, "b", "v")])
+    assert len(rows(table)) == 10
+    assert {total for _, total in buckets(table)["a"]} == {
+        4
+    }  # nine rows of four a bucket, rounded up to a power of two
+    assert buckets(table)["b"] == {(0, 1)}
+    assert waiting_files(table) == []
+    commit_once(table, [(3, "a", "newer")])
+    assert (3, "a", "newer") in rows(table)
+    assert verify(table.context, deep=True) == []
+
+
+def test_one_writer_may_commit_again_and_again(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with table.writer() as writer:
+        for turn in range(3):
+            writer.write(pa.table({"id": [1, turn + 2], "day": ["a", "a"], "v": [f"turn {turn}"] * 2}, SCHEMA))
+            writer.commit()
+    assert rows(table) == [(1, "a", "turn 2"), (2, "a", "turn 0"), (3, "a", "turn 1"), (4, "a", "turn 2")]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"postpone.default-bucket-num": "3"}, 3),
+        ({"postpone.batch-write-fixed-bucket.max-parallelism": "3"}, 3),
+        ({"postpone.target-row-num-per-bucket": "100"}, 1),
+    ],
+    ids=["the number given", "not more than the most", "few rows"],
+)
+def test_how_many_buckets_a_batch_gives_a_new_partition(
+    options: Mapping[str, str], expected: int, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path, **options)
+    commit_once(table, [(number, "a", "v") for number in range(40)])
+    assert {total for _, total in buckets(table)["a"]} == {expected}
+
+
+def test_a_partition_that_is_too_small_by_the_load_factor_is_rescaled_first(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"postpone.batch-write-fixed-bucket.rescale-load-factor": "2"})
+    commit_once(table, [(1, "a", "old"), (2, "a", "old")])
+    commit_once(table, [(number, "a", "new") for number in range(2, 10)])  # two buckets' worth: not more than twice
+    assert {total for _, total in buckets(table)["a"]} == {1}
+    commit_once(table, [(number, "a", "new") for number in range(10, 22)])
+    assert {total for _, total in buckets(table)["a"]} == {4}
+    assert rows(table) == [(1, "a", "old"), *((number, "a", "new") for number in range(2, 22))]
+    assert verify(table.context, deep=True) == []
+
+
+def test_a_batch_waits_behind_rows_that_wait_already(tmp_path: Path) -> None:
+    """In a bucket at once, it would count as older than they when they are moved."""
+    table = new_table(tmp_path)
+    write(table, [(1, "a", "stream")])
+    commit_once(table, [(1, "a", "batch"), (1, "b", "batch")])
+    assert rows(table) == [(1, "b", "batch")]
+    table.compact()
+    assert rows(table) == [(1, "a", "batch"), (1, "b", "batch")]
+
+
+def test_without_the_option_batches_wait_too(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"postpone.batch-write-fixed-bucket": "false"})
+    commit_once(table, [(1, "a", "v")])
+    assert rows(table) == []
+    assert buckets(table) == {"a": {(-2, -2)}}
+
+
+def test_an_overwrite_replaces_rows_in_buckets_and_rows_that_wait(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    commit_once(table, [(number, "a", "old") for number in range(9)])
+    write(table, [(20, "a", "waits")])
+    commit_once(table, [(1, "a", "new")], overwrite={"day": "a"})
+    assert rows(table) == [(1, "a", "new")]
+    assert table.compact().snapshot_ids == ()
+    assert {total for _, total in buckets(table)["a"]} == {1}
+
+
+def test_a_compaction_takes_what_batches_left_on_level_0(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"num-sorted-run.compaction-trigger": "2"})
+    for turn in range(3):
+        commit_once(table, [(1, "a", f"turn {turn}")])
+    assert len(list(Path(table.location).rglob("bucket-0/data-*"))) == 3
+    assert table.compact().snapshot_ids
+    context = table.context
+    latest = context.snapshots.latest()
+    assert latest is not None
+    assert [entry.file.level > 0 for entry in live_entries(context, latest)] == [True]
+    assert rows(table) == [(1, "a", "turn 2")]
+
+
+def test_rows_that_need_a_compaction_to_be_seen_get_it_from_the_job(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"deletion-vectors.enabled": "true"})
+    commit_once(table, [(1, "a", "first"), (2, "a", "kept")])
+    commit_once(table, [(1, "a", "second")])
+    assert rows(table) == []
+    table.compact()
+    assert rows(table) == [(1, "a", "second"), (2, "a", "kept")]
+
+
+def test_a_batch_that_can_not_be_placed_is_kept_for_the_next_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = new_table(tmp_path)
+    with table.writer() as writer:
+        writer.write(pa.table({"id": [1], "day": ["a"], "v": ["v"]}, SCHEMA))
+        with monkeypatch.context() as patch:
+            patch.setattr(TableWriter, "prepare_commit", full_disk_in_buckets)
+            with pytest.raises(OSError, match="no space"):
+                writer.commit()
+        assert rows(table) == []
+        writer.commit()
+    assert rows(table) == [(1, "a", "v")]
+    assert waiting_files(table) == []
+    assert verify(table.context, deep=True) == []
+
+
+_prepare_commit = TableWriter.prepare_commit
+
+
+def full_disk_in_buckets(writer: TableWriter, *arguments: Any, **named: Any) -> Any:
+    if writer._context.options["bucket"] != "-2":
+        raise OSError("no space")
+    return _prepare_commit(writer, *arguments, **named)

@@ -117,7 +117,7 @@ def test_a_table_with_an_old_history_that_expired_is_rescaled(tmp_path: Path) ->
 
 
 def test_postponed_rows_keep_waiting_while_those_with_buckets_are_rescaled(tmp_path: Path) -> None:
-    catalog = new_catalog(tmp_path, bucket="-2")
+    catalog = new_catalog(tmp_path, bucket="-2", **{"postpone.batch-write-fixed-bucket": "false"})
     write(catalog, 1, range(10))
     catalog.table(NAME).compact()
     write(catalog, 1, range(10, 20))

@@ -26,7 +26,6 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
 _ORDER_IS_KEPT: Final = "rows of a bucket keep their order whatever it says"
-_POSTPONE: Final = "here rows of bucket = -2 always wait; only the job that compacts the table gives them buckets"
 _EXTERNAL: Final = "it belongs to data-file.external-paths, which writing refuses"
 _CHAIN: Final = "it belongs to chain tables, which every operation refuses"
 _MATERIALIZED: Final = "only Flink knows the job that it names"
@@ -55,20 +54,18 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
     acts("dynamic-bucket.assigner-parallelism", INT, None, WRITE),
     acts("cross-partition-upsert.index-ttl", DURATION, None, WRITE),
     acts("cross-partition-upsert.bootstrap-parallelism", INT, "10", WRITE),
-    without_effect("postpone.batch-write-fixed-bucket", BOOLEAN, "true", _POSTPONE),
+    acts("postpone.batch-write-fixed-bucket", BOOLEAN, "true", WRITE),
     refused(
         "postpone.merge-on-read",
         BOOLEAN,
         "false",
         Refusal(READ, IS_TRUE, "rows that wait for their buckets are not merged into the others", "Unset it"),
     ),
-    without_effect("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", _POSTPONE),
-    acts("postpone.default-bucket-num", INT, "1", COMPACT),
-    acts("postpone.target-row-num-per-bucket", LONG, None, COMPACT),
-    acts("postpone.target-size-per-bucket", SIZE, "1 gb", COMPACT),
-    without_effect(
-        "postpone.batch-write-fixed-bucket.rescale-load-factor", INT, None, _POSTPONE, release="after 2.0.0"
-    ),
+    acts("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", WRITE),
+    acts("postpone.default-bucket-num", INT, "1", WRITE | COMPACT),
+    acts("postpone.target-row-num-per-bucket", LONG, None, WRITE | COMPACT),
+    acts("postpone.target-size-per-bucket", SIZE, "1 gb", WRITE | COMPACT),
+    acts("postpone.batch-write-fixed-bucket.rescale-load-factor", INT, "32", WRITE, release="after 2.0.0"),
     acts("partition", TEXT, None, CREATE, immutable=True),
     acts("partition.default-name", TEXT, "__DEFAULT_PARTITION__", READ | WRITE),
     acts("partition.legacy-name", BOOLEAN, "true", READ | WRITE),

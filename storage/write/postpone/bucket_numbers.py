@@ -10,11 +10,14 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.options import TableOptions
-from storage.options.values import parse_int, parse_long, parse_size_bytes
+from storage.options.values import parse_boolean, parse_int, parse_long, parse_size_bytes
 
 _DEFAULT: Final = "postpone.default-bucket-num"
 _ROWS: Final = "postpone.target-row-num-per-bucket"
 _BYTES: Final = "postpone.target-size-per-bucket"
+_AT_ONCE: Final = "postpone.batch-write-fixed-bucket"
+_MOST: Final = "postpone.batch-write-fixed-bucket.max-parallelism"
+_LOAD: Final = "postpone.batch-write-fixed-bucket.rescale-load-factor"
 _INT_MAX: Final = 2**31 - 1
 
 
@@ -22,7 +25,8 @@ _INT_MAX: Final = 2**31 - 1
 class PostponeOptions:
     """default_bucket_num: what a partition gets; None: it is computed.
     target_rows, target_bytes: of one bucket; rows go first where both are given.
-    bucket_num_max, rescale_load_factor: of writers that give buckets at once; above 0.
+    gives_buckets_at_once: whether batches do, whose rows wait for nothing.
+    bucket_num_max, rescale_load_factor: of such batches; above 0.
 
     Raises BadInput for an option below 1.
     """
@@ -32,12 +36,15 @@ class PostponeOptions:
     target_bytes: int = 1 << 30
     bucket_num_max: int = 2048
     rescale_load_factor: int = 32
+    gives_buckets_at_once: bool = True
 
     def __post_init__(self) -> None:
         named = (
             (_DEFAULT, self.default_bucket_num),
             (_ROWS, self.target_rows),
             (_BYTES, self.target_bytes),
+            (_MOST, self.bucket_num_max),
+            (_LOAD, self.rescale_load_factor),
         )
         for key, value in named:
             if value is not None and value < 1:
@@ -45,12 +52,15 @@ class PostponeOptions:
 
     @classmethod
     def of(cls, options: TableOptions) -> PostponeOptions:
-        """As a job needs them that moves waiting rows."""
-        given = {key: str(options[key]) for key in (_DEFAULT, _ROWS, _BYTES) if key in options}
+        """Of a table."""
+        given = {key: str(options[key]) for key in (_DEFAULT, _ROWS, _BYTES, _AT_ONCE, _MOST, _LOAD) if key in options}
         return cls(
             parse_int(given[_DEFAULT]) if _DEFAULT in given else None,
             parse_long(given[_ROWS]) if _ROWS in given else None,
             parse_size_bytes(given.get(_BYTES, "1 gb")),
+            parse_int(given.get(_MOST, "2048")),
+            parse_int(given.get(_LOAD, "32")),
+            parse_boolean(given.get(_AT_ONCE, "true")),
         )
 
     def bucket_num(self, rows: int, size_bytes: int, existing: int | None) -> int:

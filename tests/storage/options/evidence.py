@@ -160,6 +160,11 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "postpone.target-row-num-per-bucket",
             "postpone.target-size-per-bucket",
         ),
+        "test_how_many_buckets_a_batch_gives_a_new_partition": ("postpone.batch-write-fixed-bucket.max-parallelism",),
+        "test_a_partition_that_is_too_small_by_the_load_factor_is_rescaled_first": (
+            "postpone.batch-write-fixed-bucket.rescale-load-factor",
+        ),
+        "test_without_the_option_batches_wait_too": ("postpone.batch-write-fixed-bucket",),
     },
     "tests/storage/catalog/rest/test_rest_catalog.py": {
         "test_a_wrong_token_is_told_apart_from_a_server_that_is_away": ("token", "token.provider"),
