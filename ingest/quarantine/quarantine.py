@@ -94,7 +94,7 @@ class Quarantine:
     forget: called with each table that fails: other parts drop what they know of it.
     read_again: set when the source is to be read again, for tables that wait for their log.
     routing: rises when a table comes back: what was decoded before lacks its rows.
-    leaving: logs of tables that caught up, and have yet to commit.
+    leaving: tables that caught up, and have yet to commit: until then they may fail on with what they failed with.
     """
 
     tables: Collection[str]
@@ -107,7 +107,7 @@ class Quarantine:
     clock: Clock
     forget: Callable[[str], None]
     failed: dict[str, QuarantinedTable] = field(default_factory=dict)
-    leaving: dict[str, RecordLog] = field(default_factory=dict)
+    leaving: dict[str, QuarantinedTable] = field(default_factory=dict)
     read_again: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     routing: int = 0
@@ -145,10 +145,11 @@ class Quarantine:
 
     def _quarantined(self, table: str, error: Exception, base: tuple[int, str] | None) -> QuarantinedTable:
         complete = {} if self.positions is None else self.positions.complete_up_to(table)
-        log = self.leaving.pop(table, None)
-        if log is not None:  # it came back a moment ago, and committed nothing since
-            complete = {**complete, **log.ends}
-        entry = QuarantinedTable(table, epoch_ms(), complete, error, log=log, waits_for_log=True, base=base)
+        entry = QuarantinedTable(table, epoch_ms(), complete, error, waits_for_log=True, base=base)
+        if (left := self.leaving.pop(table, None)) is not None:  # it committed nothing since
+            assert left.log is not None
+            entry.complete_up_to, entry.log = {**complete, **left.log.ends}, left.log
+            entry.since_ms, entry.attempts = left.since_ms, left.attempts
         self.failed[table] = entry
         self.read_again.set()
         return entry
@@ -347,19 +348,16 @@ class Quarantine:
 
     def rejoin(self, table: str) -> None:
         """Its writer holds all that its log held: from now on it is read with the others."""
-        entry = self.failed.pop(table)
-        assert entry.log is not None
-        self.leaving[table] = entry.log
+        self.leaving[table] = self.failed.pop(table)
         self.routing += 1
-        _log.warning(
-            "table is out of quarantine", table=table, records=entry.log.records, failed_before=str(entry.error)
-        )
 
     def committed(self, published: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """published: next offsets in these tables' newest snapshots: kept records below are deleted. Blocks."""
         for table, ends in published.items():
-            if table in self.leaving:
-                self.leaving.pop(table).delete()
+            if (entry := self.leaving.pop(table, None)) is not None and entry.log is not None:
+                records = entry.log.records
+                entry.log.delete()
+                _log.warning("table is out of quarantine", table=table, records=records, failed_before=str(entry.error))
             elif (entry := self.failed.get(table)) is not None and entry.log is not None:
                 entry.log.trim(ends)
 

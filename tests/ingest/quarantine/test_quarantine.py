@@ -53,6 +53,32 @@ async def test_the_others_go_on_and_the_table_catches_up(world: QuarantineWorld)
     assert not await asyncio.to_thread(world.breaks)
 
 
+async def test_a_table_that_takes_its_rows_and_can_t_commit_them_is_tried_less_and_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await asyncio.to_thread(
+        partial(QuarantineWorld, refuses=lambda call: call.name == "open_output" and "/manifest/" in call.path)
+    )
+    running = asyncio.create_task((await asyncio.to_thread(world.pipeline, GrowingSource(world.log))).run())
+    await until(lambda: not world.wrong(), running)
+    world.broken = {"t1"}
+    world.add("t1", 1)
+    notices = partial(read_notices, world.store, f"{world.warehouse}/shop.quarantine")
+    await until(lambda: any(notice.attempts == 1 for notice in notices()), running)
+    (first,) = await asyncio.to_thread(notices)
+    await until(lambda: any(notice.attempts >= 4 for notice in notices()), running)
+    (last,) = await asyncio.to_thread(notices)
+    assert (last.table, last.since_ms) == ("shop.t1", first.since_ms)
+    assert "table is out of quarantine" not in caplog.text  # it took its rows again and again, and kept none of them
+    world.broken = set()
+    await until(lambda: not world.wrong() and not world.kept(), running)
+    assert "table is out of quarantine" in caplog.text
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert not await asyncio.to_thread(world.breaks)
+
+
 async def test_one_poisoned_table_of_twenty_costs_the_others_no_checkpoint() -> None:
     world = await asyncio.to_thread(partial(QuarantineWorld, tables=20, broken={"t7"}))
     source = GrowingSource(world.log)
