@@ -29,6 +29,7 @@ from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
 from tidelake.table_kinds.format_table import FormatTable
 from tidelake.table_kinds.migrating import Migration, migrate_table
+from tidelake.table_kinds.migrating_databases import migrate_database
 from tidelake.table_kinds.object_table import ObjectTable
 
 
@@ -231,6 +232,38 @@ class Catalog:
             partition_types=partition_types or {},
             options=options or {},
             comment=comment,
+            keep_source=keep_source,
+            dry_run=dry_run,
+        )
+
+    @checked
+    def migrate_database(
+        self,
+        source: str,
+        database: str,
+        *,
+        tables: Sequence[str] | None = None,
+        file_format: str | None = None,
+        partition_types: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        keep_source: bool = False,
+        dry_run: bool = False,
+    ) -> list[Migration]:
+        """A table of each folder in `source`, named as its folder, or of each format table of the database `source` of
+        this catalog: see `migrate_table`. All are looked at before the first is made. A call that failed can be
+        repeated: it goes on.
+
+        database: of the new tables; made if there is none. tables: only these; None: all. partition_types: of whatever
+        tables have such a column.
+        """
+        return migrate_database(
+            self._inner,
+            source,
+            database,
+            tables=tables or (),
+            file_format=file_format,
+            partition_types=partition_types or {},
+            options=options or {},
             keep_source=keep_source,
             dry_run=dry_run,
         )

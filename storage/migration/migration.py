@@ -112,6 +112,12 @@ def partition_types_of(io: FileIO, location: str, given: Mapping[str, str]) -> d
     return found
 
 
+def holds_files(io: FileIO, location: str) -> bool:
+    """In whatever directory below; what begins with `_` or `.` doesn't count."""
+    entries = [entry for entry in io.list_directory(location) if not is_hidden(entry.name)]
+    return any(not entry.is_directory or holds_files(io, f"{location}/{entry.name}") for entry in entries)
+
+
 def plan_migration(source: SourceFolder) -> MigrationPlan:
     """Reads all footers. Raises BadInput, UnsupportedFeature and CorruptFile for what can't become a table."""
     check_migratable_format(source.format_name)

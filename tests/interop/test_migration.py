@@ -96,3 +96,23 @@ def test_a_table_of_hive_becomes_one_of_paimon_in_the_same_metastore(
     assert java_with_hive.read(java, old) == []
     lake.drop_table(old)
     assert lake.list_tables(hive_lake.database) == ["moved"]
+
+
+def test_the_tables_of_a_hive_database_go_into_another_of_the_same_metastore(
+    hive_lake: HiveLake, java_with_hive: JavaOracle
+) -> None:
+    java, lake = hive_lake.of_java, hive_lake.open()
+    lake.create_database(hive_lake.database)
+    columns = [{"name": "id", "type": "BIGINT"}]
+    for number, name in enumerate(("first", "second")):
+        options = {"type": "format-table", "file.format": "parquet"}
+        java_with_hive.create(java, hive_lake.name(name), columns, options=options)
+        java_with_hive.write_format_table(java, hive_lake.name(name), [{"id": number}])
+    lake.create_table(hive_lake.name("own"), pa.schema([("id", pa.int64())]))  # no table of others
+    with pytest.raises(tidelake.BadInput, match="name another database"):
+        lake.migrate_database(hive_lake.database, hive_lake.database)
+    moved = f"{hive_lake.database}_moved"
+    done = lake.migrate_database(hive_lake.database, moved)
+    assert [one.table for one in done] == [f"{moved}.first", f"{moved}.second"]
+    assert java_with_hive.read(java, f"{moved}.second") == [{"id": 1}]
+    lake.drop_database(moved, cascade=True)

@@ -144,5 +144,29 @@ class Catalog:
             dry_run=dry_run,
         )
 
+    async def migrate_database(
+        self,
+        source: str,
+        database: str,
+        *,
+        tables: Sequence[str] | None = None,
+        file_format: str | None = None,
+        partition_types: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        keep_source: bool = False,
+        dry_run: bool = False,
+    ) -> list[Migration]:
+        return await run_uncancellable(
+            self._inner.migrate_database,
+            source,
+            database,
+            tables=tables,
+            file_format=file_format,
+            partition_types=partition_types,
+            options=options,
+            keep_source=keep_source,
+            dry_run=dry_run,
+        )
+
     async def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
         return Table(await asyncio.to_thread(self._inner.table, name, options))

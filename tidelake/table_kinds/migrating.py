@@ -22,7 +22,7 @@ from storage.migration.migration import (
 from storage.table import TableContext
 from storage.types import INT, DataField
 
-_ANY: Final = DataField(0, "any", INT)
+ANY_COLUMN: Final = DataField(0, "any", INT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _source(
         default = found.options.partition_default_name
         return SourceFolder(found.io, found.location, format_of_table(found.options), types, default)
     location = absolute(source).rstrip("/")
-    io = catalog.preview_table(name, [_ANY]).io
+    io = catalog.preview_table(name, [ANY_COLUMN]).io
     if (scheme_of(location) == LOCAL_SCHEME) != (scheme_of(catalog.warehouse) == LOCAL_SCHEME):
         raise BadInput(
             f"{location} lies in another kind of store than the warehouse {catalog.warehouse}; copy it there"

@@ -18,6 +18,7 @@ import tidelake
 from storage.fileio.local import LocalFileIO
 from storage.migration import migration
 from tests.support.command_line import Call
+from tidelake.table_kinds import migrating
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("at", pa.timestamp("us")), ("x", pa.float64())])
 DAYS = ("2026-05-01", "2026-05-02", "__HIVE_DEFAULT_PARTITION__")
@@ -252,3 +253,92 @@ def test_the_command_says_what_it_did(lake: tidelake.Catalog, folder: Path, tmp_
     said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--json")
     assert said.document["rows"] == 9
     assert ids(lake.table("shop.visits")) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+
+
+# ---------------------------------------------------------------- a whole database
+
+
+@pytest.fixture
+def database(folder: Path, tmp_path: Path) -> Path:
+    """visits, partitioned by day, and two tables without partitions."""
+    place = tmp_path / "shop.db"
+    place.mkdir()
+    folder.rename(place / "visits")
+    write(place / "orders" / "000000_0", rows(100))
+    write(place / "users" / "000000_0", rows(200))
+    (place / "_staging").mkdir()
+    return place
+
+
+def test_each_folder_of_a_database_becomes_a_table(lake: tidelake.Catalog, database: Path) -> None:
+    planned = lake.migrate_database(str(database), "archive", partition_types={"day": "DATE"}, dry_run=True)
+    assert "archive" not in lake.list_databases()
+    done = lake.migrate_database(str(database), "archive", partition_types={"day": "DATE"})
+    assert [(one.table, one.rows) for one in done] == [(one.table, one.rows) for one in planned]
+    assert [(one.table, one.rows) for one in done] == [
+        ("archive.orders", 3),
+        ("archive.users", 3),
+        ("archive.visits", 9),
+    ]
+    assert ids(lake.table("archive.users")) == [200, 201, 202]
+    assert dict(done[2].columns)["day"] == "DATE"
+    assert files(database) == []
+    assert lake.migrate_database(str(database), "archive") == []  # all of it was done
+
+
+def test_a_database_with_one_folder_that_fits_no_table_is_left_as_it_was(
+    lake: tidelake.Catalog, database: Path
+) -> None:
+    write(database / "users" / "000001_0", rows(1).drop_columns(["v"]))
+    before = files(database)
+    with pytest.raises(tidelake.BadInput, match="users/"):
+        lake.migrate_database(str(database), "archive")
+    assert files(database) == before
+    assert "archive" not in lake.list_databases()
+    done = lake.migrate_database(str(database), "archive", tables=["orders", "visits"])
+    assert [one.table for one in done] == ["archive.orders", "archive.visits"]
+
+
+def test_a_database_that_broke_off_between_two_tables_goes_on_with_the_next(
+    lake: tidelake.Catalog, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        whole = migration.migrate
+
+        def full_disk_at_users(plan: Any, target: Any, **how: Any) -> Any:
+            if target.name == "archive.users":
+                raise OSError("no space")
+            return whole(plan, target, **how)
+
+        patch.setattr(migrating, "migrate", full_disk_at_users)
+        with pytest.raises(OSError, match="no space"):
+            lake.migrate_database(str(database), "archive")
+    done = lake.migrate_database(str(database), "archive")
+    assert [one.table for one in done] == ["archive.users", "archive.visits"]
+    assert [ids(lake.table(f"archive.{name}"))[0] for name in ("orders", "users", "visits")] == [100, 200, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"tables": ["user"]}, "holds no table 'user'; there are orders, users, visits"),
+        ({"source": "visits"}, "is no folder of a table; to migrate one table"),
+        ({"source": "_staging"}, "holds no tables"),
+    ],
+    ids=["a table that is none", "the folder of a table", "an empty folder"],
+)
+def test_what_is_no_database_is_refused(
+    lake: tidelake.Catalog, database: Path, arguments: dict[str, Any], says: str
+) -> None:
+    source = str(database / arguments.pop("source", ""))
+    with pytest.raises(tidelake.BadInput, match=says):
+        lake.migrate_database(source, "archive", **arguments)
+
+
+def test_the_command_migrates_a_database(call: Call, database: Path, tmp_path: Path) -> None:
+    arguments = ("database", "migrate", "archive", "--from", database, "-w", tmp_path / "lake")
+    said = call(*arguments, "--table", "users", "--dry-run")
+    assert said.err.startswith("archive.users would be the table of 1 files in 1 partitions with 3 rows: id BIGINT")
+    document = call(*arguments, "--keep-source", "--json").document
+    assert [one["table"] for one in document] == ["archive.orders", "archive.users", "archive.visits"]
+    assert len(files(database)) == 5

@@ -88,3 +88,25 @@ def add_warehouse(parser: argparse.ArgumentParser) -> None:
 def add_projection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--columns", type=names, metavar="COLUMNS", help="separated by commas, in the order wanted")
     parser.add_argument("--where", metavar="CONDITION", help="only rows that fulfil it")
+
+
+def add_migration_source(parser: argparse.ArgumentParser, folder: str) -> None:
+    """folder: what a folder is, in a help text."""
+    parser.add_argument("--from", dest="source", required=True, metavar="FOLDER", help=folder)
+    parser.add_argument(
+        "--format", dest="file_format", choices=("parquet", "orc"), help="of a folder; default: parquet"
+    )
+    parser.add_argument(
+        "--partition-type",
+        dest="partition_types",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="COLUMN=TYPE",
+        help="of a folder's partition column, where it is not STRING; repeatable",
+    )
+    parser.add_argument(
+        "--option", dest="options", action="append", type=pair, default=[], metavar="KEY=VALUE", help="of the table"
+    )
+    parser.add_argument("--keep-source", action="store_true", help="leave the files their names there, too")
+    parser.add_argument("--dry-run", action="store_true", help="only say what the table would be")

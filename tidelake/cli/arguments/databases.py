@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelake.cli.arguments.common import Verbs, add_warehouse, command
+from tidelake.cli.arguments.common import Verbs, add_migration_source, add_warehouse, command
 
 
 def add_database(verbs: Verbs) -> None:
@@ -17,6 +17,24 @@ def add_database(verbs: Verbs) -> None:
     drop.add_argument("--cascade", action="store_true", help="and all of its tables, with their rows")
     drop.add_argument("--yes", action="store_true", help="with --cascade: that is meant")
     add_warehouse(drop)
+
+    _add_migrate(verbs)
+
+
+def _add_migrate(verbs: Verbs) -> None:
+    migrate = command(
+        verbs,
+        "migrate",
+        "maintenance.migrate:migrate_database",
+        "new append tables of the files that others wrote, one of each folder",
+        "Nobody may write there meanwhile. A call that failed can be repeated.",
+    )
+    migrate.add_argument("name", metavar="NAME", help="of the new tables; made if there is none")
+    add_warehouse(migrate)
+    add_migration_source(migrate, "that holds a folder for each table, or a database of format tables")
+    migrate.add_argument(
+        "--table", dest="tables", action="append", default=[], metavar="NAME", help="only this one; repeatable"
+    )
 
 
 def add_catalog(verbs: Verbs) -> None:

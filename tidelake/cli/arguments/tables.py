@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidelake.cli.arguments.common import Verbs, add_projection, add_warehouse, command, noun, table_command
+from tidelake.cli.arguments.common import (
+    Verbs,
+    add_migration_source,
+    add_projection,
+    add_warehouse,
+    command,
+    noun,
+    table_command,
+)
 from tidelake.cli.arguments.history import add_history
 from tidelake.cli.arguments.values import names, not_negative, pair, positive, range_of, share, start
 
@@ -85,30 +93,7 @@ def _add_table_management(verbs: Verbs) -> None:
         "Nobody may write there meanwhile. A call that failed can be repeated.",
         module="maintenance.migrate",
     )
-    migrate.add_argument(
-        "--from",
-        dest="source",
-        required=True,
-        metavar="FOLDER",
-        help="of files or partitions, or a format table's name",
-    )
-    migrate.add_argument(
-        "--format", dest="file_format", choices=("parquet", "orc"), help="of a folder; default: parquet"
-    )
-    migrate.add_argument(
-        "--partition-type",
-        dest="partition_types",
-        action="append",
-        type=pair,
-        default=[],
-        metavar="COLUMN=TYPE",
-        help="of a folder's partition column, where it is not STRING; repeatable",
-    )
-    migrate.add_argument(
-        "--option", dest="options", action="append", type=pair, default=[], metavar="KEY=VALUE", help="of the table"
-    )
-    migrate.add_argument("--keep-source", action="store_true", help="leave the files their names there, too")
-    migrate.add_argument("--dry-run", action="store_true", help="only say what the table would be")
+    add_migration_source(migrate, "of files or partitions, or a format table's name")
     rescale = table_command(
         verbs,
         "rescale",

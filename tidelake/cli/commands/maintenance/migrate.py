@@ -1,4 +1,4 @@
-"""`tidelake table migrate`."""
+"""`tidelake table migrate`, `tidelake database migrate`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.output import CommandOutput
+from tidelake.table_kinds.migrating import Migration
 
 
 def migrate(
@@ -33,9 +34,45 @@ def migrate(
     if out.is_json:
         out.document(asdict(done))
         return
+    _say(out, done, dry_run=dry_run)
+
+
+def migrate_database(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    source: str,
+    tables: Sequence[str],
+    file_format: str | None,
+    partition_types: Sequence[tuple[str, str]],
+    options: Sequence[tuple[str, str]],
+    keep_source: bool,
+    dry_run: bool,
+) -> None:
+    done = catalog.open().migrate_database(
+        source,
+        name,
+        tables=tables,
+        file_format=file_format,
+        partition_types=dict(partition_types),
+        options=dict(options),
+        keep_source=keep_source,
+        dry_run=dry_run,
+    )
+    if out.is_json:
+        out.document([asdict(one) for one in done])
+        return
+    for one in done:
+        _say(out, one, dry_run=dry_run)
+    if not done:
+        out.note("all of them are tables already")
+
+
+def _say(out: CommandOutput, done: Migration, *, dry_run: bool) -> None:
     columns = ", ".join(f"{column} {kind}" for column, kind in done.columns.items())
     said = "would be" if dry_run else "is"
     out.note(
-        f"{name} {said} the table of {done.files:,} files in {done.partitions:,} partitions with {done.rows:,} rows: "
-        f"{columns}"
+        f"{done.table} {said} the table of {done.files:,} files in {done.partitions:,} partitions with "
+        f"{done.rows:,} rows: {columns}"
     )
