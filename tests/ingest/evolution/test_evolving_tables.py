@@ -223,6 +223,35 @@ def test_another_writers_change_is_noticed_and_taken_over(changes: list[Any], co
     assert [None if row["n"] is None else int(row["n"]) for row in world.rows()] == [None] * 4 + [4, 5]
 
 
+class Undoer(FaultyFileIO):
+    """Somebody else drops each column that we add, at once."""
+
+    def __init__(self, world: EvolvingWorld) -> None:
+        super().__init__(world.store, self._undo)
+        self._world = world
+        self._is_added = False
+        self.undone = 0
+
+    def _undo(self, call: Call) -> Fault | None:
+        if self._is_added:
+            self._world.catalog.alter_table(TABLE, [DropColumn("n")])
+            self.undone += 1
+        self._is_added = call.name == "create_if_absent" and call.file_name.startswith("schema-")
+        return None
+
+
+def test_a_record_whose_change_never_lasts_stops_the_pipeline_and_waits_no_longer() -> None:
+    world = EvolvingWorld()
+    world.create({"id": "INT", "v": "INT"})
+    world.add({"id": 1, "v": 1})
+    world.add({"id": 2, "v": 2, "n": 2})
+    undoer = Undoer(world)
+    with pytest.raises(RecordRefused, match="The schema can't follow: its table was changed 100 times for this record"):
+        world.run(undoer)
+    assert undoer.undone == 100
+    assert world.rows() == [{"id": 1, "v": 1}]
+
+
 def test_a_change_of_our_own_is_not_told_as_that_of_another_writer(caplog: pytest.LogCaptureFixture) -> None:
     world = EvolvingWorld()
     for number in range(20):
