@@ -38,6 +38,10 @@ class HasBounds(Protocol):
         """As `Source.bounds`."""
         ...
 
+    async def deleted_topics(self) -> Collection[str]:
+        """As `Source.deleted_topics`."""
+        ...
+
 
 class PipelineMonitor:
     """Make it before the pipeline, which tells `observed` what it does; `running` while it runs."""
@@ -97,8 +101,10 @@ class PipelineMonitor:
             async with asyncio.timeout(_SOURCE_LIMIT_S):
                 bounds = await source.bounds(list(self._observed.partitions))
         except TimeoutError:
-            self._observed.source_failed(f"no answer within {_SOURCE_LIMIT_S:g} s")
-            raise TimeoutError(f"the source gave no answer within {_SOURCE_LIMIT_S:g} s") from None
+            gone = await source.deleted_topics()  # of which no broker tells where they end
+            problem = f"no answer within {_SOURCE_LIMIT_S:g} s" + (f": {', '.join(gone)} was deleted" if gone else "")
+            self._observed.source_failed(problem)
+            raise TimeoutError(f"the source gave {problem}") from None
         except SourceUnavailable as error:
             self._observed.source_failed(str(error))
             raise

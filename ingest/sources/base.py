@@ -106,6 +106,10 @@ class Source(Protocol):
         """
         ...
 
+    async def deleted_topics(self) -> Collection[str]:
+        """Those that are read and not there any more, as far as that can be said."""
+        ...
+
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         """Every table has these. A hint for people who watch: trouble is logged, nothing is ever read back."""
         ...

@@ -101,6 +101,9 @@ class ChangeLogFolder:
     async def check_identity(self) -> None:
         """Nothing to ask: a folder has no identity but its path."""
 
+    async def deleted_topics(self) -> Collection[str]:
+        return ()
+
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         """A folder has no watcher."""
 

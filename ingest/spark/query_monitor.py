@@ -139,6 +139,10 @@ class _Ends:
         found = await asyncio.to_thread(self._ends)
         return {partition: OffsetRange(0, found[partition]) for partition in partitions if partition in found}
 
+    async def deleted_topics(self) -> Collection[str]:
+        """Spark says it."""
+        return ()
+
 
 def _no_gauges() -> ProcessGauges:
     """Rows are buffered, and compacted, in tasks."""

@@ -124,3 +124,21 @@ async def test_a_broker_that_went_away_is_the_reason(tmp_path: Path, private_kaf
     pipeline.stop()
     pipeline.stop()
     await asyncio.wait_for(run, 30)
+
+
+async def test_a_topic_that_was_deleted_is_the_reason(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+    topic, other = [await to_thread(kafka_broker.create_topic) for _ in range(2)]
+    await to_thread(make_table, tmp_path)
+    await to_thread(kafka_broker.send, [record(topic, 1, "5")])
+    pipeline = await to_thread(build_pipeline, config(tmp_path, kafka_broker, f"[{topic}, {other}]"))
+    run = asyncio.create_task(pipeline.run())
+    observed, monitor = pipeline.observed, pipeline.monitor
+    assert monitor is not None
+    await until(lambda: run.done() or (observed.checkpoints == 1 and observed.lag == 0))
+    await to_thread(kafka_broker.delete_topic, other)
+    await until(lambda: observed.source_problem == f"no answer within 5 s: {other} was deleted")
+    await until(lambda: [reason.code for reason in not_ready(observed)] == ["source_unreachable"])
+    assert f"{other} was deleted" in not_ready(observed)[0].reason
+    pipeline.stop()
+    pipeline.stop()
+    await asyncio.wait_for(run, 30)

@@ -62,6 +62,9 @@ class KafkaBroker:
         """Grow a topic to `total` partitions."""
         self._administer(lambda admin: admin.create_partitions({topic: NewPartitions(total)}))
 
+    def delete_topic(self, topic: str) -> None:
+        self._administer(lambda admin: admin.delete_topics([topic]))
+
     def _administer(self, act: Callable[[AIOKafkaAdminClient], Awaitable[object]]) -> None:
         async def connect_and_act() -> None:
             admin = AIOKafkaAdminClient(bootstrap_servers=self.address)

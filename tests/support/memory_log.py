@@ -103,6 +103,9 @@ class MemoryLogSource:
     async def check_identity(self) -> None:
         """A log stays what it is while it is read."""
 
+    async def deleted_topics(self) -> Collection[str]:
+        return ()
+
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         self.confirmed = dict(ends)
 

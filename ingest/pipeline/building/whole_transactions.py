@@ -84,6 +84,9 @@ class WholeTransactions:
     async def check_identity(self) -> None:
         await self._source.check_identity()
 
+    async def deleted_topics(self) -> Collection[str]:
+        return await self._source.deleted_topics()
+
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         await self._source.commit_offsets(ends)
 

@@ -385,14 +385,19 @@ class KafkaSource:
                 "back, or raise `source.unreachable_after_ms`"
             )
 
-    async def _check_deleted(self, topics: Collection[str]) -> None:
-        """Raises BadInput for topics that are not there any more. Brokers that give no answer are asked once."""
+    async def deleted_topics(self) -> list[str]:
+        """Brokers that give no answer are asked once."""
+        topics = sorted({partition.topic for partition in self._reached})
         try:
             async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
-                there = (await fetch_metadata(self._client, sorted(topics))).topics
+                there = (await fetch_metadata(self._client, topics)).topics
         except (KafkaError, TimeoutError, OSError):
-            return
-        if gone := sorted(set(topics) - there.keys()):
+            return []
+        return [topic for topic in topics if topic not in there]
+
+    async def _check_deleted(self, topics: Collection[str]) -> None:
+        """Raises BadInput for topics that are not there any more."""
+        if gone := [topic for topic in await self.deleted_topics() if topic in topics]:
             raise BadInput(
                 f"{self}: deleted while it was read: {few_of(gone)}. "
                 "What was read of it before is committed. Take it out "

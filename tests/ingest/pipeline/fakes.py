@@ -139,6 +139,9 @@ class FakeSource:
     async def check_identity(self) -> None:
         self.at_check()
 
+    async def deleted_topics(self) -> Collection[str]:
+        return ()
+
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         self.confirmed = dict(ends)
 
