@@ -28,7 +28,7 @@ from tidelake.rescaling import check_rescalable, rescale
 from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
 from tidelake.table_kinds.format_table import FormatTable
-from tidelake.table_kinds.migrating import Migration, migrate_table
+from tidelake.table_kinds.migrating import Migration, migrate_files, migrate_table
 from tidelake.table_kinds.migrating_databases import migrate_database
 from tidelake.table_kinds.object_table import ObjectTable
 
@@ -234,6 +234,25 @@ class Catalog:
             comment=comment,
             keep_source=keep_source,
             dry_run=dry_run,
+        )
+
+    @checked
+    def migrate_files(
+        self,
+        source: str,
+        name: str,
+        *,
+        file_format: str | None = None,
+        keep_source: bool = False,
+        dry_run: bool = False,
+    ) -> Migration:
+        """As `migrate_table`, into an append table that is there, with the same columns and partitions, whatever rows
+        it has. A call that failed can be repeated with the same files; others may be added later.
+
+        Raises BadInput for other columns, UnsupportedFeature for a table with buckets or row ids.
+        """
+        return migrate_files(
+            self._inner, source, name, file_format=file_format, keep_source=keep_source, dry_run=dry_run
         )
 
     @checked

@@ -17,7 +17,7 @@ from storage.binary_row import serialize_rows
 from storage.clock import local_time_as_utc_ms
 from storage.ddl.schema_creation import columns_from_arrow
 from storage.errors import BadInput, CorruptFile, UnsupportedFeature
-from storage.fileio.base import FileIO
+from storage.fileio.base import FileIO, FileStatus
 from storage.files.column_bounds import without_nan
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
 from storage.files.formats import format_named
@@ -37,6 +37,7 @@ class ForeignFile:
     size: int
     row_count: int
     columns: tuple[DataField, ...]
+    modified_ms: int = 0
 
 
 def check_migratable_format(name: str) -> str:
@@ -54,7 +55,7 @@ def check_migratable_format(name: str) -> str:
     return name
 
 
-def look_at(io: FileIO, path: str, size: int, format_name: str) -> ForeignFile:
+def look_at(io: FileIO, path: str, status: FileStatus, format_name: str) -> ForeignFile:
     """Reads the footer. Raises CorruptFile for what is no file of the format, BadInput for types that Paimon lacks."""
     with io.open_input(path) as source, corruption(path, f"a file in {format_name}"):
         if format_name == "parquet":
@@ -68,7 +69,7 @@ def look_at(io: FileIO, path: str, size: int, format_name: str) -> ForeignFile:
         columns = columns_from_arrow(nullable)
     except BadInput as e:
         raise BadInput(f"{path}: {e}") from e
-    return ForeignFile(path, size, rows, tuple(columns))
+    return ForeignFile(path, status.size_bytes, rows, tuple(columns), status.modified_ms)
 
 
 def check_alike(one: ForeignFile, other: ForeignFile) -> None:

@@ -15,17 +15,18 @@ Source: Java `hive/migrate/HiveMigrator.java` (which renames, and renames back w
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from storage.binary_row import serialize_row
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput
-from storage.fileio.base import FileIO
+from storage.fileio.base import FileIO, FileStatus
 from storage.fileio.local import LocalFileIO
 from storage.fileio.location import local_path
 from storage.files.bucket_directory import bucket_directory
@@ -79,6 +80,12 @@ class MigrationPlan:
     source: SourceFolder
     columns: tuple[DataField, ...]
     files: tuple[tuple[Partition, ForeignFile], ...]
+
+    @property
+    def identity(self) -> str:
+        """Of these files, to tell a repeated call from one with others."""
+        listed = sorted(f"{file.path} {file.size} {file.modified_ms}" for _, file in self.files)
+        return hashlib.sha256("\n".join(listed).encode()).hexdigest()[:16]
 
     @property
     def row_count(self) -> int:
@@ -137,12 +144,12 @@ def plan_migration(source: SourceFolder) -> MigrationPlan:
     return MigrationPlan(source, (*first.columns, *keys), tuple(files))
 
 
-def _files(source: SourceFolder, location: str) -> list[tuple[str, int]]:
-    """Paths and sizes."""
+def _files(source: SourceFolder, location: str) -> list[tuple[str, FileStatus]]:
+    """With their paths."""
     entries = sorted(source.io.list_directory(location), key=lambda entry: entry.name)
     if inner := [e.name for e in entries if e.is_directory and not is_hidden(e.name)]:
         raise BadInput(f"{location} holds a directory {inner[0]!r} that is no partition; move it away")
-    return [(f"{location}/{e.name}", e.size_bytes) for e in entries if not e.is_directory and not is_hidden(e.name)]
+    return [(f"{location}/{e.name}", e) for e in entries if not e.is_directory and not is_hidden(e.name)]
 
 
 def _check_nothing_else(source: SourceFolder, partitions: set[str]) -> None:
@@ -161,30 +168,37 @@ def _check_nothing_else(source: SourceFolder, partitions: set[str]) -> None:
     assert set(places) == partitions
 
 
-def migrate(plan: MigrationPlan, target: TableContext, *, keep_source: bool) -> int | None:
+def migrate(plan: MigrationPlan, target: TableContext, *, keep_source: bool, adds: bool = False) -> int | None:
     """Steps 3 to 5, or what an earlier call left of them. Returns the snapshot's id; None where it had committed.
 
-    target: an append table without buckets, with the plan's columns, and no snapshot but that of an earlier call.
+    target: an append table without buckets, with the plan's columns.
+    adds: to a table of whatever rows; else it has no snapshot but that of an earlier call. Names and the commit are
+        then those of these files: others may be added by another call, and may be called the same.
     """
+    user, prefix = (f"{_USER}-{plan.identity}", f"{plan.identity}-") if adds else (_USER, "")
     messages: dict[bytes, list[tuple[ForeignFile, str]]] = {}
     for partition, file in plan.files:
         key = serialize_row(partition.values, [f.type for f in target.schema.partition_fields])
-        messages.setdefault(key, []).append((file, _name_in_table(file.path, plan.source.format_name)))
+        messages.setdefault(key, []).append((file, prefix + _name_in_table(file.path, plan.source.format_name)))
     directories = {key: bucket_directory(target, key, 0) for key in messages}
     moves = [(file, f"{directories[key]}/{name}") for key, files in messages.items() for file, name in files]
     _check_distinct([path for _, path in moves])
-    if target.snapshots.latest_id() is None:
+    commit = TableCommit(target, user)
+    if commit.latest_of_user() is None:
         list(map_parallel(lambda move: _link_or_copy(plan.source.io, target.io, *move), moves))
     fields = data_fields(target.schema)
     made = [
         CommitMessage(
             key,
             0,
-            new_files=tuple(meta_of(plan.source.io, f, name, fields, plan.source.format_name) for f, name in files),
+            new_files=tuple(
+                replace(meta_of(plan.source.io, f, name, fields, plan.source.format_name), schema_id=target.schema.id)
+                for f, name in files
+            ),
         )
         for key, files in messages.items()
     ]
-    published = TableCommit(target, _USER).commit(Committable(_IDENTIFIER, tuple(made)))
+    published = commit.commit(Committable(_IDENTIFIER, tuple(made)))
     if published is None:
         _check_same_files(plan, target, moves)
     if not keep_source:
@@ -246,8 +260,8 @@ def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence
     for file, path in moves:
         if path not in live or not _is_same(plan.source.io, file.path, target.io, path):
             raise BadInput(
-                f"table {target.name} was migrated already, and {file.path} came later; nothing was removed. Migrate "
-                "it into another table"
+                f"table {target.name} was migrated already, and {file.path} came later, or its rows were compacted "
+                "since; nothing was removed. Migrate it into another table, or remove it"
             )
 
 

@@ -78,6 +78,26 @@ def test_java_goes_on_with_a_migrated_table(file_format: str, java_oracle: JavaO
     assert sorted(ids.to_pylist()) == [1, 2, 3]
 
 
+def test_java_reads_files_that_were_added_under_a_later_schema(java_oracle: JavaOracle, tmp_path: Path) -> None:
+    write_folder(tmp_path / "hive", "parquet")
+    lake = tidelake.open_catalog(str(tmp_path / "lake"))
+    lake.create_database("shop")
+    lake.migrate_table(str(tmp_path / "hive"), "shop.visits", partition_types={"hour": "INT"})
+    lake.alter_table("shop.visits", [tidelake.RenameColumn("v", "w")])
+    (tmp_path / "more" / "hour=7").mkdir(parents=True)
+    renamed = pa.Table.from_pylist(ROWS, SCHEMA).rename_columns(["id", "w", "amount", "day", "at", "tags"])
+    pq.write_table(renamed, tmp_path / "more" / "hour=7" / "000000_0")
+    lake.migrate_files(str(tmp_path / "more"), "shop.visits")
+    found = java_oracle.read(tmp_path / "lake", "shop.visits")
+    assert sorted((row["hour"], row["id"], row["w"]) for row in found if row["hour"] == 7) == [
+        (7, 1, "a"),
+        (7, 1, "a"),
+        (7, 2, None),
+        (7, 2, None),
+    ]
+    assert len(found) == 8
+
+
 def test_a_table_of_hive_becomes_one_of_paimon_in_the_same_metastore(
     hive_lake: HiveLake, java_with_hive: JavaOracle
 ) -> None:

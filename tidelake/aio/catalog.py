@@ -144,6 +144,24 @@ class Catalog:
             dry_run=dry_run,
         )
 
+    async def migrate_files(
+        self,
+        source: str,
+        name: str,
+        *,
+        file_format: str | None = None,
+        keep_source: bool = False,
+        dry_run: bool = False,
+    ) -> Migration:
+        return await run_uncancellable(
+            self._inner.migrate_files,
+            source,
+            name,
+            file_format=file_format,
+            keep_source=keep_source,
+            dry_run=dry_run,
+        )
+
     async def migrate_database(
         self,
         source: str,

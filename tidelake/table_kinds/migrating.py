@@ -1,4 +1,4 @@
-"""`Catalog.migrate_table`: where the files are, what the table will be, and what was done."""
+"""`Catalog.migrate_table`, `migrate_files`: where the files are, what the table will be, and what was done."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from storage.bucketing import BucketMode, bucket_mode
 from storage.catalog.base import Catalog
 from storage.catalog.identifier import Identifier
-from storage.errors import BadInput
+from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio.location import LOCAL_SCHEME, absolute, scheme_of
 from storage.format_tables.options import format_of_table
 from storage.migration.migration import (
@@ -83,11 +84,74 @@ def migrate_table(
     )
 
 
+def migrate_files(
+    catalog: Catalog, source: str, name: str, *, file_format: str | None, keep_source: bool, dry_run: bool
+) -> Migration:
+    """See `Catalog.migrate_files`."""
+    target = catalog.load(name)
+    check_addable(target)
+    keys = target.schema.partition_fields
+    is_folder = catalog_source(catalog, source) is None
+    types = {field.name: str(field.type) for field in keys} if is_folder else {}
+    plan = plan_migration(_source(catalog, source, name, file_format, types))
+    _check_columns(plan, target)
+    snapshot_id = None if dry_run else migrate(plan, target, keep_source=keep_source, adds=True)
+    return Migration(
+        name,
+        plan.source.location,
+        {field.name: str(field.type) for field in target.schema.fields},
+        target.schema.partition_keys,
+        plan.partition_count,
+        len(plan.files),
+        plan.row_count,
+        plan.size_bytes,
+        snapshot_id,
+    )
+
+
+def check_addable(target: TableContext) -> None:
+    """Raises UnsupportedFeature for a table that files of others can't be added to."""
+    if bucket_mode(target.schema, target.options) is not BucketMode.UNAWARE:
+        raise UnsupportedFeature(
+            f"files of others in {target.name}",
+            "they are not sorted, and lie in no buckets",
+            "Write the rows of a scan into it; files are added to tables without primary key, with bucket = -1",
+        )
+    if target.options.is_on("row-tracking.enabled"):
+        raise UnsupportedFeature(
+            f"files of others in {target.name}",
+            "row-tracking.enabled gives each row an id as it is written",
+            "Write the rows of a scan into it",
+        )
+
+
+def _check_columns(plan: MigrationPlan, target: TableContext) -> None:
+    """Raises BadInput, naming the column, unless the files have what the table has, in whatever order."""
+    if tuple(plan.source.partition_types) != target.schema.partition_keys:
+        raise BadInput(
+            f"{plan.source.location} is partitioned by ({', '.join(plan.source.partition_types)}), and {target.name} "
+            f"by ({', '.join(target.schema.partition_keys)}); they must agree"
+        )
+    expected = {field.name: str(field.type) for field in target.schema.fields}
+    found = {field.name: str(field.type) for field in plan.columns}
+    for name in [*expected, *found]:
+        if expected.get(name) != found.get(name):
+            raise BadInput(
+                f"column {name!r} is {found.get(name, 'missing')} in {plan.source.location} and "
+                f"{expected.get(name, 'missing')} in {target.name}; alter the table, or write a scan's rows into it"
+            )
+
+
+def catalog_source(catalog: Catalog, source: str) -> TableContext | None:
+    """The format table of this name, if `source` is no folder."""
+    return catalog.format_table(source) if "/" not in source and source.count(".") == 1 else None
+
+
 def _source(
     catalog: Catalog, source: str, name: str, file_format: str | None, partition_types: Mapping[str, str]
 ) -> SourceFolder:
     """A folder, or a format table of the catalog."""
-    found = catalog.format_table(source) if "/" not in source and source.count(".") == 1 else None
+    found = catalog_source(catalog, source)
     if found is not None:
         if file_format is not None or partition_types:
             raise BadInput(f"{source} is a format table, which knows its format and partitions; leave them out")

@@ -15,9 +15,11 @@ import pytest
 from pyarrow import orc
 
 import tidelake
+from storage.commit.table_commit import TableCommit
 from storage.fileio.local import LocalFileIO
 from storage.migration import migration
 from tests.support.command_line import Call
+from tidelake.spark import procedures
 from tidelake.table_kinds import migrating
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("at", pa.timestamp("us")), ("x", pa.float64())])
@@ -342,3 +344,104 @@ def test_the_command_migrates_a_database(call: Call, database: Path, tmp_path: P
     document = call(*arguments, "--keep-source", "--json").document
     assert [one["table"] for one in document] == ["archive.orders", "archive.users", "archive.visits"]
     assert len(files(database)) == 5
+
+
+# ---------------------------------------------------------------- into a table that has rows
+
+
+@pytest.fixture
+def visits(lake: tidelake.Catalog, folder: Path) -> tidelake.Table:
+    lake.migrate_table(str(folder), "shop.visits", partition_types={"day": "DATE"})
+    return lake.table("shop.visits")
+
+
+def test_files_are_added_to_a_table_again_and_again(
+    lake: tidelake.Catalog, visits: tidelake.Table, tmp_path: Path
+) -> None:
+    for number in (300, 400):  # of the same names, in the same folder
+        write(tmp_path / "more" / "day=2026-05-02" / "000000_0", rows(number))
+        done = lake.migrate_files(str(tmp_path / "more"), "shop.visits")
+        assert (done.files, done.rows) == (1, 3)
+        assert files(tmp_path / "more") == []
+    assert ids(visits, tidelake.col("day") == date(2026, 5, 2)) == [10, 11, 12, 300, 301, 302, 400, 401, 402]
+    assert len(ids(visits)) == 15
+    visits.compact(full=True)
+    assert len(ids(visits)) == 15
+
+
+def test_files_that_were_added_under_an_older_schema_have_nulls_in_new_columns(
+    lake: tidelake.Catalog, visits: tidelake.Table, tmp_path: Path
+) -> None:
+    altered = lake.alter_table("shop.visits", [tidelake.AddColumn("w", "INT")])
+    old = write(tmp_path / "more" / "day=2026-05-02" / "000000_0", rows(300))
+    with pytest.raises(tidelake.BadInput, match=r"column 'w' is missing in .*more and INT in shop\.visits"):
+        lake.migrate_files(str(tmp_path / "more"), "shop.visits")
+    write(old, rows(300).append_column("w", pa.array([7, 8, 9], pa.int32())))
+    lake.migrate_files(str(tmp_path / "more"), "shop.visits")
+    found = altered.scan().to_arrow().select(["id", "w"]).to_pylist()
+    assert {row["id"]: row["w"] for row in found if row["w"]} == {300: 7, 301: 8, 302: 9}
+
+
+def test_a_call_that_failed_before_its_commit_adds_the_files_once(
+    lake: tidelake.Catalog, visits: tidelake.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "more" / "day=2026-05-02" / "000000_0", rows(300))
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "commit", full_disk)
+        with pytest.raises(OSError, match="no space"):
+            lake.migrate_files(str(tmp_path / "more"), "shop.visits")
+    assert len(files(tmp_path / "more")) == 1
+    assert len(ids(visits)) == 9
+    lake.migrate_files(str(tmp_path / "more"), "shop.visits", keep_source=True)
+    assert lake.migrate_files(str(tmp_path / "more"), "shop.visits").snapshot_id is None  # committed already
+    assert files(tmp_path / "more") == []
+    assert len(ids(visits)) == 12
+
+
+def full_disk(*_: Any) -> Any:
+    raise OSError("no space")
+
+
+@pytest.mark.parametrize(
+    ("options", "primary_key", "says"),
+    [
+        ({}, ["id"], "lie in no buckets"),
+        ({"bucket": "2", "bucket-key": "id"}, [], "lie in no buckets"),
+        ({"row-tracking.enabled": "true"}, [], "gives each row an id"),
+    ],
+    ids=["a primary key", "buckets", "row ids"],
+)
+def test_tables_that_files_of_others_can_not_be_added_to(
+    lake: tidelake.Catalog, tmp_path: Path, options: dict[str, str], primary_key: list[str], says: str
+) -> None:
+    lake.create_table("shop.t", SCHEMA, primary_key=primary_key, options=options)
+    write(tmp_path / "more" / "000000_0", rows(1))
+    with pytest.raises(tidelake.UnsupportedFeature, match=says):
+        lake.migrate_files(str(tmp_path / "more"), "shop.t")
+
+
+def test_partitions_must_be_those_of_the_table(lake: tidelake.Catalog, visits: tidelake.Table, tmp_path: Path) -> None:
+    write(tmp_path / "more" / "000000_0", rows(1))
+    with pytest.raises(tidelake.BadInput, match="no directories day="):
+        lake.migrate_files(str(tmp_path / "more"), "shop.visits")
+
+
+def test_the_command_adds_files(call: Call, visits: tidelake.Table, tmp_path: Path) -> None:
+    write(tmp_path / "more" / "day=2026-05-02" / "000000_0", rows(300))
+    arguments = ("table", "migrate", "shop.visits", "--add", "--from", tmp_path / "more", "-w", tmp_path / "lake")
+    assert call(*arguments, "--option", "a=b").code == 2
+    assert call(*arguments).err == "shop.visits has 1 more files with 3 rows\n"
+    assert len(ids(visits)) == 12
+
+
+def test_the_procedures_of_paimon_do_the_same(lake: tidelake.Catalog, database: Path, tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "lake")
+    procedures.migrate_table(str(database / "orders"), warehouse, target_table="shop.orders")
+    write(database / "orders" / "000000_0", rows(500))
+    assert procedures.migrate_file(str(database / "orders"), "shop.orders", warehouse).rows == 3
+    assert ids(lake.table("shop.orders")) == [100, 101, 102, 500, 501, 502]
+    (database / "orders").rmdir()
+    done = procedures.migrate_database(str(database), warehouse, target_database="archive")
+    assert [one.table for one in done] == ["archive.users", "archive.visits"]
+    with pytest.raises(tidelake.UnsupportedFeature, match="iceberg"):
+        procedures.migrate_file("a.b", "shop.orders", warehouse, source_type="iceberg")

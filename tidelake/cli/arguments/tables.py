@@ -94,6 +94,7 @@ def _add_table_management(verbs: Verbs) -> None:
         module="maintenance.migrate",
     )
     add_migration_source(migrate, "of files or partitions, or a format table's name")
+    migrate.add_argument("--add", action="store_true", help="into a table that is there, with the same columns")
     rescale = table_command(
         verbs,
         "rescale",

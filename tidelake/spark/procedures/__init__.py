@@ -37,6 +37,7 @@ from tidelake.spark.procedures.maintenance import (
     rewrite_file_index,
 )
 from tidelake.spark.procedures.materialized import refresh_materialized_table
+from tidelake.spark.procedures.migrations import migrate_database, migrate_file, migrate_table
 from tidelake.spark.procedures.partitions import expire_partitions, mark_partition_done, rescale
 
 __all__ = [
@@ -55,6 +56,9 @@ __all__ = [
     "fast_forward",
     "mark_partition_done",
     "merge_branch",
+    "migrate_database",
+    "migrate_file",
+    "migrate_table",
     "purge_files",
     "refresh_materialized_table",
     "remove_orphan_files",

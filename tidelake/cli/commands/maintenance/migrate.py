@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.table_kinds.migrating import Migration
 
@@ -21,20 +22,27 @@ def migrate(
     options: Sequence[tuple[str, str]],
     keep_source: bool,
     dry_run: bool,
+    add: bool,
 ) -> None:
-    done = catalog.open().migrate_table(
-        source,
-        name,
-        file_format=file_format,
-        partition_types=dict(partition_types),
-        options=dict(options),
-        keep_source=keep_source,
-        dry_run=dry_run,
-    )
+    opened = catalog.open()
+    if add:
+        if partition_types or options:
+            raise UsageError("with --add the table is there: leave --partition-type and --option out")
+        done = opened.migrate_files(source, name, file_format=file_format, keep_source=keep_source, dry_run=dry_run)
+    else:
+        done = opened.migrate_table(
+            source,
+            name,
+            file_format=file_format,
+            partition_types=dict(partition_types),
+            options=dict(options),
+            keep_source=keep_source,
+            dry_run=dry_run,
+        )
     if out.is_json:
         out.document(asdict(done))
         return
-    _say(out, done, dry_run=dry_run)
+    _say(out, done, dry_run=dry_run, adds=add)
 
 
 def migrate_database(
@@ -69,7 +77,11 @@ def migrate_database(
         out.note("all of them are tables already")
 
 
-def _say(out: CommandOutput, done: Migration, *, dry_run: bool) -> None:
+def _say(out: CommandOutput, done: Migration, *, dry_run: bool, adds: bool = False) -> None:
+    if adds:
+        said = "would get" if dry_run else "has"
+        out.note(f"{done.table} {said} {done.files:,} more files with {done.rows:,} rows")
+        return
     columns = ", ".join(f"{column} {kind}" for column, kind in done.columns.items())
     said = "would be" if dry_run else "is"
     out.note(

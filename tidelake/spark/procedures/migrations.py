@@ -1,0 +1,73 @@
+"""Procedures that make tables of the files of others. They run in the driver: no file is rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from storage.errors import UnsupportedFeature
+from tidelake.catalog import Catalog, open_catalog
+from tidelake.table_kinds.migrating import Migration
+
+Options = Mapping[str, str] | None
+
+
+def migrate_table(
+    table: str,
+    warehouse: str,
+    *,
+    target_table: str,
+    source_type: str = "hive",
+    options: Options = None,
+    delete_origin: bool = True,
+    catalog_options: Options = None,
+) -> Migration:
+    """table: a format table of the catalog (and so one of Hive's), or a folder. target_table: the new one.
+    options: of the new table. delete_origin: drop the entry of a format table, which is empty then.
+    See `Catalog.migrate_table`.
+    """
+    catalog = _opened(source_type, warehouse, catalog_options)
+    done = catalog.migrate_table(table, target_table, options=options)
+    _drop_origin(catalog, table, delete_origin)
+    return done
+
+
+def migrate_database(
+    database: str,
+    warehouse: str,
+    *,
+    target_database: str,
+    source_type: str = "hive",
+    options: Options = None,
+    catalog_options: Options = None,
+) -> list[Migration]:
+    """database: of format tables, or a folder of folders. See `Catalog.migrate_database`."""
+    return _opened(source_type, warehouse, catalog_options).migrate_database(database, target_database, options=options)
+
+
+def migrate_file(
+    source_table: str,
+    target_table: str,
+    warehouse: str,
+    *,
+    source_type: str = "hive",
+    delete_origin: bool = True,
+    catalog_options: Options = None,
+) -> Migration:
+    """source_table: a format table, or a folder, whose files are added to target_table. See `Catalog.migrate_files`."""
+    catalog = _opened(source_type, warehouse, catalog_options)
+    done = catalog.migrate_files(source_table, target_table)
+    _drop_origin(catalog, source_table, delete_origin)
+    return done
+
+
+def _opened(source_type: str, warehouse: str, catalog_options: Options) -> Catalog:
+    if source_type != "hive":
+        raise UnsupportedFeature(
+            f"migration of {source_type} tables", "only files in Hive's layout are taken", "Use source_type = hive"
+        )
+    return open_catalog(warehouse, **(catalog_options or {}))
+
+
+def _drop_origin(catalog: Catalog, source: str, delete_origin: bool) -> None:
+    if delete_origin and "/" not in source:
+        catalog.drop_table(source)
