@@ -22,6 +22,7 @@ from ingest.formats.base import (
     Decoder,
     FailureKind,
     KeyChanges,
+    ReadsAsJson,
     TableRows,
     Target,
     TargetOf,
@@ -62,6 +63,7 @@ class DerivingDecoder:
         self._format_name = format_name
         self._bound: dict[str, _Bound] = {}
         self._decoder = make(self._plain_target_of)
+        self._as_json = self._decoder if isinstance(self._decoder, ReadsAsJson) else None
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
         """Raises BadInput, too, for a table that can't have its derived columns."""
@@ -101,7 +103,7 @@ class DerivingDecoder:
         records = np.searchsorted(batch.offsets, part.offsets)
         metadata = self._derived[bound.whole.name].metadata
         columns = {name: part.rows[name] for name in part.rows.schema.names}
-        columns |= metadata_arrays(metadata, batch, records, self._format_name)
+        columns |= metadata_arrays(metadata, batch, records, self._format_name, self._as_json)
         reasons: dict[int, str] = {}
         for computed in bound.columns:
             columns[computed.name] = _evaluated(computed, columns, part.rows, reasons)

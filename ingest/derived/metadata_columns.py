@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.formats.base import ReadsAsJson
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
@@ -62,9 +63,15 @@ def check_metadata(names: Mapping[str, str], format_name: str) -> None:
 
 
 def metadata_arrays(
-    names: Mapping[str, str], batch: RawBatch, records: NDArray[np.intp], format_name: str
+    names: Mapping[str, str],
+    batch: RawBatch,
+    records: NDArray[np.intp],
+    format_name: str,
+    as_json: ReadsAsJson | None = None,
 ) -> dict[str, pa.Array]:
-    """The columns by name. records (n,): the record of each row, its number in the batch."""
+    """The columns by name. records (n,): the record of each row, its number in the batch. as_json: reads values that
+    are not JSON.
+    """
     found: dict[str, pa.Array] = {}
     origins: list[RecordOrigin] | None = None
     for column, name in names.items():
@@ -80,18 +87,23 @@ def metadata_arrays(
                 found[column] = pa.array(times, mask=times < 0).view(pa.timestamp("ms", "UTC"))
             case _:
                 if origins is None:
-                    origins = _origins(batch, records, format_name)
+                    origins = _origins(batch, records, format_name, as_json)
                 arrow = pa.int64() if name == "op_ts" else pa.string()
                 values = pa.array([getattr(origin, name) for origin in origins], arrow)
                 found[column] = values.view(pa.timestamp("ms", "UTC")) if name == "op_ts" else values
     return found
 
 
-def _origins(batch: RawBatch, records: NDArray[np.intp], format_name: str) -> list[RecordOrigin]:
+def _origins(
+    batch: RawBatch, records: NDArray[np.intp], format_name: str, as_json: ReadsAsJson | None
+) -> list[RecordOrigin]:
     """Rows are of records that were decoded, so each can be read."""
     read = _ORIGINS[format_name]
     unique, places = np.unique(records, return_inverse=True)
-    known = [read(value) for value in batch.values.take(pa.array(unique)).to_pylist()]
+    if as_json is None:
+        known = [read(value) for value in batch.values.take(pa.array(unique)).to_pylist()]
+    else:
+        known = [read(as_json.value_as_json(batch, row)) for row in unique.tolist()]
     return [known[place] for place in places.tolist()]
 
 
@@ -204,6 +216,7 @@ def _epoch_ms(text: str | None) -> int | None:
 
 _ORIGINS: Final[Mapping[str, Callable[[bytes], RecordOrigin]]] = {
     "debezium-json": _reader(_DebeziumPayload, _of_debezium),
+    "debezium-avro": _reader(_DebeziumPayload, _of_debezium),
     "debezium-bson": _reader(_DebeziumPayload, _of_debezium),
     "canal-json": _reader(_Canal, lambda r: RecordOrigin(r.database, None, r.table, r.es)),
     "maxwell-json": _reader(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -315,6 +315,15 @@ class Decoder(Protocol):
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
         """Never raises for what a record holds; raises UnsupportedFeature for a target it cannot decode into."""
+        ...
+
+
+@runtime_checkable
+class ReadsAsJson(Protocol):
+    """A decoder whose records are not JSON by themselves."""
+
+    def value_as_json(self, batch: RawBatch, row: int) -> bytes:
+        """The value of a record that could be decoded, as the format's JSON would have it."""
         ...
 
 

@@ -255,6 +255,11 @@ class DebeziumAvroDecoder:
         )
         decoder.read(row, int(batch.offsets[row]), key, wrapped(members), self._headers_as_json(headers))
 
+    def value_as_json(self, batch: RawBatch, row: int) -> bytes:
+        """See `ReadsAsJson`."""
+        id_, bare = self._framing.unframed(batch.values[row].as_py(), batch.headers.get(row, ()))
+        return wrapped(self._members(id_, bare))
+
     def _key_of(self, batch: RawBatch, row: int) -> bytes | None:
         return self._schemas.key_as_json(batch.keys[row].as_py(), batch.headers.get(row, ()))
 

@@ -14,6 +14,7 @@ from ingest.formats.base import (
     DecodeFailure,
     Decoder,
     FailureKind,
+    ReadsAsJson,
     Skipped,
     TableRows,
     Target,
@@ -80,6 +81,13 @@ class SmallLettersDecoder:
         self._target_of = target_of
         self._spelled: dict[str, SpelledTarget] = {}  # by the table's name
         self._decoder = make(self._spelled_target_of)
+
+    def value_as_json(self, batch: RawBatch, row: int) -> bytes:
+        """See `ReadsAsJson`."""
+        if isinstance(self._decoder, ReadsAsJson):
+            return self._decoder.value_as_json(batch, row)
+        value: bytes = batch.values[row].as_py()
+        return value
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
         found = _Found()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
 from typing import Any, Final
@@ -13,12 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ingest.derived.derived_columns import DerivedColumns
+from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.formats.avro.schema_registry import RegistryUnavailable
-from ingest.formats.base import DecodedBatch, FailureKind, Skipped, Target
+from ingest.formats.base import DecodedBatch, FailureKind, OpenedFormat, Skipped, Target
 from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.formats.debezium_avro import decoder as decoder_module
+from ingest.formats.letter_case.format import InSmallLetters
 from ingest.formats.registry import open_format
 from ingest.raw_batch import RawBatch
+from ingest.settings import TableSettings
 from storage.errors import BadInput
 from tests.ingest.formats.conftest import NoColumnarDecoder
 from tests.ingest.formats.debezium.changes import Record, assert_same, batch_of, orders, rows_of
@@ -31,7 +36,7 @@ _COLUMNS: Final = {"id": "long", "note": ["null", "string"], "qty": ["null", "in
 SOURCE: Final = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "orders"}
 
 
-def envelope(columns: Mapping[str, Any]) -> dict[str, Any]:
+def envelope(columns: Mapping[str, Any], *, has_time: bool = False) -> dict[str, Any]:
     value = {
         "type": "record",
         "name": "Value",
@@ -40,7 +45,10 @@ def envelope(columns: Mapping[str, Any]) -> dict[str, Any]:
     source = {
         "type": "record",
         "name": "Source",
-        "fields": [{"name": name, "type": ["null", "string"]} for name in SOURCE],
+        "fields": [
+            *({"name": name, "type": ["null", "string"]} for name in SOURCE),
+            *([{"name": "ts_ms", "type": "long"}] if has_time else []),
+        ],
     }
     return {
         "type": "record",
@@ -65,6 +73,7 @@ _SCHEMAS: Final = {
     3: envelope({**_COLUMNS, "added": ["null", "double"]}),
     4: _TRANSACTION,
     5: envelope({**_COLUMNS, "amount": ["null", "string"]}),
+    6: envelope(_COLUMNS, has_time=True),
 }
 
 
@@ -103,6 +112,25 @@ def decode(
 
 
 ROW: Final = {"id": 1, "note": "a", "qty": 5}
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("is_in_small_letters", [False, True])
+def test_metadata_columns_tell_the_source_table_and_its_time(
+    registry: SchemaRegistryServer, is_in_small_letters: bool
+) -> None:
+    names = {"database_name": "STRING", "schema_name": "STRING", "table_name": "STRING", "op_ts": "TIMESTAMP_LTZ(3)"}
+    target = orders({"id": "BIGINT", "note": "STRING", "qty": "INT", **names})
+    table = TableSettings(name=target.name, metadata_columns=list(names))
+    format_: OpenedFormat = open_format("debezium-avro", {"schema_registry_url": registry.url})
+    if is_in_small_letters:
+        format_ = InSmallLetters(open_format("debezium-avro", {"schema_registry_url": registry.url}))
+    derived = {target.name: DerivedColumns.of(table, "debezium-avro")}
+    decoder = DerivingDecoder(format_.decoder, lambda source: target, derived, "debezium-avro")
+    batch = batch_of([change("c", after=ROW, schema=6, source={**SOURCE, "ts_ms": 1_700_000_000_123})])
+    (part,) = decoder.decode(batch).tables
+    (row,) = part.rows.select(list(names)).to_pylist()
+    assert [row[name] for name in names] == ["shop", "public", "orders", datetime.fromtimestamp(1_700_000_000.123, UTC)]
 
 
 @pytest.mark.usefixtures("either_way")
