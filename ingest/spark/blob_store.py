@@ -14,7 +14,7 @@ import pyarrow as pa
 from ingest.spark.shuffle import from_ipc
 from storage.errors import TidelakeError
 
-_HELD_BYTES_MAX: Final = 48 << 20
+_HELD_BYTES_MAX: Final = 16 << 20
 _LOCAL_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")  # standalone and Kubernetes; YARN
 
 

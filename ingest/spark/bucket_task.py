@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from compaction.compact_manager import compact_manager_factory
+from compaction.scheduler import InlineScheduler
 from ingest.formats.base import TableRows, Target, UnavailableValues
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import (
@@ -25,8 +26,16 @@ from ingest.spark.batch_rows import (
     keeping_remedy,
 )
 from ingest.spark.blob_store import BlobStore
+from ingest.spark.ordering.record_streams import Window, pieces_of, windows
+from ingest.spark.ordering.row_order import (
+    Order,
+    check_no_order_is_needed,
+    columns_that_order,
+    key_changes,
+    record_numbers,
+    source_order,
+)
 from ingest.spark.package_version import check_version, package_version
-from ingest.spark.row_order import Order, columns_that_order, key_changes, record_numbers, source_order
 from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
 from ingest.spark.task_plan import TaskPlan
 from ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
@@ -42,8 +51,8 @@ from storage.write.restored_table import RestoredState
 from storage.write.row_converter import RowConverter
 from storage.write.table_writer import TableWriter
 
-_CHUNK_BYTES: Final = 16 << 20  # of rows that are sorted together
-_WRITE_BUFFER_BYTES: Final = 64 << 20  # unless the table says: a machine runs a task a core
+_CHUNK_BYTES: Final = 8 << 20  # of rows that are read together
+_WRITE_BUFFER_BYTES: Final = 32 << 20  # unless the table says: a machine runs a task a core
 _WRITE_BUFFER_OPTION: Final = "write-buffer-size"
 
 
@@ -127,7 +136,7 @@ class TableTask:
         writer = TableWriter(
             context,
             memory=MemoryBudget(_write_buffer_bytes(context)),
-            compactor_factory=compact_manager_factory(),
+            compactor_factory=compact_manager_factory(InlineScheduler()),
             replaces=self.input.replaces,
             restored=restored if restored is not None and restored.covers(keys) else None,
         )
@@ -145,15 +154,36 @@ class TableTask:
 
     def chunks(self, blobs: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows as the table has them, with `_bucket`, oldest first."""
-        names = list(dict.fromkeys(name for blob in blobs for name in blob.schema.names))
-        columns = columns_that_order(self.context, names)
-        order = source_order(concat([_selected(blob, columns) for blob in blobs]), self.context)
-        nbytes = sum(blob.nbytes for blob in blobs)
         # what a row left out may lie in any of them
-        is_whole = any(UNAVAILABLE_COLUMN in blob.schema.names for blob in blobs) or nbytes <= _CHUNK_BYTES
-        size = max(1, len(order) if is_whole else len(order) * _CHUNK_BYTES // nbytes)
-        for start in range(0, len(order), size):
-            yield self._filled(_gathered(blobs, order[start : start + size]))
+        is_whole = any(UNAVAILABLE_COLUMN in blob.schema.names for blob in blobs)
+        nbytes = sum(blob.nbytes for blob in blobs)
+        count = sum(blob.num_rows for blob in blobs)
+        size = max(1, count if is_whole or nbytes <= _CHUNK_BYTES else count * _CHUNK_BYTES // nbytes)
+        for parts, order in self._in_source_order(blobs, size):
+            for start in range(0, len(order), size):
+                if size < count:
+                    pa.default_memory_pool().release_unused()  # of pieces before; what was freed is kept otherwise
+                yield self._filled(_gathered(parts, order[start : start + size]))
+
+    def _in_source_order(
+        self, blobs: Sequence[pa.RecordBatch], size: int
+    ) -> Iterator[tuple[Sequence[pa.RecordBatch], Order]]:
+        """Rows some at a time, with the order of their rows; all at once where they must be sorted."""
+        in_order = None
+        if size < sum(blob.num_rows for blob in blobs):
+            if self.input.has_order:
+                in_order = windows(blobs, size)
+            else:
+                check_no_order_is_needed(blobs, self.context)
+                in_order = (Window([piece]) for piece in pieces_of(blobs, size))
+        if in_order is None:
+            names = list(dict.fromkeys(name for blob in blobs for name in blob.schema.names))
+            columns = columns_that_order(self.context, names)
+            yield blobs, source_order(concat([_selected(blob, columns) for blob in blobs]), self.context)
+            return
+        for window in in_order:
+            parts = [blobs[piece.blob].slice(piece.start, piece.stop - piece.start) for piece in window.pieces]
+            yield parts, np.arange(sum(map(len, parts))) if window.order is None else window.order
 
     def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Without order columns, with unavailable values looked up; rows whose values are nowhere are set aside."""

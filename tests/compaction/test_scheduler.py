@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from compaction.cancellation import IsCancelled
-from compaction.scheduler import CompactionScheduler
+from compaction.scheduler import CompactionScheduler, InlineScheduler
 
 WAIT_S: Final = 30  # for something that will happen
 
@@ -162,3 +162,18 @@ shared_scheduler().submit("t", for_ever)
 def test_a_scheduler_needs_a_thread() -> None:
     with pytest.raises(ValueError, match="0 threads"):
         CompactionScheduler(0)
+
+
+def test_where_there_is_one_core_work_is_done_when_it_is_submitted() -> None:
+    def work(is_cancelled: IsCancelled) -> int:
+        return -1 if any(is_cancelled() for _ in range(20)) else threading.get_ident()
+
+    task = InlineScheduler().submit("t", work)
+    assert task.is_done
+    assert task.result() == threading.get_ident()
+
+    def broken(_: IsCancelled) -> None:
+        raise ValueError("no file")
+
+    with pytest.raises(ValueError, match="no file"):
+        InlineScheduler().submit("t", broken).result()

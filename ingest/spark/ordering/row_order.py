@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,9 @@ from storage.merge.sort_order import merge_order
 from storage.table import TableContext
 
 Order = NDArray[np.intp]
+
+_CODE_WORDS: Final = 8
+_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that nothing is lost
 
 
 def columns_that_order(context: TableContext, names: list[str]) -> list[str]:
@@ -42,12 +47,27 @@ def source_order(rows: pa.RecordBatch, context: TableContext) -> Order:
             return order
         ordered = rows.take(pa.array(order))
         return order[_by_time(ordered)]
+    check_no_order_is_needed([rows], context)
+    return np.arange(rows.num_rows)
+
+
+def check_no_order_is_needed(parts: Sequence[pa.RecordBatch], context: TableContext) -> None:
+    """Of rows that nothing orders. Raises BadInput where a key is there twice and it matters which row is newer.
+
+    Holds 8 bytes a row.
+    """
     schema, options = context.schema, context.options
     # where keys change their partition, the first row of a key decides where the others go
     is_free = is_order_free(schema, options) and not keys_change_partition(context)
-    if schema.has_primary_key and not options.sequence_fields and not is_free:
-        _check_keys_differ(rows, context)
-    return np.arange(rows.num_rows)
+    if not schema.has_primary_key or options.sequence_fields or is_free:
+        return
+    keys = [part.select(schema.primary_keys) for part in parts]
+    codes = np.concatenate([_key_codes(of_part) for of_part in keys])
+    codes.sort()  # in place
+    twice = np.unique(codes[1:][codes[1:] == codes[:-1]])
+    if len(twice):
+        suspects = [of_part.filter(pa.array(np.isin(_key_codes(of_part), twice))) for of_part in keys]
+        _check_keys_differ(pa.concat_batches(suspects), context)
 
 
 def record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:
@@ -64,6 +84,17 @@ def key_changes(rows: pa.RecordBatch) -> KeyChanges | None:
     column = rows.column(KEY_CHANGE_COLUMN)
     places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     return KeyChanges(places, [KeyChange(**half) for half in column.take(pa.array(places)).to_pylist()])
+
+
+def _key_codes(keys: pa.RecordBatch) -> NDArray[np.uint64]:
+    """(n,): equal for equal keys, in whatever batch; hardly ever for others, unless long texts begin alike."""
+    codes = np.zeros(keys.num_rows, np.uint64)
+    for column in keys.columns:
+        words = normalize_column(column, nullable=True)
+        for word in words.first(min(words.width, _CODE_WORDS)):
+            codes = (codes ^ word.astype(np.int64, copy=False).view(np.uint64)) * _MIXER
+            codes ^= codes >> np.uint64(29)
+    return codes
 
 
 def _check_keys_differ(rows: pa.RecordBatch, context: TableContext) -> None:

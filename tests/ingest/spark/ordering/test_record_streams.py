@@ -1,0 +1,121 @@
+"""Blobs that lie in their source's order are read piece by piece, in the order that sorting all of their rows gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidelake
+from ingest.spark.ordering.record_streams import pieces_of, windows
+from ingest.spark.ordering.row_order import check_no_order_is_needed, source_order
+from storage.errors import BadInput
+from storage.table import TableContext
+from tests.support.levels import examples
+
+Record = tuple[str, int, int, int]
+"""Topic, partition, offset, time."""
+
+
+def blob(records: Sequence[Record]) -> pa.RecordBatch:
+    columns = list(zip(*records, strict=True)) or [[], [], [], []]
+    types = [pa.string(), pa.int32(), pa.int64(), pa.int64()]
+    names = ["_order_0", "_order_1", "_order_2", "_time"]
+    return pa.RecordBatch.from_arrays([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names)
+
+
+@pytest.fixture(scope="module")
+def context() -> TableContext:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False)])
+    return catalog.create_table("x.t", schema, primary_key=["id", "day"], options={"bucket": "1"}).context
+
+
+@st.composite
+def blobs_of_tasks(draw: st.DrawFn) -> list[pa.RecordBatch]:
+    """Each partition in ranges of offsets; a blob has a range of some partitions."""
+    partitions = draw(
+        st.lists(st.tuples(st.sampled_from("tuä"), st.integers(0, 2)), min_size=1, max_size=4, unique=True)
+    )
+    count = draw(st.integers(1, 4))
+    held: list[list[Record]] = [[] for _ in range(count)]
+    for topic, partition in draw(st.permutations(partitions)):
+        times = draw(st.lists(st.integers(-3, 9), max_size=20))
+        cuts = sorted(draw(st.lists(st.integers(0, len(times)), min_size=count - 1, max_size=count - 1)))
+        edges = [0, *cuts, len(times)]
+        places = draw(st.permutations(range(count)))
+        for place, start, stop in zip(places, edges[:-1], edges[1:], strict=True):
+            held[place] += [(topic, partition, 7 * offset // 2, times[offset]) for offset in range(start, stop)]
+    return [blob(records) for records in held]
+
+
+@settings(max_examples=examples(200))
+@given(blobs=blobs_of_tasks(), rows_max=st.integers(1, 30))
+def test_pieces_come_in_the_order_of_all_rows(
+    context: TableContext, blobs: Sequence[pa.RecordBatch], rows_max: int
+) -> None:
+    in_order = windows(blobs, rows_max)
+    assert in_order is not None
+    found = []
+    for window in in_order:
+        rows = pa.concat_batches([blobs[p.blob].slice(p.start, p.stop - p.start) for p in window.pieces])
+        assert all(p.stop - p.start <= rows_max for p in window.pieces)
+        found += (rows if window.order is None else rows.take(pa.array(window.order))).to_pylist()
+    whole = pa.concat_batches(blobs)
+    assert found == whole.take(pa.array(source_order(whole, context))).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "blobs",
+    [
+        pytest.param([[("t", 0, 5, 1), ("t", 0, 4, 1)]], id="offsets go back"),
+        pytest.param([[("t", 0, 1, 1), ("t", 1, 1, 1), ("t", 0, 2, 1)]], id="partitions alternate"),
+        pytest.param([[("t", 0, 1, 1), ("t", 0, 5, 1)], [("t", 0, 3, 1)]], id="blobs overlap"),
+        pytest.param([[("t", 0, 1, 1)], [("t", 0, 1, 1)]], id="a record in two blobs"),
+    ],
+)
+def test_blobs_that_lie_otherwise_must_be_sorted(blobs: Sequence[Sequence[Record]]) -> None:
+    assert windows([blob(records) for records in blobs], 10) is None
+
+
+def test_rows_that_are_no_records_or_changed_their_keys_must_be_sorted() -> None:
+    plain = blob([("t", 0, 1, 1)])
+    assert windows([plain.drop_columns(["_time"])], 10) is None
+    assert windows([plain, plain.append_column("_key_change", pa.array([None], pa.string()))], 10) is None
+
+
+def test_rows_that_need_no_order_are_cut_as_they_lie() -> None:
+    rows = [blob([("t", 0, n, 0) for n in range(count)]) for count in (5, 0, 3)]
+    assert [(p.blob, p.start, p.stop) for p in pieces_of(rows, 2)] == [
+        (0, 0, 2),
+        (0, 2, 4),
+        (0, 4, 5),
+        (2, 0, 2),
+        (2, 2, 3),
+    ]
+
+
+@settings(max_examples=examples(100))
+@given(
+    keys=st.lists(st.tuples(st.integers(-3, 40), st.sampled_from(["", "a", "ab", "x" * 90 + "1", "x" * 90 + "2"]))),
+    cut=st.integers(0, 30),
+)
+def test_a_key_that_is_there_twice_is_found_in_whatever_blobs(
+    context: TableContext, keys: list[tuple[int, str]], cut: int
+) -> None:
+    ids, days = [id_ for id_, _ in keys], [day for _, day in keys]
+    rows = pa.record_batch(
+        {"id": pa.array(ids, pa.int64()), "day": pa.array(days, pa.string()), "n": np.arange(len(ids))}
+    )
+    parts = [rows.slice(0, cut), rows.slice(cut)]
+    if len(set(keys)) == len(keys):
+        check_no_order_is_needed(parts, context)
+    else:
+        with pytest.raises(BadInput, match="occurs twice in one batch"):
+            check_no_order_is_needed(parts, context)

@@ -1,0 +1,112 @@
+"""A bucket that takes a large batch: what its task holds does not grow with the rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+# In a process of its own, as a worker is. The file of blobs is mapped, and not counted: the system takes it back.
+SCRIPT: Final = """
+import json, pickle, sys, threading, time
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+import pyspark.worker
+import tidelake
+from ingest.formats.registry import open_format
+from ingest.spark.batch_rows import RawRecords, TypedColumns
+from ingest.spark.bucket_task import BucketTask
+from ingest.spark.shuffle import ShuffleMap
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
+from storage.verify import verify
+
+home, kind, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.int64()), ("text", pa.string())])
+KAFKA = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
+PART, PARTITIONS, BATCHES = 20_000, 4, 2
+
+
+def typed():
+    for start in range(0, count, PART):
+        ids = np.arange(start, min(count, start + PART))
+        texts = pa.array([f"x{i:039}" for i in ids])
+        yield pa.record_batch([pa.array(ids * 7 % count), pa.array(ids), texts], schema=SCHEMA)
+
+
+def records():
+    for start in range(0, count, PART):
+        numbers = range(start, min(count, start + PART))
+        value = b'{"before":null,"after":{"id":%d,"n":%d,"text":"x%039d"},"op":"c","source":{"table":"t"}}'
+        values = [value % (i * 7 % count, i, i) for i in numbers]
+        part = start // PART
+        columns = {
+            "topic": ["t"] * len(numbers),
+            "partition": [part % PARTITIONS] * len(numbers),
+            "offset": [part // PARTITIONS * PART + i - start for i in numbers],
+            "timestamp": [i * 1_000 for i in numbers],
+        }
+        arrays = {name: pa.array(of, KAFKA[name]) for name, of in columns.items()}
+        keys = pa.nulls(len(numbers), pa.binary())
+        yield pa.record_batch({**arrays, "key": keys, "value": pa.array(values, pa.binary())})
+
+
+def anonymous_mib():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) / 1024
+
+
+def watch():
+    global peak
+    while not done.wait(0.01):
+        peak = max(peak, anonymous_mib())
+
+
+catalog = tidelake.open_catalog(home)
+catalog.create_database("x")
+options = {"bucket": "1", "num-sorted-run.compaction-trigger": "2"}
+table = catalog.create_table("x.t", SCHEMA, primary_key=["id"], options=options)
+tables = [(table.context, TypedColumns() if kind == "typed" else RawRecords(open_format("debezium-json", {})))]
+peak = 0.0
+for batch_id in range(BATCHES):
+    blobs = Path(home) / "blobs"
+    with pa.OSFile(str(blobs), "wb") as file:
+        parts = ShuffleMap(tables, 8)(typed() if kind == "typed" else records())
+        first = next(parts)
+        with pa.ipc.new_stream(file, first.schema) as stream:
+            stream.write_batch(first)
+            for part in parts:
+                stream.write_batch(part)
+    pa.default_memory_pool().release_unused()
+    done = threading.Event()
+    watching = threading.Thread(target=watch)
+    watching.start()
+    with pa.OSFile(str(blobs)) as file:
+        rows = list(BucketTask(tables, batch_id)(iter(pa.ipc.open_stream(file))))
+    done.set()
+    watching.join()
+    messages = [m for row in rows for m in pickle.loads(row.column("payload")[0].as_py())]
+    TableCommit(table.context, "spark").commit(Committable(batch_id, messages))
+found = table.scan().to_arrow().group_by([]).aggregate([("id", "count_distinct"), ("id", "count"), ("n", "sum")])
+print(json.dumps({"mib": peak, "bytes": blobs.stat().st_size, **found.to_pylist()[0]}))
+"""
+PEAK_MIB: Final = 400
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(("kind", "count"), [("typed", 3_000_000), ("records", 2_000_000)])
+def test_a_task_holds_the_same_memory_whatever_the_batch(kind: str, count: int, tmp_path: Path) -> None:
+    """With two compactions, of all that is there."""
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), kind, str(count)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout)
+    assert (found["id_count"], found["id_count_distinct"]) == (count, count)
+    assert found["n_sum"] == count * (count - 1) // 2
+    assert found["bytes"] > 150 << 20
+    assert found["mib"] < PEAK_MIB, found
