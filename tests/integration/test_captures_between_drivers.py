@@ -1,16 +1,16 @@
-"""A capture read from a real broker, by Spark alone and by drivers that take turns, leaves what its database held.
+"""Captures read from a real broker, by Spark alone and by drivers that take turns, leave what their databases held.
 
-A change of drivers is what docs/positions.md says: Spark begins at the table's position, and the pipeline is told once
-to go on behind what Spark has read.
+All tables of a variant are one pipeline. A change of drivers is what docs/positions.md says: Spark begins where the
+tables end, and the pipeline is told once to go on behind what Spark has read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pytest
@@ -19,10 +19,9 @@ from msgspec import structs
 import tidelake
 from ingest.pipeline.builder import run as run_pipeline
 from ingest.pipeline.recovery_flags import parse_recovery_flags
-from ingest.settings import Config, KafkaSettings, StartSettings
+from ingest.settings import Config, KafkaSettings, StartSettings, TableSettings
 from ingest.spark.batch_position import TablePosition
-from tests.integration.test_truth_through_the_service import config_for, table_for
-from tests.support.cases import recorded_lines
+from tests.integration.test_truth_of_evolving_tables import config_for, lines_of
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
 from tidelake.spark.pipeline_query import start_query
@@ -33,38 +32,86 @@ if TYPE_CHECKING:
 ASYNCIO, SPARK = "asyncio", "Spark"
 
 
-@pytest.mark.timeout(300)
+def by_variant() -> dict[str, list[RecordedTable]]:
+    found: dict[str, list[RecordedTable]] = {}
+    for recorded in RECORDED_TABLES:
+        if recorded.files:
+            found.setdefault("/".join(part for part in (recorded.capture, recorded.variant) if part), []).append(
+                recorded
+            )
+    return found
+
+
+CAPTURES: Final = by_variant()
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "drivers",
-    [pytest.param([SPARK], id="Spark"), pytest.param([ASYNCIO, SPARK, ASYNCIO], id="asyncio, Spark, asyncio")],
+    ("drivers", "are_there"),
+    [
+        pytest.param([SPARK], True, id="Spark"),
+        pytest.param([SPARK], False, id="Spark, into tables that it makes"),
+        pytest.param([ASYNCIO, SPARK, ASYNCIO], True, id="asyncio, Spark, asyncio"),
+        pytest.param([ASYNCIO, SPARK, ASYNCIO], False, id="asyncio, Spark, asyncio, into tables that they make"),
+    ],
 )
-@pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
-def test_a_capture_ends_as_its_database_whoever_drives(
-    recorded: RecordedTable, drivers: Sequence[str], spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
+@pytest.mark.parametrize("tables", CAPTURES.values(), ids=CAPTURES.keys())
+def test_captures_end_as_their_databases_whoever_drives(
+    tables: Sequence[RecordedTable],
+    drivers: Sequence[str],
+    are_there: bool,
+    spark: SparkSession,
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
 ) -> None:
-    table = table_for(recorded, tmp_path / "lake")
-    lines = [line for path in recorded.files for line in recorded_lines(path)]
-    partitions = 1 + max(line["partition"] for line in lines)
-    topic = kafka_broker.create_topic(f"captured-{uuid4().hex[:8]}", partitions=partitions)
-    source = KafkaSettings(bootstrap_servers=kafka_broker.address, topics=[topic], until="end")
-    share = -(-len(lines) // len(drivers))
-    with format_options_for(recorded) as options:
-        config = config_for(recorded, tmp_path / "lake", source, [topic], {**options, "truncates": "skip"})
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    lines = {recorded: lines_of(recorded) for recorded in tables}
+    topics = {recorded: f"captured-{uuid4().hex[:8]}" for recorded in tables}
+    partitions = {topic: 1 + max(line["partition"] for line in lines[recorded]) for recorded, topic in topics.items()}
+    for topic, count in partitions.items():
+        kafka_broker.create_topic(topic, partitions=count)
+    source = KafkaSettings(bootstrap_servers=kafka_broker.address, topics=[*partitions], until="end")
+    with format_options_for(tables[0]) as options:
+        fed_by = {recorded: [topic] for recorded, topic in topics.items()}
+        config = config_for(fed_by, str(tmp_path / "lake"), source, {**options, "truncates": "skip"})
+        if are_there:
+            config = of_tables_that_are_there(config, tables, catalog)
         for number, driver in enumerate(drivers):
-            kafka_broker.send(lines[number * share : (number + 1) * share], topic)
+            for recorded in tables:
+                share = -(-len(lines[recorded]) // len(drivers))
+                kafka_broker.send(lines[recorded][number * share : (number + 1) * share], topics[recorded])
             if driver == SPARK:
-                run_on_spark(spark, beginning_at_the_table(config, table, topic, partitions), tmp_path / "checkpoint")
+                run_on_spark(spark, beginning_at_the_tables(config, catalog, partitions), tmp_path / "checkpoint")
             else:
-                name = table.context.name
-                flags = parse_recovery_flags([name] if number else [], [], [], [name])
+                names = [table.name for table in config.tables]
+                flags = parse_recovery_flags(names if number else [], [], [], names)
                 asyncio.run(run_pipeline(config, recovery_flags=flags))
-    assert differences(recorded, table.scan().to_arrow(), are_truncates_skipped=True) == []
+    for recorded in tables:
+        held = catalog.table(f"shop.{recorded.name}").scan().to_arrow()
+        assert differences(recorded, held, are_truncates_skipped=True) == [], recorded.id
 
 
-def beginning_at_the_table(config: Config, table: tidelake.Table, topic: str, partitions: int) -> Config:
-    held = TablePosition.of(table.context.name, table.context.snapshots, None).position.ends
-    ends: dict[int, Any] = {p.partition: end for p, end in held.items()}
-    offsets = {topic: {partition: ends.get(partition, 0) for partition in range(partitions)}}
+def of_tables_that_are_there(config: Config, tables: Sequence[RecordedTable], catalog: tidelake.Catalog) -> Config:
+    """With the columns that the sources had at the end."""
+    for recorded in tables:
+        options = {"bucket": "2"} if recorded.primary_key else {}
+        name = f"shop.{recorded.name}"
+        catalog.create_table(name, recorded.schema, primary_key=recorded.primary_key, options=options)
+    settings = [
+        TableSettings(name=one.name, match=one.match, topics=one.topics, source_types=one.source_types)
+        for one in config.tables
+    ]
+    return structs.replace(config, tables=settings)
+
+
+def beginning_at_the_tables(config: Config, catalog: tidelake.Catalog, partitions: Mapping[str, int]) -> Config:
+    """partitions: of each topic. A topic whose table nobody has made yet is read from its first record."""
+    offsets: dict[str, dict[int, Any]] = {topic: dict.fromkeys(range(n), 0) for topic, n in partitions.items()}
+    for name in catalog.list_tables("shop"):
+        context = catalog.table(f"shop.{name}").context
+        for partition, end in TablePosition.of(context.name, context.snapshots, None).position.ends.items():
+            offsets[partition.topic][partition.partition] = end
     assert isinstance(config.source, KafkaSettings)
     return structs.replace(config, source=structs.replace(config.source, start=StartSettings(offsets=offsets)))
 

@@ -1,4 +1,4 @@
-"""Executors and drivers of a cluster that are killed at any moment count each record once, in every kind of table."""
+"""On a cluster whose drivers, executors and tasks die at any moment, each record counts once in every kind of table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,36 +20,52 @@ import pytest
 
 import tidelake
 from storage.format import CommitKind
-from storage.verify import verify
+from storage.verify.orphan_files import Orphans
+from tests.crash.points import Points
 from tests.support.service import Service
 from tests.support.spark_cluster import spark_cluster
+from tests.support.unlucky_workers import DIES, SLEEPS, UnluckyWorkers
 from tidelake.spark import procedures
+from tidelake.verification import inspect_table
 
 _SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.int64())])
 _APPEND: Final = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+_NAMES: Final = ("newest", "sums", "all", "indexed", "moving")
 _KEYS: Final = 50
-_LINES: Final = 200
+_LINES: Final = 50  # of each table in a file
+_FILES: Final = 16  # a batch of the query takes eight
+_WHAT: Final = {
+    "driver": "a driver killed",
+    "executor": "an executor killed",
+    DIES: "a task killed that has written",
+    SLEEPS: "a slow task that is copied",
+}
 
 
 @pytest.mark.interop
 @pytest.mark.needs("Spark")
 @pytest.mark.parametrize(
-    ("files", "executor_kills", "driver_kills"),
+    "kills",
     [
-        pytest.param(24, 2, 1, id="3 kills", marks=pytest.mark.timeout(900)),
-        pytest.param(1_000, 40, 15, id="55 kills", marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
+        pytest.param({"driver": 1, "executor": 1, DIES: 1, SLEEPS: 1}, id="4 kills", marks=pytest.mark.timeout(1200)),
+        pytest.param(
+            {"driver": 6, "executor": 14, DIES: 16, SLEEPS: 14},
+            id="50 kills",
+            marks=[pytest.mark.long, pytest.mark.timeout(3600)],
+        ),
     ],
 )
-def test_killed_executors_and_drivers_count_each_record_once(
-    files: int, executor_kills: int, driver_kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_drivers_executors_and_tasks_that_die_or_are_copied_count_each_record_once(
+    kills: Mapping[str, int], tmp_path: Path, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # of executors; they have our packages on this machine
-    tables = _create(str(tmp_path / "lake"))
-    _write_log(tmp_path / "log", files)
+    lake, log = str(tmp_path / "lake"), _Log(tmp_path / "log")
+    tables = _create(lake)
+    workers = UnluckyWorkers(tmp_path / "lots")
     configuration = {
         "pipeline": "killed",
-        "warehouse": str(tmp_path / "lake"),
-        "source": {"type": "change-log-folder", "path": str(tmp_path / "log")},
+        "warehouse": lake,
+        "source": {"type": "change-log-folder", "path": str(log.folder)},
         "tables": [{"name": f"shop.{name}", "match": name} for name in tables],
         "checkpoint": {"interval_ms": 100},
     }
@@ -56,36 +73,59 @@ def test_killed_executors_and_drivers_count_each_record_once(
     (tmp_path / "cluster").mkdir()
     with spark_cluster(tmp_path / "cluster") as cluster, ExitStack() as processes:
         command = ["spark", "run", "--master", cluster.url, "--conf", "spark.driver.host=127.0.0.1"]
-        command += ["--conf", "spark.executor.memory=512m", "--conf", "spark.task.maxFailures=10"]
+        settings = {"spark.executor.memory": "512m", "spark.task.maxFailures": "10", **workers.settings}
+        command += [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         driver = processes.enter_context(Service(tmp_path, command, configuration))
-        kills = ["executor"] * executor_kills + ["driver"] * driver_kills
-        chosen.shuffle(kills)
+        moments = [what for what, count in kills.items() for _ in range(count)]
+        chosen.shuffle(moments)
         driver.start()
-        for what in kills:
-            seen = _snapshots(tables)
-            driver.wait_until(lambda seen=seen: _snapshots(tables) > seen or _is_done(tables, files))  # type: ignore[misc]
-            time.sleep(chosen.uniform(0, 1))
-            if what == "driver":
-                driver.kill()
-                driver.start()
+        for what in moments:
+            if what in (DIES, SLEEPS):
+                _let_a_task(what, workers, driver, log)
             else:
-                _kill_an_executor(tmp_path / "cluster", chosen)
-        driver.wait_until(lambda: _is_done(tables, files))
+                _once_it_commits(driver, log, tables)
+                time.sleep(chosen.uniform(0, 2))
+                if what == "driver":
+                    driver.kill()
+                    driver.start()
+                else:
+                    _kill_an_executor(tmp_path / "cluster", chosen)
+            points.tried(f"Spark's cluster: {_WHAT[what]}")
+        driver.wait_until(lambda: all(_end(table, f"d.s.{name}") == log.records for name, table in tables.items()))
         driver.kill()
-        driver.run_to_the_end()
-    total = files * _LINES
+    _assert_exactly_once(tables, log.records)
+    soon = (datetime.now() + timedelta(minutes=1)).isoformat(sep=" ")
+    swept = procedures.remove_orphan_files("shop.*", lake, older_than=soon)
+    assert swept.deleted_file_count >= kills[DIES]  # what they had written
+    for table in tables.values():
+        found = inspect_table(table, deep=True, orphans_older_than_ms=-60_000)
+        assert (found.problems, found.orphans) == ([], Orphans((), 0, 0))
+    _assert_exactly_once(tables, log.records)
+
+
+def _let_a_task(lot: str, workers: UnluckyWorkers, driver: Service, log: _Log) -> None:
+    before = workers.done(lot)
+    workers.give(lot)
+    log.grow()
+    driver.wait_until(lambda: workers.done(lot) > before)
+
+
+def _once_it_commits(driver: Service, log: _Log, tables: Mapping[str, tidelake.Table]) -> None:
+    """While it has more to do."""
+    before = _snapshots(tables)
+    log.grow()
+    driver.wait_until(lambda: _snapshots(tables) > before)
+
+
+def _assert_exactly_once(tables: Mapping[str, tidelake.Table], total: int) -> None:
+    newest = {id_: total - _KEYS + id_ for id_ in range(_KEYS)}
     for name in ("newest", "indexed", "moving"):
-        assert _rows(tables[name]) == {id_: total - _KEYS + id_ for id_ in range(_KEYS)}, name
-        assert verify(tables[name].context, deep=True) == []
+        assert _rows(tables[name]) == newest, name
     assert _rows(tables["sums"]) == {id_: sum(range(id_, total, _KEYS)) for id_ in range(_KEYS)}
     assert sorted(tables["all"].scan().to_arrow()["n"].to_pylist()) == list(range(total))
     for table in tables.values():
         batches = Counter(s.commit_identifier for s in table.snapshots() if s.commit_kind is CommitKind.APPEND)
         assert set(batches.values()) == {1}
-    soon = (datetime.now() + timedelta(minutes=1)).isoformat(sep=" ")
-    procedures.remove_orphan_files("shop.*", str(tmp_path / "lake"), older_than=soon)
-    assert procedures.remove_orphan_files("shop.*", str(tmp_path / "lake"), older_than=soon) == (0, 0)
-    assert _rows(tables["newest"]) == {id_: total - _KEYS + id_ for id_ in range(_KEYS)}
 
 
 def _create(lake: str) -> dict[str, tidelake.Table]:
@@ -106,29 +146,39 @@ def _create(lake: str) -> dict[str, tidelake.Table]:
     }
 
 
-def _write_log(folder: Path, files: int) -> None:
-    """Records of all tables in turn; n counts them, and ids come again and again."""
-    folder.mkdir()
-    for number in range(files):
-        lines = []
-        for n in range(number * _LINES, (number + 1) * _LINES):
-            for name in ("newest", "sums", "all", "indexed", "moving"):
-                row = {"id": n % _KEYS, "n": n, **({"day": n // 30 % 4} if name == "moving" else {})}
-                source = {"db": "d", "schema": "s", "table": name}
-                value = {"before": None, "after": row, "op": "c", "source": source}
-                line: dict[str, Any] = {"topic": f"d.s.{name}", "partition": 0, "offset": n, "timestamp_ms": n}
-                lines.append(json.dumps({**line, "key": json.dumps({"id": row["id"]}), "value": json.dumps(value)}))
-        path = folder / f"{number:06}.jsonl"
-        path.write_text("\n".join(lines) + "\n")
-        os.utime(path, (number, number))  # Spark reads files in the order of their times
+class _Log:
+    """A folder that grows. Records of all tables in turn; n counts them, and ids come again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._files = 0
+
+    @property
+    def records(self) -> int:
+        """Of each table."""
+        return self._files * _LINES
+
+    def grow(self) -> None:
+        """By some batches of the query."""
+        for _ in range(_FILES):
+            lines = [self._line(name, n) for n in range(self.records, self.records + _LINES) for name in _NAMES]
+            unfinished = self.folder / f"{self._files:06}.tmp"
+            unfinished.write_text("".join(line + "\n" for line in lines))
+            os.utime(unfinished, (self._files, self._files))  # Spark reads files in the order of their times
+            unfinished.rename(unfinished.with_suffix(".jsonl"))
+            self._files += 1
+
+    @staticmethod
+    def _line(name: str, n: int) -> str:
+        row = {"id": n % _KEYS, "n": n, **({"day": n // 30 % 4} if name == "moving" else {})}
+        value = {"before": None, "after": row, "op": "c", "source": {"db": "d", "schema": "s", "table": name}}
+        line: dict[str, Any] = {"topic": f"d.s.{name}", "partition": 0, "offset": n, "timestamp_ms": n}
+        return json.dumps({**line, "key": json.dumps({"id": row["id"]}), "value": json.dumps(value)})
 
 
-def _snapshots(tables: dict[str, tidelake.Table]) -> int:
+def _snapshots(tables: Mapping[str, tidelake.Table]) -> int:
     return sum(table.context.snapshots.latest_id() or 0 for table in tables.values())
-
-
-def _is_done(tables: dict[str, tidelake.Table], files: int) -> bool:
-    return all(_end(table, f"d.s.{name}") == files * _LINES for name, table in tables.items())
 
 
 def _end(table: tidelake.Table, topic: str) -> int:

@@ -37,7 +37,10 @@ class SparkCluster:
 
 @contextmanager
 def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
-    """folder: for logs and work files. Workers have one core and 1 GB each; they run this interpreter."""
+    """folder: for logs and work files. Workers have one core and 1 GB each; they run this interpreter.
+
+    Each is a host of its own: Spark copies a slow task to another host only.
+    """
     with ExitStack() as processes:
         master = processes.enter_context(
             _process(
@@ -48,7 +51,7 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         page = _awaited(master, r"started at (http://\S+)")
         cluster = SparkCluster(url, page)
         for number in range(workers):
-            options = ["--cores", "1", "--memory", "1g", "--host", "127.0.0.1", "--webui-port", "0"]
+            options = ["--cores", "1", "--memory", "1g", "--host", f"127.0.0.{number + 1}", "--webui-port", "0"]
             work = ["--work-dir", str(folder / f"work-{number}")]
             processes.enter_context(
                 _process(folder, f"worker-{number}", ["deploy.worker.Worker", *options, *work, url])

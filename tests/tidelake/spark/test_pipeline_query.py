@@ -200,6 +200,7 @@ def test_files_that_spark_can_t_open_are_refused_before_it_starts(spark: SparkSe
 
 
 @pytest.mark.interop
+@pytest.mark.timeout(900)
 def test_a_kafka_topic_feeds_its_tables_without_a_jar(
     spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:
