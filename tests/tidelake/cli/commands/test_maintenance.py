@@ -10,6 +10,7 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
+from tidelake.consumers import TableConsumers
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
@@ -44,6 +45,24 @@ def test_expire_with_arguments_in_place_of_options(lake: Path, call: Call) -> No
     assert call(*arguments).document == {"snapshots": 3, "changelogs": 0, "data_files": 0, "metadata_files": 6}
     assert snapshots(lake) == [4, 5]
     assert call(*arguments, "--dry-run").document == {"snapshots": 0}
+
+
+def test_expire_names_the_consumers_for_whom_snapshots_stay(lake: Path, call: Call) -> None:
+    """Such as those of Spark queries whose checkpoint directories were given up."""
+    consumers = TableConsumers(tidelake.open_catalog(str(lake)).table("shop.t"))
+    consumers.reset("spark-given-up", 2)
+    consumers.reset("spark-at-the-end", 5)
+    arguments = ("table", "expire", "shop.t", "-w", lake, "--retain-min", "1", "--retain-time", "0 s")
+    held_by = [{"consumer": "spark-given-up", "next_snapshot_id": 2}]
+    planned = call(*arguments, "--dry-run", "--json").document
+    assert planned == {"first": 1, "last": 1, "snapshots": 1, "held_by": held_by}
+    said = call(*arguments)
+    assert "consumers hold back others: spark-given-up (reads 2 next)" in said.out
+    assert "tidelake table consumers delete shop.t spark-given-up" in said.out
+    assert snapshots(lake) == [2, 3, 4, 5]
+    call("table", "consumers", "delete", "shop.t", "spark-given-up", "-w", lake)
+    assert "held_by" not in call(*arguments, "--json").document
+    assert snapshots(lake) == [5]
 
 
 @pytest.mark.parametrize("option", ["expire --retain-time", "verify --orphans-older-than"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +17,7 @@ from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
+from tidelake.consumers import ConsumerPosition, TableConsumers
 from tidelake.table import Table
 from tidelake.verification import inspect_table
 
@@ -33,28 +35,65 @@ def expire(
     table = catalog.open().table(name)
     retain_ms = None if retain_time is None else _duration_ms("--retain-time", retain_time)
     if dry_run:
-        _show_expirable(out, table, retain_min, retain_max, retain_ms)
+        _show_expirable(out, table, catalog, retain_min, retain_max, retain_ms)
         return
     expired = table.expire(retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms)
+    holders = _holders(table, retain_min, retain_max, retain_ms)
     if out.is_json:
-        out.document(asdict(expired))
+        out.document({**asdict(expired), **_held_by(holders)})
         return
     changelogs = f" and {expired.changelogs} changelogs" if expired.changelogs else ""
     files = f"{expired.data_files:,} data files and {expired.metadata_files:,} of metadata"
     _line(out, f"{expired.snapshots} snapshots{changelogs} of {name} are gone, with {files}")
+    _tell_holders(out, name, catalog, holders)
+
+
+def _holders(
+    table: Table, retain_min: int | None, retain_max: int | None, retain_ms: int | None
+) -> list[ConsumerPosition]:
+    """Consumers for whom snapshots stay that would go without them."""
+    if table.context.options.consumer_changelog_only:
+        return []
+    context = table.context.with_options({"consumer.changelog-only": "true"})
+    retention = retention_of(context.options, retain_min, retain_max, retain_ms, limit=2**31)
+    ids = SnapshotExpiry(context, retention=retention).expirable()
+    return [one for one in TableConsumers(table).list() if one.next_snapshot_id < ids.stop]
+
+
+def _held_by(holders: Sequence[ConsumerPosition]) -> dict[str, Any]:
+    found = [{"consumer": one.name, "next_snapshot_id": one.next_snapshot_id} for one in holders]
+    return {"held_by": found} if found else {}
+
+
+def _tell_holders(out: CommandOutput, name: str, catalog: CatalogAddress, holders: Sequence[ConsumerPosition]) -> None:
+    if not holders:
+        return
+    who = ", ".join(f"{one.name} (reads {one.next_snapshot_id} next)" for one in holders)
+    delete = f"tidelake table consumers delete {name} {holders[0].name} -w {catalog.warehouse}"
+    lost = "as a Spark query does not whose checkpoint directory was given up"
+    _line(out, f"consumers hold back others: {who}. If one does not come back, {lost}: {delete}")
 
 
 def _show_expirable(
-    out: CommandOutput, table: Table, retain_min: int | None, retain_max: int | None, retain_ms: int | None
+    out: CommandOutput,
+    table: Table,
+    catalog: CatalogAddress,
+    retain_min: int | None,
+    retain_max: int | None,
+    retain_ms: int | None,
 ) -> None:
     retention = retention_of(table.context.options, retain_min, retain_max, retain_ms, limit=2**31)
     ids = SnapshotExpiry(table.context, retention=retention).expirable()
+    holders = _holders(table, retain_min, retain_max, retain_ms)
     if out.is_json:
-        out.document({"first": ids.start, "last": ids.stop - 1, "snapshots": len(ids)} if ids else {"snapshots": 0})
-    elif ids:
+        found = {"first": ids.start, "last": ids.stop - 1, "snapshots": len(ids)} if ids else {"snapshots": 0}
+        out.document({**found, **_held_by(holders)})
+        return
+    if ids:
         _line(out, f"snapshots {ids.start} to {ids.stop - 1} of {table.name} would go")
     else:
         _line(out, f"no snapshot of {table.name} would go")
+    _tell_holders(out, table.name, catalog, holders)
 
 
 def rewrite_file_index(
