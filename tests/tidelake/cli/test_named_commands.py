@@ -68,8 +68,10 @@ NAMED: Final = sorted(
 
 def filled_in(command: str) -> list[str]:
     """The arguments, with something in place of what is left open; options in brackets are given."""
-    noun, *words = shlex.split(re.sub(r"[\[\]]", " ", command), comments=True)[1:]
-    verb = [noun] if (noun,) in COMMANDS else [noun, words.pop(0)]
+    words = shlex.split(re.sub(r"[\[\]]", " ", command), comments=True)[1:]
+    length = next((n for n in (1, 3) if tuple(words[:n]) in COMMANDS), 2)
+    verb, words = words[:length], words[length:]
+    noun = verb[0]
     given: list[str] = []
     for word in words:
         before = given[-1] if given else ""

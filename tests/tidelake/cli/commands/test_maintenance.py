@@ -58,7 +58,7 @@ def test_expire_names_the_consumers_for_whom_snapshots_stay(lake: Path, call: Ca
     assert planned == {"first": 1, "last": 1, "snapshots": 1, "held_by": held_by}
     said = call(*arguments)
     assert "consumers hold back others: spark-given-up (reads 2 next)" in said.out
-    assert "tidelake table consumers delete shop.t spark-given-up" in said.out
+    assert f"tidelake table consumers delete shop.t CONSUMER -w {lake}" in said.out
     assert snapshots(lake) == [2, 3, 4, 5]
     call("table", "consumers", "delete", "shop.t", "spark-given-up", "-w", lake)
     assert "held_by" not in call(*arguments, "--json").document

@@ -69,7 +69,7 @@ def _tell_holders(out: CommandOutput, name: str, catalog: CatalogAddress, holder
     if not holders:
         return
     who = ", ".join(f"{one.name} (reads {one.next_snapshot_id} next)" for one in holders)
-    delete = f"tidelake table consumers delete {name} {holders[0].name} -w {catalog.warehouse}"
+    delete = f"tidelake table consumers delete {name} CONSUMER -w {catalog.warehouse}"
     lost = "as a Spark query does not whose checkpoint directory was given up"
     _line(out, f"consumers hold back others: {who}. If one does not come back, {lost}: {delete}")
 
