@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -23,7 +24,7 @@ Record = tuple[str, int, int, int]
 
 
 def blob(records: Sequence[Record]) -> pa.RecordBatch:
-    columns = list(zip(*records, strict=True)) or [[], [], [], []]
+    columns: list[Sequence[Any]] = [[record[i] for record in records] for i in range(4)]
     types = [pa.string(), pa.int32(), pa.int64(), pa.int64()]
     names = ["_order_0", "_order_1", "_order_2", "_time"]
     return pa.RecordBatch.from_arrays([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names)
