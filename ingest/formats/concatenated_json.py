@@ -15,14 +15,19 @@ from numpy.typing import NDArray
 
 
 def split_rows(values: pa.Array, rows: NDArray[np.int64], rows_max: int, bytes_max: int) -> Iterator[NDArray[np.int64]]:
-    """`rows` cut into runs of at most `rows_max` rows and, unless it is a single one, `bytes_max` bytes."""
+    """`rows` cut into runs of at most `rows_max` rows and, unless it is a single one, `bytes_max` bytes.
+
+    Runs that are cut by their number of rows are equally long: a short one costs as much as hundreds of rows more.
+    """
     if not len(rows):
         return
     positions, _ = layout(values)
+    ends = positions[rows + 1]
+    length = -(-len(rows) // -(-len(rows) // rows_max))
     begin = 0
     while begin < len(rows):
-        by_bytes = int(np.searchsorted(positions[rows + 1], positions[rows[begin]] + bytes_max, "right"))
-        end = max(begin + 1, min(begin + rows_max, by_bytes))
+        by_bytes = int(np.searchsorted(ends, positions[rows[begin]] + bytes_max, "right"))
+        end = max(begin + 1, min(begin + length, by_bytes))
         yield rows[begin:end]
         begin = end
 

@@ -53,12 +53,16 @@ def test_another_beginning_is_refused() -> None:
     [
         (10, 100, [[0, 2, 3, 4]]),
         (2, 100, [[0, 2], [3, 4]]),
+        (3, 100, [[0, 2], [3, 4]]),
+        (1, 100, [[0], [2], [3], [4]]),
         (10, 7, [[0, 2, 3], [4]]),
         (10, 6, [[0], [2, 3], [4]]),
         (10, 0, [[0], [2], [3], [4]]),
     ],
 )
-def test_rows_are_cut_by_number_and_by_bytes(rows_max: int, bytes_max: int, runs: list[list[int]]) -> None:
+def test_rows_are_cut_into_equal_runs_by_number_and_by_bytes(
+    rows_max: int, bytes_max: int, runs: list[list[int]]
+) -> None:
     found = split_rows(_values(pa.binary()), np.array([0, 2, 3, 4]), rows_max, bytes_max)
     assert [run.tolist() for run in found] == runs
 
