@@ -92,7 +92,7 @@ class Made:
     id: str
     columns: Sequence[DataField]
     keys: Mapping[str, Any] = field(default_factory=dict)
-    options: dict[str, str] = field(default_factory=lambda: {"bucket": "-1"})
+    options: dict[str, str] = field(default_factory=dict)
 
 
 def columns(**types: str) -> list[DataField]:
@@ -134,6 +134,13 @@ MADE = [
         {"bucket": "3", "primary-key": "k,p", "partition": "p"},
     ),
     Made("a default and a description", [DataField(0, "d", parse_type("INT"), 'a "quoted" one', "5")]),
+    Made("nothing said of buckets", columns(v="STRING", k="INT"), {"primary_key": ["k"]}, {}),
+    Made(
+        "nothing said of buckets, partitions outside of the key",
+        columns(k="INT", p="DATE"),
+        {"primary_key": ["k"], "partition_by": ["p"]},
+        {},
+    ),
     Made("a bucket key", columns(a="INT", b="STRING"), {}, {"bucket": "4", "bucket-key": "b"}),
 ]
 
@@ -157,7 +164,7 @@ def test_java_lists_and_describes_our_tables(java_oracle: JavaOracle, tmp_path: 
     assert json.loads(described["fields"]) == [field_to_json(f) for f in schema.fields]
     assert json.loads(described["primary_keys"]) == ["k", "day"]
     assert json.loads(described["partition_keys"]) == ["day"]
-    assert json.loads(described["options"]) == {"bucket": "1", "sequence.field": "k"}
+    assert json.loads(described["options"]) == {"sequence.field": "k"}
     assert described["comment"] == "né"
 
 
