@@ -150,7 +150,10 @@ class WriteBuffer:
         return merge_batch(self._concatenated(), self._order, self._merge_function.merge)
 
     def _concatenated(self) -> pa.RecordBatch:
-        return self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
+        if len(self._batches) > 1:
+            # in place of what it was made of, which would else be held beside it and what is merged
+            self._batches = [pa.concat_batches(self._batches)]
+        return self._batches[0]
 
     def _forget_memory(self) -> None:
         self._batches = []

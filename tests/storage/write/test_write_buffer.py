@@ -9,12 +9,13 @@ from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelake
-from storage.format import SEQUENCE_COLUMN
+from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
 from storage.merge.merge_reader import MergeOrder
 from storage.types import BIGINT, INT, STRING, DataType
 from storage.write import write_buffer
@@ -135,3 +136,22 @@ def _merged_row_by_row(engine: Engine, arrived: list[Record]) -> list[Record]:
         left = merge_row_by_row(name, engine.options, list(TYPES), KEY, list(versions))
         merged += [] if left is None else [left]
     return merged
+
+
+def test_rows_are_held_once_while_they_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = WriteBuffer(MergeOrder((KEY,)), merge_function({KEY: BIGINT}, {}), 0, None)
+    begin_bytes = pa.total_allocated_bytes()
+    for number in range(8):
+        keys = pc.add(pa.nulls(100_000, pa.int64()).fill_null(number), 1)
+        kinds = pa.nulls(len(keys), pa.int8()).fill_null(0)
+        buffer.add(pa.record_batch([keys, kinds], schema=pa.schema([(KEY, pa.int64()), (KIND_COLUMN, pa.int8())])))
+        del keys, kinds
+    held_bytes: list[int] = []
+
+    def merge_batch(rows: pa.RecordBatch, *arguments: object) -> pa.RecordBatch:
+        held_bytes.append(pa.total_allocated_bytes() - begin_bytes)
+        return rows.slice(0, 1)
+
+    monkeypatch.setattr(write_buffer, "merge_batch", merge_batch)
+    assert sum(rows.num_rows for rows in buffer.drain()) == 1
+    assert held_bytes[0] < 1.5 * 8 * 100_000 * (8 + 8 + 1)
