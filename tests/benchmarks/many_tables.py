@@ -48,7 +48,7 @@ def _pipeline(home: Path, tables: int) -> Config:
     catalog = tidelake.open_catalog(str(home / "lake"))
     catalog.create_database("bench")
     for number in range(tables):
-        catalog.create_table(f"bench.t{number}", _COLUMNS, primary_key=["id"])
+        catalog.create_table(f"bench.t{number}", _COLUMNS, primary_key=["id"], options={"bucket": "1"})
     entries = ", ".join(f"{{name: bench.t{number}}}" for number in range(tables))
     source = f"{{type: change-log-folder, path: {home}/changes, until: end}}"
     return parse_config(
