@@ -118,12 +118,13 @@ class PipelineTables:
             )
         options = table.option_texts
         # Whatever would refuse the table once it is there refuses it now: a bad option must not stay with a table.
-        if primary_key and (apart := [name for name in table.partition_by if name not in primary_key]):
+        apart = [name for name in table.partition_by if name not in primary_key] if primary_key else []
+        if apart and options.get("bucket") != "-1":
             raise BadInput(
                 f"{table.name} can't be created: the key of the records of {source} is ({', '.join(primary_key)}), and "
                 "a row's partition must follow from its key. Set "
                 f"`primary_key: [{', '.join([*primary_key, *apart])}]`, or take {', '.join(apart)} out of "
-                "`partition_by`"
+                "`partition_by`, or set `bucket: -1` in `options`: then keys move between partitions"
             )
         try:
             preview = self._catalog.preview_table(

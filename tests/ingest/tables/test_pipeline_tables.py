@@ -148,9 +148,16 @@ def test_a_key_that_the_record_lacks_is_an_error(lake: Lake) -> None:
 
 
 def test_a_partition_that_does_not_follow_from_the_key_is_told_with_the_setting_that_helps(lake: Lake) -> None:
-    with pytest.raises(BadInput, match=r"shop\.orders can't be created: .* Set `primary_key: \[id, day\]`"):
+    with pytest.raises(BadInput, match=r"Set `primary_key: \[id, day\]`, .* or set `bucket: -1`"):
         lake.tables(partition_by=["day"]).create(record(id=1, day="mon"), {ORDERS: 0})
     assert lake.catalog.list_databases() == []
+
+
+def test_keys_may_move_between_partitions_where_the_options_say_so(lake: Lake) -> None:
+    tables = lake.tables(partition_by=["day"], options={"bucket": -1})
+    assert tables.create(record(id=1, day="mon"), {ORDERS: 0})
+    schema = lake.catalog.load("shop.orders").schema
+    assert (schema.primary_keys, schema.partition_keys) == (("id",), ("day",))
 
 
 @pytest.mark.parametrize("settings", [{"rounded_columns": ["nmae"]}, {"source_types": {"nmae": "bits"}}], ids=str)
