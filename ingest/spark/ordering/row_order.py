@@ -87,13 +87,19 @@ def key_changes(rows: pa.RecordBatch) -> KeyChanges | None:
 
 
 def _key_codes(keys: pa.RecordBatch) -> NDArray[np.uint64]:
-    """(n,): equal for equal keys, in whatever batch; hardly ever for others, unless long texts begin alike."""
+    """(n,): equal for equal keys, in whatever batch; hardly ever for others, unless long texts begin alike.
+
+    A text has as many words as the longest of its batch, 0 past its own end: a word of 0 must change no code.
+    """
     codes = np.zeros(keys.num_rows, np.uint64)
     for column in keys.columns:
         words = normalize_column(column, nullable=True)
-        for word in words.first(min(words.width, _CODE_WORDS)):
-            codes = (codes ^ word.astype(np.int64, copy=False).view(np.uint64)) * _MIXER
-            codes ^= codes >> np.uint64(29)
+        of_column = np.zeros(keys.num_rows, np.uint64)
+        for number, word in enumerate(words.first(min(words.width, _CODE_WORDS))):
+            mixed = word.view(np.uint64) * (_MIXER + np.uint64(2 * number))
+            of_column += mixed ^ (mixed >> np.uint64(29))
+        codes = (codes ^ of_column) * _MIXER
+        codes ^= codes >> np.uint64(29)
     return codes
 
 

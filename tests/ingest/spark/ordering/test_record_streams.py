@@ -120,3 +120,10 @@ def test_a_key_that_is_there_twice_is_found_in_whatever_blobs(
     else:
         with pytest.raises(BadInput, match="occurs twice in one batch"):
             check_no_order_is_needed(parts, context)
+
+
+def test_a_short_key_is_the_same_beside_long_ones(context: TableContext) -> None:
+    short = pa.record_batch({"id": pa.array([0]), "day": [""], "n": [0]})
+    long = pa.record_batch({"id": pa.array([0, 0]), "day": ["", "x" * 90], "n": [1, 2]})
+    with pytest.raises(BadInput, match="occurs twice in one batch"):
+        check_no_order_is_needed([short, long], context)
