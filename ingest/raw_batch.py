@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -87,3 +87,35 @@ class RawBatch:
             self.next_offset if stop == len(self) else int(self.offsets[stop]),
             {row - start: headers for row, headers in self.headers.items() if start <= row < stop},
         )
+
+
+def join_batches(batches: Iterable[RawBatch], bytes_max: int) -> Iterator[RawBatch]:
+    """Batches of one partition that follow one another as one, until it has `bytes_max` or more."""
+    held: list[RawBatch] = []
+    for batch in batches:
+        if held and (_form(batch) != _form(held[0]) or sum(one.nbytes for one in held) >= bytes_max):
+            yield _concat(held)
+            held = []
+        held.append(batch)
+    if held:
+        yield _concat(held)
+
+
+def _form(batch: RawBatch) -> tuple[str, int, pa.DataType, pa.DataType]:
+    return batch.topic, batch.partition, batch.keys.type, batch.values.type
+
+
+def _concat(batches: Sequence[RawBatch]) -> RawBatch:
+    if len(batches) == 1:
+        return batches[0]
+    starts = np.cumsum([0, *map(len, batches[:-1])]).tolist()
+    return RawBatch(
+        batches[0].topic,
+        batches[0].partition,
+        np.concatenate([batch.offsets for batch in batches]),
+        np.concatenate([batch.timestamps_ms for batch in batches]),
+        pa.concat_arrays([batch.keys for batch in batches]),
+        pa.concat_arrays([batch.values for batch in batches]),
+        batches[-1].next_offset,
+        {start + row: had for start, one in zip(starts, batches, strict=True) for row, had in one.headers.items()},
+    )

@@ -36,6 +36,8 @@ class Target:
     source_types: column name to what its values mean at the source, in words of `connect_schema.SPELLED`, where the
         records cannot say: `{"no": "bigint unsigned", "mask": "bits"}`. It overrules the record's own schema.
     holds_source_rows: whether the table's row of a key is the last one that the source sent, not one made of several.
+    last_record_wins: whether the last record of a key alone says what its row is, a delete too: no column orders rows,
+        and nothing of older ones is kept.
     needs_retractions: whether an update or delete without its old values is a bad record: what a sum counts must be
         taken out of it again. (So Java's Debezium parser, for every table: `before` must be there.)
     is_ordered_by_columns: whether columns say which row of a key is the newest (`sequence.field`, sequence groups): a
@@ -56,6 +58,7 @@ class Target:
     is_ordered_by_columns: bool = False
     location: str = ""
     holds_source_rows: bool = True
+    last_record_wins: bool = True
     rounded_columns: frozenset[str] = frozenset()
     follows_types: bool = False
     follows_texts: bool = False
@@ -90,8 +93,15 @@ class Target:
             is_ordered_by_columns=_is_ordered_by_columns(table),
             location=table.location,
             holds_source_rows=table.options.merge_engine is MergeEngine.DEDUPLICATE,
+            last_record_wins=_last_record_wins(table),
             rounded_columns=frozenset(rounded_columns),
         )
+
+
+def _last_record_wins(table: TableContext) -> bool:
+    options = table.options
+    is_ordered = bool(options.sequence_fields) or options.ignore_delete
+    return table.schema.has_primary_key and options.merge_engine is MergeEngine.DEDUPLICATE and not is_ordered
 
 
 def _aggregates(table: TableContext) -> bool:

@@ -29,7 +29,7 @@ from ingest.formats.source_table import SourceTable
 from ingest.quarantine.failures import TableFailed, failures_of
 from ingest.quarantine.own_position import join_log
 from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
-from ingest.raw_batch import RawBatch
+from ingest.raw_batch import RawBatch, join_batches
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 from ingest.tables.table_origins import TableOrigins
 from ingest.tables.table_sink import TableSink
@@ -37,6 +37,7 @@ from storage.errors import BadInput
 from storage.threads import run_cpu_bound, run_uncancellable
 
 _HELD_AT_ONCE: Final = 4 << 20  # bytes of records that are written in one go before the table joins the others
+_JOINED_BYTES: Final = 8 << 20  # of records that are written as one batch
 _WAIT_MS: Final = 100
 
 
@@ -267,7 +268,9 @@ class _Attempt:
         with failures_of(self._table):
             self._segments_read = self._log.segments_written
             batches = self._log.read_after(dict(self._given))
-            while found := await run_uncancellable(next, batches, None):
+            # A record whose value is nowhere is needless where the batch has a later one of its key.
+            joined = join_batches(batches, _JOINED_BYTES)
+            while found := await run_uncancellable(next, joined, None):
                 yield found
 
     async def _write(self, batch: RawBatch) -> None:

@@ -200,7 +200,7 @@ class TableTask:
             {name: np.array([name in row for row in missing]) for name in names},
             keys.take(pa.array(flagged)).rename_columns(list(self.context.schema.primary_keys)),
         )
-        target = Target(self.context.name, self.context.schema)
+        target = Target.of(self.context, {})
         lookup = _LatestRows(self.context, self.context.snapshots.latest())
         batch = TableRows(target, table_rows, record_numbers(rows), unavailable, key_changes(rows))
         # A row that left its key in another batch is not known: its record is refused.
@@ -209,20 +209,23 @@ class TableTask:
         filled, lost = found.rows.append_column(BUCKET_COLUMN, rows.column(BUCKET_COLUMN)), found.lost
         if not lost.any():
             return filled
-        lost_rows = rows.filter(pa.array(lost))
-        reasons = [found.reasons[row] for row in np.flatnonzero(lost).tolist()]
+        kept = filled.filter(pa.array(~lost))
+        if not found.reasons:
+            return kept
+        lost_rows = rows.take(pa.array(list(found.reasons)))
+        reasons = list(found.reasons.values())
         if not (isinstance(self.input, RawRecords) and self.input.keeps_dead_letters):
             topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
-            kept = keeping_remedy(self.input) if isinstance(self.input, RawRecords) else "Correct the rows"
+            remedy = keeping_remedy(self.input) if isinstance(self.input, RawRecords) else "Correct the rows"
             raise BadInput(
-                f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. {kept}; REPLICA IDENTITY FULL "
+                f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. {remedy}; REPLICA IDENTITY FULL "
                 "at the source has it send all values"
             )
         for dead_letter, reason in zip(lost_rows.column(DEAD_LETTER_COLUMN).to_pylist(), reasons, strict=True):
             self.facts.dead_letters.append(
                 msgspec.json.encode(msgspec.json.decode(dead_letter) | {"reason": reason}).decode()
             )
-        return filled.filter(pa.array(~lost))
+        return kept
 
 
 def renumbered(rows: pa.RecordBatch, numbers: Sequence[int]) -> pa.RecordBatch:

@@ -5,6 +5,9 @@ Some sources leave out large values (PostgreSQL's TOAST) that an update did not 
 - in the row before the record, of the same batch or of the table;
 - where the record moved the row to another key, in the row as it left its old key (`ingest.tables.moved_rows`). That
   record may be in another batch, and may not have come yet.
+
+A connector that was killed sends records again, and an update among them may find its row gone: a record that the table
+has had deleted it. It is left out where the batch has a later record of its key, which alone says what the row is.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ class RowLookup(Protocol):
 class FilledRows:
     """rows: the batch's n rows, left-out cells filled in.
     lost (n,): which of them could not be: they must not be written.
-    reasons: of those, by row.
+    reasons: of those, by row; not of rows that a later record of the batch makes needless.
     waiting: of those, what another batch has yet to bring.
     """
 
@@ -108,7 +111,11 @@ def fill_unavailable(
         cells = pa.concat_arrays([rows[name], old[name], *(values[name] for values in origins.kept_values)])
         columns[rows.schema.get_field_index(name)] = cells.take(pa.array(np.where(take < 0, np.arange(n), take)))
     filled = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
-    reasons = {row: origins.reason(at) for at, row in enumerate(unavailable.rows.tolist()) if lost[row]}
+    needed = lost.copy()
+    needed[unavailable.rows[origins.are_looked_up]] &= ~versions.are_replaced(
+        unavailable.rows[origins.are_looked_up], lost
+    )
+    reasons = {row: origins.reason(at) for at, row in enumerate(unavailable.rows.tolist()) if needed[row]}
     return FilledRows(filled, lost, reasons, {row: change for row, change in origins.waiting.items() if lost[row]})
 
 
@@ -295,6 +302,8 @@ class _RowVersions:
         self._keys = batch.rows.select(batch.target.schema.primary_keys)
         self._candidates = np.flatnonzero(kinds != RowKind.UPDATE_BEFORE)
         self._is_deleted = kinds == RowKind.DELETE
+        self._offsets = batch.offsets
+        self._last_wins = batch.target.last_record_wins
 
     def before(self, keys: pa.RecordBatch, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """For each of m keys the row that it has before that row of the batch: (m,).
@@ -306,6 +315,21 @@ class _RowVersions:
         nearest = _newest_before(codes[:n], self._candidates, rows, codes[n:])
         is_deleted = (nearest >= 0) & self._is_deleted[nearest] if n else np.zeros(len(rows), np.bool_)
         return np.where(is_deleted, _NOWHERE, np.where(nearest < 0, self.OUTSIDE, nearest))
+
+    def are_replaced(self, rows: NDArray[np.int64], lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which of some rows a later record of the batch replaces or deletes, one that has lost nothing: (k,).
+
+        Not rows of records that delete others, too: such a record moves its row from one key to another.
+        """
+        if not self._last_wins or not lost[rows].any():
+            return np.zeros(len(rows), np.bool_)
+        codes = _key_codes(self._keys.columns)
+        is_whole = ~np.isin(self._offsets, self._offsets[lost])
+        whole = self._candidates[is_whole[self._candidates]]
+        last = np.full(len(codes), _NOWHERE)
+        np.maximum.at(last, codes[whole], whole)
+        moves = np.isin(self._offsets[rows], self._offsets[self._is_deleted])
+        return (last[codes[rows]] > rows) & ~moves
 
 
 def _key_codes(columns: Sequence[pa.Array]) -> NDArray[np.int64]:

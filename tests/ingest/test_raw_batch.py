@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.formats.debezium.envelope import OLD_KEY_HEADER
-from ingest.raw_batch import RawBatch, binary_column
+from ingest.raw_batch import RawBatch, binary_column, join_batches
 from storage.errors import BadInput
 
 
@@ -77,3 +78,15 @@ def test_a_slice_weighs_less_than_its_batch() -> None:
     whole = RawBatch("t", 0, np.arange(n), np.zeros(n, np.int64), pa.array([None] * n, pa.binary()), values, n)
     assert 100_000 < whole.nbytes < 110_000
     assert whole.slice(0, 10).nbytes < 12_000
+
+
+def test_batches_of_one_partition_that_follow_one_another_are_joined() -> None:
+    whole = _batch()
+    parts = [whole.slice(0, 1), whole.slice(1, 3), whole.slice(3, 4)]
+    other = _batch(1, headers={}, next_offset=11)
+    first, second, third = join_batches([*parts, replace(other, partition=4), whole], 1 << 20)
+    for joined in (first, third):
+        assert (joined.offsets.tolist(), joined.next_offset, joined.headers) == ([10, 12, 14, 16], 23, whole.headers)
+        assert joined.values.equals(whole.values)
+    assert (second.partition, len(second)) == (4, 1)
+    assert [len(batch) for batch in join_batches(parts, 1)] == [1, 2, 1]

@@ -173,7 +173,7 @@ CASES = [
     Case("nobody has it", [Row(A1, "x"), Row(A2, kept=("text",))], [("x", None), (None, None)], lost=[1]),
     Case(
         "what depends on a lost value is lost",
-        [Row(A1, kept=("text",)), Row(A1, kept=("text",)), Row(A1, "found"), Row(A1, kept=("text",))],
+        [Row(A1, kept=("text",)), Row(A1, kept=("text",)), Row(A2, "found"), Row(A2, kept=("text",))],
         [(None, None), (None, None), ("found", None), ("found", None)],
         lost=[0, 1],
     ),
@@ -260,6 +260,42 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_left_out_values(case: Case) -> None:
     assert fill(case.batch, case.table) == (case.values, case.lost)
+
+
+REPLACED = [
+    pytest.param([Row(A1, kept=("text",)), Row(A1, "whole")], [0], {}, id="by a whole row"),
+    pytest.param([Row(A1, kept=("text",)), Row(A1, kind=DELETE)], [0], {}, id="by a delete"),
+    pytest.param(
+        [Row(A1, kept=("text",)), Row(A1, kept=("text",)), Row(A1, kind=DELETE)], [0, 1], {}, id="by the one after next"
+    ),
+    pytest.param([Row(A1, kept=("text",)), Row(A1, kept=("text",))], [0, 1], {0, 1}, id="not by one that lost it, too"),
+    pytest.param([Row(A1, "whole", kind=DELETE), Row(A1, kept=("text",))], [1], {1}, id="not by one before it"),
+    pytest.param([Row(A1, kept=("text",)), Row(A2, "whole")], [0], {0}, id="not by that of another key"),
+    pytest.param([Row(A1, kept=("text",)), Row(A1, "old", kind=UPDATE_BEFORE)], [0], {0}, id="not by an old image"),
+    pytest.param(
+        [Row(B1, kind=DELETE, record=0), Row(A1, kept=("text",), record=0), Row(A1, "whole", record=1)],
+        [1],
+        {1},
+        id="not where the record takes the row from another key",
+    ),
+]
+
+
+@pytest.mark.parametrize(("batch", "lost", "needed"), REPLACED)
+def test_a_row_whose_value_is_nowhere_is_needless_where_a_later_record_replaces_it(
+    batch: list[Row], lost: list[int], needed: set[int]
+) -> None:
+    rows = table_rows(batch)
+    assert rows.unavailable is not None
+    filled = fill_unavailable(rows, rows.unavailable, KnownRows(), moved_rows(), np.zeros(len(batch), np.bool_))
+    assert (np.flatnonzero(filled.lost).tolist(), set(filled.reasons)) == (lost, set(needed))
+
+
+def test_where_columns_order_rows_no_later_record_replaces_another() -> None:
+    rows = table_rows([Row(A1, kept=("text",)), Row(A1, "whole")], Target("t", SCHEMA, last_record_wins=False))
+    assert rows.unavailable is not None
+    filled = fill_unavailable(rows, rows.unavailable, KnownRows(), moved_rows(), np.zeros(2, np.bool_))
+    assert set(filled.reasons) == {0}
 
 
 def test_the_table_is_asked_only_for_what_the_batch_lacks() -> None:
