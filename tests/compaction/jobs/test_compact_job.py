@@ -414,7 +414,7 @@ def test_a_manifest_that_is_lost_is_told_though_snapshots_follow(tmp_path: Path)
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(6))
     manifests = Path(table.location, "manifest")
-    oldest = min((p for p in manifests.iterdir() if "list" not in p.name), key=lambda p: p.stat().st_mtime_ns)
+    oldest = min((p for p in manifests.glob("manifest-*") if "list" not in p.name), key=lambda p: p.stat().st_mtime_ns)
 
     def act(call: Call) -> Fault | None:
         if call.name == "read" and call.file_name == oldest.name:

@@ -38,7 +38,7 @@ Row: TypeAlias = tuple[int, int, int]  # id, at, kind
 def make_table(place: Path, options: Mapping[str, str]) -> tidelake.Table:
     catalog = tidelake.open_catalog(str(place))
     catalog.create_database("db")
-    return catalog.create_table("db.t", COLUMNS, primary_key=["id"], options=dict(options))
+    return catalog.create_table("db.t", COLUMNS, primary_key=["id"], options={"bucket": "1", **options})
 
 
 def write(writer: tidelake.Writer, *rows: Row) -> None:
