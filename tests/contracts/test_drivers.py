@@ -186,6 +186,7 @@ DROPPED: Final = Record(
 )
 TYPED: Final = ORDERS.replace("options:", "columns: {id: BIGINT, n: INT}, options:")
 TRUNCATE: Final = change("t")
+LEFT_OUT: Final = "__debezium_unavailable_value"
 GROWN: Final = change("c", {"id": 4, "note": "d", "extra": 5})
 
 ALIKE: Final = {
@@ -246,6 +247,20 @@ ALIKE: Final = {
             ]
         ),
         "format: canal-json\nerrors: {tolerance: all}\n" + ORDERS,
+    ),
+    "an update sent again whose row was deleted since, with what replaces it and without": History(
+        lines_of(
+            [
+                A,
+                B,
+                change("d", None, {"id": 1, "note": "a"}),
+                change("d", None, {"id": 2, "note": "b"}),
+                change("u", {"id": 1, "note": LEFT_OUT}),
+                change("u", {"id": 2, "note": LEFT_OUT}),
+                change("u", {"id": 1, "note": "whole"}),
+            ]
+        ),
+        "errors: {tolerance: all}\n" + ORDERS,
     ),
     "a value that outgrows its column, and a new column": History(
         lines_of([change("c", {"id": 1, "n": 1}), change("c", {"id": 2, "n": 3_000_000_000, "extra": "x"}), A]), TYPED
