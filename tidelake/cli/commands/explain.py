@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -13,10 +13,12 @@ from storage.verify.changelog_check import ChangelogReport, check_changelog
 from storage.verify.row_history import RowHistory, row_history
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import ExitCode, UsageError
-from tidelake.cli.formatting import printable, value_text
+from tidelake.cli.formatting import cut_text, printable, value_text
 from tidelake.cli.output import CommandOutput
 from tidelake.explanation import members_of_version, plain_row, source_ranges, which_merge, who_made
 from tidelake.table import Table
+
+_VALUE_CELLS: Final = 80
 
 
 def explain(
@@ -151,9 +153,10 @@ def _print_report(out: CommandOutput, table: Table, report: ChangelogReport, his
 
 
 def _row_text(row: pa.RecordBatch | None) -> str:
-    return (
-        "no row" if row is None else " ".join(f"{name}={value_text(value)}" for name, value in plain_row(row).items())
-    )
+    """Long values are cut; `--json` has them whole."""
+    if row is None:
+        return "no row"
+    return " ".join(f"{name}={cut_text(value_text(value), _VALUE_CELLS)}" for name, value in plain_row(row).items())
 
 
 def _line(out: CommandOutput, text: str) -> None:

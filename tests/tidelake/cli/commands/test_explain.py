@@ -46,6 +46,15 @@ def test_a_row_is_explained_for_people_and_for_programs(call: Call, tmp_path: Pa
     assert call("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "id=x").code == 1
 
 
+def test_long_values_are_cut_for_people_and_whole_for_programs(
+    call: Call, tmp_path: Path, table: tidelake.Table
+) -> None:
+    write(table, 2, "é\u2028" * 5_000)
+    command = ("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "id=2")
+    assert max(map(len, call(*command).out.splitlines())) < 200
+    assert call(*command, "--json").document["visible"]["v"] == "é\u2028" * 5_000
+
+
 def test_a_changelog_that_is_the_table_is_sound(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
     command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
     assert call(*command).out.endswith("no row and 2 changes, beside the rows of snapshot 2 of db.t: 1 keys\nsound\n")
