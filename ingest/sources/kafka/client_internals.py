@@ -200,7 +200,7 @@ class _Batches:
         self._at += _LOG_OVERHEAD.size + _LOG_OVERHEAD.unpack_from(self._data, begin)[1]
         if not isinstance(batch, DefaultRecordBatch) or batch.is_control_batch:
             return batch
-        return FetchedBatch(batch, self._data[begin : self._at])
+        return FetchedBatch(self._data[begin : self._at])
 
 
 _LOG_OVERHEAD: Final = struct.Struct(">qi")  # offset and size, in front of every batch of every format
