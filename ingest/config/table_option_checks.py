@@ -13,7 +13,7 @@ from typing import Final
 from ingest.settings import TableSettings
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio.memory import MemoryFileIO
+from storage.fileio.local import LocalFileIO
 from storage.format import UNAWARE_BUCKET
 from storage.messages.suggestions import did_you_mean
 from storage.option_support import check_supported
@@ -67,4 +67,4 @@ def _preview_table(table: TableSettings, options: dict[str, str]) -> TableContex
     )
     if not table.primary_key and bucket_mode(schema, TableOptions(schema.options)) is BucketMode.FIXED:
         schema = TableSchema(0, fields, len(fields), options={**schema.options, "bucket": str(UNAWARE_BUCKET)})
-    return TableContext(MemoryFileIO(), "memory://nowhere", table.name, schema, TableOptions(schema.options))
+    return TableContext(LocalFileIO(), "/nowhere", table.name, schema, TableOptions(schema.options))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from storage.arguments import check_file_name, check_text
 from storage.catalog.base import Catalog
 from storage.catalog.filesystem import FileSystemCatalog
-from storage.catalog.hive.client import check_pymetastore
 from storage.catalog.jdbc.address import check_sqlalchemy
 from storage.catalog.options import CatalogOptions
 from storage.errors import BadInput, UnsupportedFeature
@@ -81,6 +80,8 @@ def _jdbc_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: M
 
 
 def _hive_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: Mapping[str, str]) -> Catalog:
+    from storage.catalog.hive.client import check_pymetastore  # noqa: PLC0415  # its parser of XML takes 1 MiB
+
     check_pymetastore()
     from storage.catalog.hive.catalog import HiveCatalog  # noqa: PLC0415  # it needs pymetastore
     from storage.catalog.hive.settings import HiveSettings  # noqa: PLC0415

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -36,9 +37,21 @@ def test_the_scheme_decides(location: str, kind: str) -> None:
     assert type(open_file_io(location)).__name__ == kind
 
 
-def test_tables_on_a_disk_are_ingested_without_loading_the_client_of_object_stores() -> None:
-    code = "import sys, ingest.pipeline.builder; print(sorted(m for m in sys.modules if m.split('.')[0] == 'obstore'))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def test_tables_on_a_disk_are_ingested_without_loading_the_clients_of_stores_metastores_and_kafka() -> None:
+    settings = {
+        "pipeline": "shop",
+        "warehouse": "/lake",
+        "source": {"type": "change-log-folder", "path": "/changes"},
+        "tables": [{"name": "shop.orders", "match": "orders", "options": {"bucket": "4"}}],
+    }
+    clients = {"obstore", "xml", "pymetastore", "sqlalchemy", "aiokafka", "pyspark"}
+    program = (
+        "import sys, tidelake.cli.commands.ingest\n"
+        "from ingest.config.config import parse_config\n"
+        f"parse_config({json.dumps(settings)!r}, 'settings')\n"
+        f"print(sorted({clients!r} & {{module.split('.')[0] for module in sys.modules}}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
 
 
