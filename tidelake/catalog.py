@@ -24,6 +24,7 @@ from storage.schema.field_ids import FieldIds
 from storage.system_tables.registry import system_table
 from storage.types import DataField
 from tidelake.cloning import clone
+from tidelake.materialized.refreshed import Refreshed
 from tidelake.rescaling import check_rescalable, rescale
 from tidelake.system_table import ReadOnlyTable, WarehouseTable
 from tidelake.table import Table
@@ -183,6 +184,31 @@ class Catalog:
         else:
             context = self.alter_table(name, [SetOption("bucket", str(bucket))]).context
         return rescale(context, partition)
+
+    @checked
+    def refresh_table(
+        self,
+        name: str,
+        *,
+        full: bool = False,
+        when_due: bool = False,
+        dialect: str | None = None,
+        sources: Mapping[str, str] | None = None,
+    ) -> Refreshed:
+        """Bring a materialized table's rows up to date, in one snapshot, by DuckDB in this process (`tidelake[sql]`):
+        only rows that change, where the query and the changes of its source allow that; else all of them.
+
+        full: all rows, anyway. when_due: only if they are older than the definition allows.
+        dialect: "duckdb" where the definition is in DuckDB's SQL. Left out, only what means the same everywhere is
+            taken: rows or groups of one table, with sums and counts.
+        sources: name in the query -> table of this catalog. Others mean what they say, those without a database tables
+            of the materialized table's.
+        Raises BadInput for a suspended table, a query that DuckDB can't run, and one that gives other columns than the
+        table has.
+        """
+        from tidelake.materialized.refreshing import refresh_in_process  # sqlglot takes a while
+
+        return refresh_in_process(self.table, name, full, when_due, dialect, sources or {})
 
     @checked
     def clone_table(self, source: Table, name: str, *, snapshot: int | None = None, tag: str | None = None) -> Table:

@@ -39,6 +39,7 @@ from storage.read.variants.columns import variant_from_json, variant_get, varian
 from storage.snapshots.snapshot import Snapshot
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.consumers import ConsumerPosition, TableConsumers
+from tidelake.materialized.refreshed import Refreshed, RefreshKind
 from tidelake.scan import Scan
 from tidelake.table import Table
 from tidelake.table_kinds.migrating import Migration
@@ -64,6 +65,8 @@ __all__ = [
     "Migration",
     "PositionRefused",
     "Predicate",
+    "RefreshKind",
+    "Refreshed",
     "RemoveOption",
     "RenameColumn",
     "Scan",

@@ -125,10 +125,13 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
 class Overwrite:
     """What a write replaces: of partitions that agree with `partition` all rows; else those of the partitions that rows
     go to (is_dynamic), or the whole table's.
+
+    properties: of the snapshot.
     """
 
     partition: Mapping[str, Any] | None = None
     is_dynamic: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -252,10 +255,9 @@ class TableBatch:
             return self._commits.publish(self._batch_id, written.messages, self._position)
         commit = TableCommit(self.context, self._user, guard=self.sink.guard)
         replaced = self.sink.overwrite
+        committable = Committable(self._batch_id, written.messages, properties=dict(replaced.properties))
         try:
-            return commit.overwrite(
-                Committable(self._batch_id, written.messages), replaced.partition, dynamic=replaced.is_dynamic
-            )
+            return commit.overwrite(committable, replaced.partition, dynamic=replaced.is_dynamic)
         except BadInput:
             commit.abort(written.messages)  # rows outside of the partition to replace
             raise

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ORDERS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("amount", pa.int64())])
+ORDERS_BY_ID = pa.schema([pa.field("id", pa.int64(), False), ("day", pa.string()), ("amount", pa.int64())])
 TOTALS = pa.schema([("day", pa.string()), ("total", pa.int64())])
 QUERY = "SELECT day, SUM(amount) AS total FROM orders GROUP BY day"
 SOURCES = {"orders": "shop.orders"}
@@ -55,8 +56,11 @@ def test_a_refresh_replaces_all_rows_in_one_snapshot(
     order(lake, (1, "monday", 5), (2, "monday", 7), (3, "tuesday", 1))
     assert refresh_materialized_table(spark, "shop.totals", home, sources=SOURCES) == 1
     assert totals(lake) == {"monday": 12, "tuesday": 1}
-    order(lake, (4, "friday", 2), overwrite=True)
+    lake.table("shop.orders").truncate()
     assert refresh_materialized_table(spark, "shop.totals", home, sources=SOURCES) == 2
+    assert totals(lake) == {}
+    order(lake, (4, "friday", 2), overwrite=True)
+    assert refresh_materialized_table(spark, "shop.totals", home, sources=SOURCES) == 3
     assert totals(lake) == {"friday": 2}  # partitions that the query no longer gives are gone
     assert java_oracle.read(Path(home), "shop.totals") == [{"day": "friday", "total": 2}]
     options = {row["key"]: row["value"] for row in java_oracle.system(Path(home), "shop.totals", "options")}
@@ -88,10 +92,46 @@ def test_what_can_t_be_refreshed_is_refused(lake: tidelake.Catalog, home: str, s
     lake.create_table("shop.other", TOTALS, options=other.to_options())
     with pytest.raises(tidelake.BadInput, match="gives the columns day, amount; the table has day, total"):
         refresh_materialized_table(spark, "shop.other", home, sources=SOURCES)
-    keyed = pa.schema([pa.field("day", pa.string(), False), ("total", pa.int64())])
-    lake.create_table("shop.keyed", keyed, primary_key=["day"], options=other.to_options())
-    with pytest.raises(tidelake.UnsupportedFeature, match="buckets of a primary key"):
-        refresh_materialized_table(spark, "shop.keyed", home, sources=SOURCES)
+
+
+def test_what_changed_since_is_computed_on_spark_too(
+    lake: tidelake.Catalog, home: str, spark: SparkSession, java_oracle: JavaOracle
+) -> None:
+    lake.create_table("shop.keyed", ORDERS_BY_ID, primary_key=["id"], options={"changelog-producer": "lookup"})
+    query = "SELECT day, SUM(amount) AS total, COUNT(*) AS `n`, COUNT(amount) AS c FROM orders GROUP BY day"
+    columns = pa.schema([pa.field("day", pa.string(), False), *((name, pa.int64()) for name in ("total", "n", "c"))])
+    definition = tidelake.MaterializedDefinition(query, 1)
+    lake.create_table("shop.counted", columns, primary_key=["day"], options=definition.to_options())
+    for changes in (
+        [(1, "monday", 5, 0), (2, "monday", 7, 0), (3, "tuesday", 1, 0)],
+        [(1, "friday", 6, 0), (3, "tuesday", 1, 3)],
+        [(2, "monday", None, 0)],
+    ):
+        with lake.table("shop.keyed").writer() as writer:
+            rows = [dict(zip([*ORDERS.names, "_VALUE_KIND"], row, strict=True)) for row in changes]
+            writer.write(pa.Table.from_pylist(rows, ORDERS_BY_ID.append(pa.field("_VALUE_KIND", pa.int8()))))
+            writer.commit()
+        refresh_materialized_table(spark, "shop.counted", home, sources={"orders": "shop.keyed"})
+    kinds = [snapshot.commit_kind.value for snapshot in lake.table("shop.counted").snapshots()]
+    assert sorted(kinds) == ["APPEND", "APPEND", "OVERWRITE"]
+    found = java_oracle.read(Path(home), "shop.counted")
+    assert sorted(found, key=str) == [
+        {"day": "friday", "total": 6, "n": 1, "c": 1},
+        {"day": "monday", "total": None, "n": 1, "c": 0},
+    ]
+    assert refresh_materialized_table(spark, "shop.counted", home, sources={"orders": "shop.keyed"}) is None
+    assert lake.refresh_table("shop.counted", sources={"orders": "shop.keyed"}).reason == "its source has not changed"
+
+
+def test_both_engines_refresh_one_table_in_turns(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
+    order(lake, (1, "monday", 5))
+    for engine in ("spark", "duckdb", "spark", "duckdb"):
+        order(lake, (2, "tuesday", 1))
+        if engine == "spark":
+            assert refresh_materialized_table(spark, "shop.totals", home, sources=SOURCES) is not None
+        else:
+            assert lake.refresh_table("shop.totals").kind == "full"  # it has no primary key
+    assert totals(lake) == {"monday": 5, "tuesday": 4}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from storage.threads import run_uncancellable
 from storage.types import DataField
 from tidelake.aio.table import Table
 from tidelake.catalog import Catalog as BlockingCatalog
+from tidelake.materialized.refreshed import Refreshed
 from tidelake.public import open_catalog as open_blocking_catalog
 from tidelake.table_kinds.migrating import Migration
 
@@ -113,6 +114,19 @@ class Catalog:
 
     async def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:
         return await run_uncancellable(self._inner.rescale_table, name, bucket, partition=partition)
+
+    async def refresh_table(
+        self,
+        name: str,
+        *,
+        full: bool = False,
+        when_due: bool = False,
+        dialect: str | None = None,
+        sources: Mapping[str, str] | None = None,
+    ) -> Refreshed:
+        return await run_uncancellable(
+            self._inner.refresh_table, name, full=full, when_due=when_due, dialect=dialect, sources=sources
+        )
 
     async def clone_table(
         self, source: Table, name: str, *, snapshot: int | None = None, tag: str | None = None

@@ -111,6 +111,8 @@ def _add_table_management(verbs: Verbs) -> None:
         help="only partitions that agree, repeatable for several columns",
     )
 
+    _add_refresh(verbs)
+
     listing = command(verbs, "list", "table:list_tables", "names of tables")
     listing.add_argument("database", metavar="DATABASE", nargs="?", help="default: all of the warehouse")
     add_warehouse(listing)
@@ -153,6 +155,34 @@ def _add_table_management(verbs: Verbs) -> None:
     drop = table_command(verbs, "drop", "delete a table with all its data, snapshots and tags")
     drop.add_argument("--yes", action="store_true", help="don't ask")
     drop.add_argument("--if-exists", action="store_true", help="no error when there is none")
+
+
+def _add_refresh(verbs: Verbs) -> None:
+    refresh = table_command(
+        verbs,
+        "refresh",
+        "the rows of a materialized table, up to date",
+        "Only rows that change, where its query and the changes of its source allow that; else all of them, and the\n"
+        "reason is told. The query runs in this process, by DuckDB: pip install 'tidelake[sql]'.",
+        module="maintenance.refresh",
+    )
+    refresh.add_argument("--full", action="store_true", help="all rows, anyway")
+    refresh.add_argument("--when-due", action="store_true", help="only if rows are older than the definition allows")
+    refresh.add_argument(
+        "--dialect",
+        choices=("duckdb",),
+        help="the query is in DuckDB's SQL; without, only queries are taken that mean the same everywhere",
+    )
+    refresh.add_argument(
+        "--source",
+        dest="sources",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="NAME=TABLE",
+        help="a name in the query and the table that it means, repeatable; default: tables of the same database",
+    )
+    refresh.add_argument("--every", metavar="TIME", help="go on: again after so long ('10 min'), until Ctrl-C")
 
 
 def _add_row_changes(verbs: Verbs) -> None:

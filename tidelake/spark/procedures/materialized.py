@@ -1,17 +1,26 @@
-"""Refreshing a materialized table: its query runs on Spark, and its rows replace those that were there."""
+"""Refreshing a materialized table: its query runs on Spark; over what changed where that is enough, else over all."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
-from storage.catalog.opening import open_catalog
-from storage.clock import epoch_ms
-from storage.ddl.materialized import MaterializedDefinition, is_materialized
-from storage.errors import BadInput, UnsupportedFeature
-from storage.table import TableContext
+from ingest.spark.batch_rows import TypedColumns
+from ingest.spark.sink import Overwrite, sink, write_batch
+from tidelake.catalog import open_catalog
+from tidelake.materialized.engine import FullRefresh, Source, check_columns
+from tidelake.materialized.plain_query import PlainQuery
+from tidelake.materialized.refresh import Refresh
+from tidelake.materialized.refreshed import RefreshKind
+from tidelake.materialized.source_state import REFRESH_USER
 from tidelake.spark.data_source import register
+from tidelake.table import Table
+
+_DIALECT = "spark"
 
 
 def refresh_materialized_table(
@@ -21,54 +30,77 @@ def refresh_materialized_table(
     *,
     sources: Mapping[str, str] | None = None,
     when_due: bool = False,
+    full: bool = False,
     catalog_options: Mapping[str, str] | None = None,
 ) -> int | None:
-    """All rows again, in one snapshot, by tasks of Spark. Returns its id.
+    """The rows of the query, in one snapshot; by tasks of Spark, where all of them are computed again. Returns its id;
+    None where nothing was to be done.
 
     sources: name in the query -> table of this warehouse; each is a temporary view of the session, which stays. Other
-    names mean what they mean to the session.
-    when_due: only if the rows are older than the definition allows; else None.
+    names mean what they mean to the session; only changes of `sources` can be told.
+    when_due: only if the rows are older than the definition allows.
+    full: all rows, also where only those that changed could be computed.
     Raises BadInput where the query gives other columns than the table has, or the table is suspended.
     """
-    catalog = open_catalog(warehouse, catalog_options or {})
-    context = catalog.load(table)
-    if not is_materialized(context.schema.options):
-        raise BadInput(f"{table} is no materialized table; tidelake.MaterializedDefinition makes the options of one")
-    definition = MaterializedDefinition.of(context.options)
-    _check_refreshable(context, definition)
-    latest = context.snapshots.latest()
-    if when_due and latest is not None and epoch_ms() - latest.time_ms < definition.freshness_ms:
-        return None
     register(spark)
-    options = {**(catalog_options or {}), "warehouse": warehouse}
-    for view, source in (sources or {}).items():
-        spark.read.format("tidelake").options(**options).option("table", source).load().createOrReplaceTempView(view)
-    rows = spark.sql(definition.query)
-    if set(rows.columns) != set(context.schema.names):
-        raise BadInput(
-            f"the query of {table} gives the columns {', '.join(rows.columns)}; the table has "
-            f"{', '.join(context.schema.names)}. Name them alike, with AS"
-        )
-    # in one snapshot: readers see the old rows or the new ones. A partition that the query no longer gives goes, too
-    writer = rows.write.format("tidelake").options(**options).option("dynamic-partition-overwrite", "false")
-    writer.option("table", table).mode("overwrite").save()
-    return context.snapshots.latest_id()
+    options = dict(catalog_options or {})
+    catalog = open_catalog(warehouse, **options)
+    tables = dict(sources or {})
+
+    def find(name: str) -> Table | None:
+        return catalog.table(tables[name]) if name in tables else None
+
+    engine = _Spark(spark, warehouse, options, tables)
+    done = Refresh(catalog.table(table), find, engine, is_of_engine=True).run(full=full, when_due=when_due)
+    return None if done.kind is RefreshKind.NONE else done.snapshot_id
 
 
-def _check_refreshable(context: TableContext, definition: MaterializedDefinition) -> None:
-    if definition.status == "suspended":
-        raise BadInput(
-            f"{context.name} is suspended; set option materialized-table.refresh-status = activated to go on"
-        )
-    if definition.refresh_mode != "full":
-        raise UnsupportedFeature(
-            f"a refresh of {context.name}",
-            "its refresh mode is continuous: a job of Flink's keeps it",
-            "Leave it to Flink",
-        )
-    if context.schema.has_primary_key:
-        raise UnsupportedFeature(
-            f"a refresh of {context.name}",
-            "Spark asks no Python source how to divide rows into the buckets of a primary key",
-            "Create the table without one",
-        )
+@dataclass(frozen=True)
+class _Spark:
+    """tables: by their names in the query."""
+
+    spark: SparkSession
+    warehouse: str
+    options: Mapping[str, str]
+    tables: Mapping[str, str]
+
+    @property
+    def dialect(self) -> str:
+        return _DIALECT
+
+    def over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+        view = f"tidelake_{uuid.uuid4().hex}"
+        self.spark.createDataFrame(pa.Table.from_batches([rows])).createOrReplaceTempView(view)
+        try:
+            found = self.spark.sql(query.sql(_DIALECT, view)).toArrow()
+        finally:
+            self.spark.catalog.dropTempView(view)
+        return pa.concat_batches(found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)])
+
+    def replace_all(self, request: FullRefresh) -> int | None:
+        """In one snapshot: readers see the old rows or the new ones. A partition that the query no longer gives goes,
+        too.
+        """
+        pinned = {name: source for name, source in request.sources.items() if _can_be_pinned(source)}
+        for name, table in self.tables.items():
+            self._read(table, pinned.get(name)).createOrReplaceTempView(name)
+        rows = self.spark.sql(request.query)
+        target = request.target
+        check_columns(target, rows.columns)
+        one = sink(target.name, self.warehouse, commit_user=REFRESH_USER, options=self.options)
+        replaced = Overwrite(properties=request.properties if len(pinned) == len(request.sources) else {})
+        one = replace(one, overwrite=replaced, input=TypedColumns((), replaces=True), guard=lambda _: None)
+        published = write_batch([one], rows, request.number)
+        return published[0] if published else None
+
+    def _read(self, table: str, source: Source | None) -> DataFrame:
+        """source: at its snapshot, which is what the refresh will be said to have read."""
+        reader = self.spark.read.format("tidelake").options(warehouse=self.warehouse, table=table, **self.options)
+        if source is not None and source.snapshot is not None:
+            reader = reader.option("snapshot", source.snapshot.id)
+        return reader.load()
+
+
+def _can_be_pinned(source: Source) -> bool:
+    """A snapshot is read under its own schema, which may lack columns that the table has now."""
+    return source.snapshot is not None and source.snapshot.schema_id == source.context.schema.id

@@ -1,0 +1,78 @@
+"""`tidelake table refresh`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Call
+from tests.tidelake.materialized.orders import LARGE, LARGE_QUERY, materialized, new_lake, order, reread
+
+
+def test_it_tells_what_was_done_and_why(tmp_path: Path, call: Call) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    arguments = ("table", "refresh", "shop.large", "-w", tmp_path / "lake")
+    assert call(*arguments).out == "shop.large: snapshot 1, all rows, because it is the first one\n"
+    order(lake, (2, "mon", None, 6))
+    assert call(*arguments).out == "shop.large: snapshot 2, rows that changed: 1\n"
+    assert call(*arguments).out == "shop.large was not refreshed: its source has not changed\n"
+    assert "younger than 1 day" in call(*arguments, "--when-due").out
+    assert call(*arguments, "--full", "--json").document == {
+        "table": "shop.large",
+        "kind": "full",
+        "reason": "it was asked for",
+        "snapshot_id": 3,
+    }
+
+
+def test_names_and_dialect_are_passed_on(tmp_path: Path, call: Call) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", "SELECT o.id AS number, 1 // 1 AS twice FROM o ORDER BY 1", LARGE)
+    order(lake, (1, "mon", None, 5))
+    arguments = ("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--source", "o=shop.orders")
+    said = call(*arguments)
+    assert (said.code, "If it is the SQL of DuckDB, say so" in said.err) == (1, True)
+    assert "all rows" in call(*arguments, "--dialect", "duckdb").out
+    assert reread(lake, "large") == [(1, 1)]
+
+
+@pytest.mark.parametrize("every", ["soon", "0 s"])
+def test_a_time_that_is_none_is_refused(every: str, tmp_path: Path, call: Call) -> None:
+    said = call("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--every", every)
+    assert (said.code, "--every" in said.err) == (2, True)
+
+
+def test_with_every_it_goes_on_until_it_is_stopped(tmp_path: Path, call: Call) -> None:
+    lake = new_lake(tmp_path)
+    table = materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+
+    def change_and_stop() -> None:
+        _wait_for(lambda: len(table.snapshots()) == 1)
+        order(lake, (2, "mon", None, 6))
+        _wait_for(lambda: len(table.snapshots()) == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    other = threading.Thread(target=change_and_stop)
+    other.start()
+    said = call("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--every", "50 ms")
+    other.join()
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "shop.large: snapshot 1, all rows, because it is the first one",
+        "shop.large: snapshot 2, rows that changed: 1",
+    ]
+
+
+def _wait_for(condition: object) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,349 @@
+"""Refreshes in this process: which way they go, what they say of it, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelake
+from storage.format import CommitKind
+from tests.tidelake.materialized.orders import (
+    LARGE,
+    LARGE_QUERY,
+    ORDERS,
+    TOTALS,
+    TOTALS_QUERY,
+    materialized,
+    new_lake,
+    order,
+    reread,
+)
+from tidelake.materialized.source_changes import changes_since
+from tidelake.materialized.source_state import REFRESH_PROPERTY
+
+KEYED = {"changelog-producer": "lookup", "bucket": "1"}
+
+
+def refresh(lake: tidelake.Catalog, name: str, **arguments: object) -> tuple[str, str]:
+    done = lake.refresh_table(f"shop.{name}", **arguments)  # type: ignore[arg-type]
+    return done.kind.value, done.reason
+
+
+def test_groups_are_brought_up_to_date_from_what_changed(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path, **KEYED)
+    materialized(lake, "totals", TOTALS_QUERY, TOTALS, "day")
+    order(lake, (1, "mon", "1.25", 3), (2, "mon", None, 9), (3, "tue", "2.00", 7))
+    assert refresh(lake, "totals") == ("full", "it is the first one")
+    assert reread(lake, "totals") == [("mon", Decimal("1.25"), 2, 1), ("tue", Decimal("2.00"), 1, 1)]
+    order(lake, (1, "tue", "5.00", 8), (4, "wed", "7.00", 1), deleted=((3, "tue", "2.00", 7),))
+    assert refresh(lake, "totals") == ("incremental", "rows that changed: 5")
+    assert reread(lake, "totals") == [
+        ("mon", None, 1, 0),  # its only amount went elsewhere
+        ("tue", Decimal("5.00"), 1, 1),
+        ("wed", Decimal("7.00"), 1, 1),
+    ]
+    order(lake, deleted=((4, "wed", "7.00", 1),))
+    assert refresh(lake, "totals") == ("incremental", "rows that changed: 1")
+    assert [row[0] for row in reread(lake, "totals")] == ["mon", "tue"]
+
+
+def test_rows_of_keys_are_updated_and_deleted(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path, **KEYED)
+    materialized(lake, "large", LARGE_QUERY, LARGE, "number")
+    order(lake, (1, "mon", None, 5), (2, "mon", None, 6), (3, "mon", None, 1), (4, "mon", None, 9))
+    refresh(lake, "large")
+    order(lake, (1, "tue", None, 5), (2, "mon", None, 2), (3, "mon", None, 7), deleted=((4, "mon", None, 9),))
+    assert refresh(lake, "large") == ("incremental", "rows that changed: 3")  # of order 1 nothing that the query reads
+    assert reread(lake, "large") == [(1, 10), (3, 14)]
+
+
+def test_new_rows_of_an_append_table_are_appended(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5), (1, "mon", None, 5), (2, "mon", None, 1))
+    refresh(lake, "large")
+    order(lake, (1, "mon", None, 5))
+    order(lake, (9, "mon", None, 8), (3, "mon", None, None))
+    lake.table("shop.orders").compact(full=True)
+    assert refresh(lake, "large") == ("incremental", "rows that changed: 2")
+    assert reread(lake, "large") == [(1, 10), (1, 10), (1, 10), (9, 16)]
+    newest = lake.table("shop.large").snapshots()[-1]
+    assert newest.commit_kind is CommitKind.APPEND
+    assert newest.delta_record_count == 2
+
+
+def test_without_changes_there_is_no_snapshot(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    table = materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    refresh(lake, "large")
+    assert refresh(lake, "large") == ("none", "its source has not changed")
+    assert refresh(lake, "large", when_due=True) == ("none", "its rows are younger than 1 day")
+    assert len(table.snapshots()) == 1
+    assert refresh(lake, "large", full=True) == ("full", "it was asked for")
+
+
+def test_a_commit_that_changes_no_row_of_the_result_is_remembered(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    refresh(lake, "large")
+    order(lake, (2, "mon", None, 1))
+    assert refresh(lake, "large") == ("incremental", "rows that changed: 0")
+    assert refresh(lake, "large") == ("none", "its source has not changed")
+
+
+def test_a_query_that_gives_no_rows_any_more_empties_the_table(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    refresh(lake, "large")
+    lake.table("shop.orders").truncate()
+    assert refresh(lake, "large") == ("full", "snapshot 2 of shop.orders replaced or deleted rows")
+    assert reread(lake, "large") == []
+
+
+# ---------------------------------------------------------------- when it is full
+
+
+def test_a_source_that_was_made_again_is_read_again(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    refresh(lake, "large")
+    lake.drop_table("shop.orders")
+    lake.create_table("shop.orders", ORDERS)
+    order(lake, (2, "mon", None, 6))
+    assert refresh(lake, "large") == ("full", "shop.orders was rolled back or made again since the last refresh")
+    assert reread(lake, "large") == [(2, 12)]
+
+
+def test_rows_of_others_are_replaced(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    table = materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    refresh(lake, "large")
+    with table.writer(commit_user="me") as writer:
+        writer.write(pa.Table.from_pylist([{"number": 7, "twice": 7}], LARGE))
+        writer.commit()
+    assert refresh(lake, "large") == ("full", "'me' changed rows of shop.large in snapshot 2")
+    assert reread(lake, "large") == [(1, 10)]
+
+
+def test_expired_snapshots_of_the_source_are_said(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    refresh(lake, "large")
+    for number in (2, 3):
+        order(lake, (number, "mon", None, 5))
+    lake.table("shop.orders").expire(retain_min=1, retain_max=1, retain_ms=0)
+    why = "snapshot 1 of shop.orders, which the last refresh read, has expired"
+    assert refresh(lake, "large") == ("full", why)
+    assert reread(lake, "large") == [(1, 10), (2, 10), (3, 10)]
+
+
+@pytest.mark.parametrize(
+    ("query", "schema", "key", "reason"),
+    [
+        (TOTALS_QUERY, TOTALS, (), "groups change, and the table has no primary key to replace their rows by"),
+        (LARGE_QUERY, LARGE, (), "rows of the source change, and the table has no primary key to replace them by"),
+        ("SELECT day, id AS n FROM orders", [("day", "s"), ("n", "i")], ("day",), "not that of the source: id"),
+        ("SELECT day, SUM(pieces) AS n FROM orders GROUP BY day", [("day", "s"), ("n", "i")], ("day",), "COUNT(*)"),
+        (
+            "SELECT day, MAX(pieces) AS n, COUNT(*) AS c FROM orders GROUP BY day",
+            [("day", "s"), ("n", "i"), ("c", "i")],
+            ("day",),
+            "rows went, and n may have been one of theirs",
+        ),
+        (
+            "SELECT day, SUM(pieces) AS n, COUNT(*) AS c FROM orders GROUP BY day",
+            [("day", "s"), ("n", "i"), ("c", "i")],
+            ("day",),
+            "without COUNT(pieces) it is not known when n is NULL",
+        ),
+    ],
+    ids=["groups without key", "rows without key", "another key", "no count", "a maximum", "no count of values"],
+)
+def test_what_can_t_be_maintained_is_computed_again(
+    query: str, schema: pa.Schema | list[tuple[str, str]], key: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    lake = new_lake(tmp_path, **KEYED)
+    if not isinstance(schema, pa.Schema):
+        types = {"s": pa.string(), "i": pa.int64()}
+        schema = pa.schema([pa.field(name, types[kind], name not in key) for name, kind in schema])
+    materialized(lake, "t", query, schema, *key)
+    order(lake, (1, "mon", "1.00", 5))
+    refresh(lake, "t")
+    order(lake, (2, "tue", "1.00", 6), deleted=((1, "mon", "1.00", 5),))
+    kind, why = refresh(lake, "t")
+    assert (kind, reason in why) == ("full", True), why
+    assert lake.table("shop.t").scan().to_arrow().num_rows == 1
+
+
+def test_sums_and_extremes_without_deletes_need_no_counts(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    schema = pa.schema(
+        [pa.field("day", pa.string(), nullable=False), ("n", pa.int64()), ("least", pa.int32()), ("last", pa.string())]
+    )
+    query = "SELECT day, SUM(pieces) AS n, MIN(pieces) AS least, MAX(day) AS last FROM orders GROUP BY day"
+    materialized(lake, "t", query, schema, "day")
+    order(lake, (1, "mon", None, 5), (2, "tue", None, None))
+    refresh(lake, "t")
+    order(lake, (3, "mon", None, 3), (4, "tue", None, None), (5, "wed", None, 1))
+    assert refresh(lake, "t")[0] == "incremental"
+    assert reread(lake, "t") == [("mon", 8, 3, "mon"), ("tue", None, None, "tue"), ("wed", 1, 1, "wed")]
+
+
+def test_a_query_that_gives_a_key_twice_is_refused(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    schema = pa.schema([pa.field("day", pa.string(), nullable=False), ("n", pa.int64())])
+    materialized(lake, "t", "SELECT day, id AS n FROM orders", schema, "day")
+    order(lake, (1, "mon", None, 1), (2, "tue", None, 1))
+    assert refresh(lake, "t")[0] == "full"
+    order(lake, (3, "mon", None, 1))
+    with pytest.raises(tidelake.BadInput, match="gives several rows with the key day = 'mon'"):
+        refresh(lake, "t")
+    assert reread(lake, "t") == [("mon", 1), ("tue", 2)]
+
+
+# ---------------------------------------------------------------- commits
+
+
+def test_two_refreshes_at_once_do_not_count_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = new_lake(tmp_path, **KEYED)
+    materialized(lake, "totals", TOTALS_QUERY, TOTALS, "day")
+    order(lake, (1, "mon", "1.00", 1))
+    refresh(lake, "totals")
+    order(lake, (2, "mon", "1.00", 1))
+
+    def and_meanwhile(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        assert refresh(lake, "totals")[0] == "incremental"
+        return changes_since(*arguments)
+
+    monkeypatch.setattr("tidelake.materialized.refresh.changes_since", and_meanwhile)
+    assert refresh(lake, "totals") == ("none", "another refresh came first")
+    assert reread(lake, "totals") == [("mon", Decimal("2.00"), 2, 2)]
+
+
+def test_the_snapshot_says_what_its_rows_were_made_from(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    table = materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    refresh(lake, "large")
+    assert '"shop.orders":{"snapshot_id":1,' in table.snapshots()[-1].properties[REFRESH_PROPERTY]
+
+
+# ---------------------------------------------------------------- queries of DuckDB
+
+
+def test_any_query_of_duckdb_s_is_taken_where_the_caller_says_that_it_is_one(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    lake.create_database("other")
+    lake.create_table("other.days", pa.schema([("day", pa.string()), ("name", pa.string())]))
+    with lake.table("other.days").writer() as writer:
+        writer.write(pa.Table.from_pylist([{"day": "mon", "name": "Monday"}]))
+        writer.commit()
+    query = "SELECT name, a.id % 4 AS half FROM orders a JOIN orders b USING (id) JOIN other.days d ON a.day = d.day"
+    materialized(lake, "t", query, pa.schema([("name", pa.string()), ("half", pa.int64())]))
+    order(lake, (6, "mon", None, None), (7, "tue", None, None))
+    with pytest.raises(tidelake.BadInput, match="has a join: dialects of SQL may read that in different ways"):
+        lake.refresh_table("shop.t")
+    assert refresh(lake, "t", dialect="duckdb") == ("full", "the query has a join")
+    assert reread(lake, "t") == [("Monday", 2)]
+
+
+def test_names_in_the_query_may_stand_for_other_tables(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY.replace("orders", "o"), LARGE)
+    order(lake, (1, "mon", None, 5))
+    with pytest.raises(tidelake.BadInput, match=r"shop\.o"):
+        refresh(lake, "large")
+    assert refresh(lake, "large", sources={"o": "shop.orders"})[0] == "full"
+    assert reread(lake, "large") == [(1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT content AS t FROM read_text('/etc/hostname')", "file system operations are disabled"),
+        ("SELECT 1 / 'x' AS t FROM orders", "can't be run by DuckDB: Conversion Error"),
+        ("SELECT pieces AS other FROM orders", "gives the columns other; the table has t"),
+        ("DELETE FROM orders", "not one query"),
+    ],
+)
+def test_what_duckdb_can_t_run_is_told_in_its_words(query: str, reason: str, tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "t", query, pa.schema([("t", pa.string())]))
+    order(lake, (1, "mon", None, 5))
+    with pytest.raises(tidelake.BadInput, match=reason):
+        lake.refresh_table("shop.t", dialect="duckdb")
+    assert lake.table("shop.t").snapshots() == []
+
+
+def test_a_value_that_the_table_can_t_hold_ends_the_refresh(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    schema = pa.schema([pa.field("day", pa.string(), nullable=False), ("n", pa.int32())])
+    materialized(lake, "t", "SELECT day, SUM(pieces) AS n FROM orders GROUP BY day", schema, "day")
+    order(lake, (1, "mon", None, 2**31 - 1))
+    refresh(lake, "t")
+    order(lake, (2, "mon", None, 1))
+    for full in (False, True):
+        with pytest.raises(tidelake.BadInput, match=r"column 'n' is INT, and .* does not fit"):
+            refresh(lake, "t", full=full)
+    assert reread(lake, "t") == [("mon", 2**31 - 1)]
+
+
+def test_errors_of_a_source_are_told_as_they_are(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    (file,) = Path(lake.table("shop.orders").location).glob("**/data-*")
+    file.write_bytes(b"damaged")
+    with pytest.raises(tidelake.CorruptFile, match=file.name):
+        refresh(lake, "large")
+
+
+def test_without_duckdb_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    monkeypatch.setattr("tidelake.materialized.duckdb_sql.find_spec", lambda name: None)
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"pip install 'tidelake\[sql\]'"):
+        refresh(lake, "large")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"materialized-table.refresh-status": "suspended"}, "is suspended"),
+        ({"bucket": "-2"}, "its rows would wait for a compaction"),
+    ],
+)
+def test_tables_that_are_not_refreshed_say_why(options: dict[str, str], reason: str, tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE, "number", **options)
+    with pytest.raises(tidelake.TidelakeError, match=reason):
+        refresh(lake, "large")
+    with pytest.raises(tidelake.BadInput, match="is no materialized table"):
+        refresh(lake, "orders")
+    with pytest.raises(tidelake.BadInput, match="expected 'duckdb'"):
+        refresh(lake, "large", dialect="spark")
+
+
+def test_the_same_with_async(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+
+    async def refreshed() -> str:
+        catalog = await tidelake.aio.open_catalog(str(tmp_path / "lake"))
+        return (await catalog.refresh_table("shop.large")).kind
+
+    assert asyncio.run(refreshed()) == "full"
+    assert reread(lake, "large") == [(1, 10)]

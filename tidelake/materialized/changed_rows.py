@@ -1,0 +1,213 @@
+"""From what changed in the source to what changes in the table of a plain query, and which queries allow that.
+
+Rows that came and rows that went are given to the query each by themselves. A row-wise query gives the rows of the
+result that came and went; a grouping one parts of the sums, which are added to the groups that are there, and
+subtracted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from storage.format import KIND_COLUMN
+from storage.lookup.row_lookup import lookup_newest_rows
+from storage.merge.row_changes import KeyedRows, row_changes
+from storage.options import MergeEngine
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.write.row_converter import RowConverter
+from tidelake.materialized.plain_query import Output, PlainQuery, Role
+from tidelake.materialized.source_changes import RowsChanged, key_codes
+
+Run = Callable[[pa.RecordBatch], pa.RecordBatch]  # the query, over these rows as its table
+
+_DIGITS: Final = 66  # of sums on their way
+
+
+class NotMaintainable(Exception):
+    """str() is the reason, as a sentence goes on behind `because`."""
+
+
+def check_maintainable(query: PlainQuery, source: TableContext, target: TableContext) -> None:
+    """Raises NotMaintainable, whatever the changes may be."""
+    if not target.schema.has_primary_key:
+        if query.is_grouped:
+            raise NotMaintainable("groups change, and the table has no primary key to replace their rows by")
+        if source.schema.has_primary_key:
+            raise NotMaintainable("rows of the source change, and the table has no primary key to replace them by")
+        if query.of_role(*_AGGREGATES):
+            raise NotMaintainable("the query has one row in all")
+        return
+    options = target.options
+    if options.merge_engine is not MergeEngine.DEDUPLICATE or options.sequence_fields or options.ignore_delete:
+        raise NotMaintainable("the table's merge engine or sequence.field may keep an older row")
+    wanted = _keys_of_result(query, source)
+    if not wanted:
+        raise NotMaintainable("the source has no primary key, and the table has one")
+    if not has_key_of(query, source, target):
+        what = "the columns that the query groups by" if query.is_grouped else "that of the source"
+        raise NotMaintainable(f"the primary key of the table is not {what}: {', '.join(sorted(wanted))}")
+
+
+def has_key_of(query: PlainQuery, source: TableContext, target: TableContext) -> bool:
+    """Whether the table's primary key is that of the query's rows: of its groups, or of its source."""
+    columns = query.of_role(Role.COLUMN)
+    of_key = [output for output in columns if output.name in target.schema.primary_keys]
+    wanted = _keys_of_result(query, source)
+    is_once = len(of_key) == len(target.schema.primary_keys) == len(wanted)
+    return {o.argument for o in of_key} == wanted and is_once and not (query.is_grouped and columns != of_key)
+
+
+def _keys_of_result(query: PlainQuery, source: TableContext) -> set[str]:
+    """Columns of the source."""
+    return set(_group_keys(query)) if query.is_grouped else set(source.schema.primary_keys)
+
+
+def _group_keys(query: PlainQuery) -> list[str]:
+    return [output.argument for output in query.of_role(Role.COLUMN) if output.argument is not None]
+
+
+_AGGREGATES: Final = (Role.COUNT, Role.SUM, Role.MIN, Role.MAX)
+
+
+@dataclass(frozen=True)
+class TargetChanges:
+    """Of one refresh.
+
+    base: the target's newest snapshot.
+    run: may be called twice.
+    """
+
+    query: PlainQuery
+    source: TableContext
+    target: TableContext
+    base: Snapshot | None
+    run: Run
+
+    def of(self, changed: RowsChanged) -> pa.RecordBatch:
+        """The target's columns and `_VALUE_KIND`: what to write. Raises NotMaintainable."""
+        if not self.target.schema.has_primary_key:
+            return self._converted(self.run(changed.came))
+        if self.query.is_grouped:
+            before, after = self._groups(changed)
+        else:
+            before, after = (self._converted(self.run(rows)) for rows in (changed.gone, changed.came))
+        codes = key_codes([batch.select(self.target.schema.primary_keys) for batch in (before, after)])
+        count = int(max(part.max(initial=-1) for part in codes)) + 1
+        sides = [_keyed(batch, part) for batch, part in zip((before, after), codes, strict=True)]
+        compared = [name for name in self.target.schema.names if name not in self.target.schema.primary_keys]
+        return row_changes(sides[0], sides[1], count, compared)
+
+    def _converted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        schema = self.target.schema
+        return RowConverter(schema, self.target.options, self.target.name).to_table_schema(rows)
+
+    # ------------------------------------------------------------ groups
+
+    def _groups(self, changed: RowsChanged) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """The groups concerned, as they are in the table and as they will be."""
+        if changed.gone.num_rows:
+            self._check_retractable()
+        came, gone = self.run(changed.came), self.run(changed.gone)
+        keys = [self._keys_of(rows) for rows in (came, gone)]
+        codes = key_codes(keys)
+        both = pa.concat_batches(keys)
+        _, first = np.unique(np.concatenate(codes), return_index=True)
+        groups = both.take(pa.array(first))
+        found, old = lookup_newest_rows(self.target, self.base, groups)
+        parts = [_aligned(rows, part, len(first)) for rows, part in zip((came, gone), codes, strict=True)]
+        columns = {name: groups.column(name) for name in groups.schema.names}
+        for output in self.query.outputs:
+            if output.name not in columns:
+                columns[output.name] = self._value(output, old, parts)
+        after = self._converted(pa.RecordBatch.from_pydict(columns))
+        if counter := self._counter():
+            left = columns[counter.name]
+            if pc.any(pc.less(left, 0)).as_py():
+                raise NotMaintainable("the table's groups are not those of its source")
+            after = after.filter(pc.greater(left, 0))
+        before = old.filter(pa.array(found))
+        return self._converted(before), after
+
+    def _check_retractable(self) -> None:
+        if found := self.query.of_role(Role.MIN, Role.MAX):
+            raise NotMaintainable(f"rows went, and {found[0].name} may have been one of theirs")
+        if self._counter() is None:
+            raise NotMaintainable("rows went, and without COUNT(*) it is not known whether a group has others")
+        for output in self.query.of_role(Role.SUM):
+            if self._counter(output.argument) is None:
+                counted = f"COUNT({output.argument})"
+                raise NotMaintainable(f"rows went, and without {counted} it is not known when {output.name} is NULL")
+
+    def _counter(self, column: str | None = None) -> Output | None:
+        """The column of the result that counts a group's rows, or those in which a column has a value."""
+        never_null = {field.name for field in self.source.schema.arrow if not field.nullable}
+        for output in self.query.of_role(Role.COUNT):
+            counts_all = output.argument is None or output.argument in never_null
+            if output.argument == column or (counts_all and (column is None or column in never_null)):
+                return output
+        return None
+
+    def _keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The table's key, in its types."""
+        fields = [self.target.schema.arrow.field(name) for name in self.target.schema.primary_keys]
+        columns = [rows.column(field.name).cast(field.type) for field in fields]
+        if any(column.null_count for column in columns):
+            raise NotMaintainable("a group's key is NULL")
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _value(self, output: Output, old: pa.RecordBatch, parts: Sequence[pa.RecordBatch]) -> pa.Array:
+        before, came, gone = (rows.column(output.name) for rows in (old, *parts))
+        if output.role in (Role.MIN, Role.MAX):
+            choose = pc.min_element_wise if output.role is Role.MIN else pc.max_element_wise
+            return choose(before, came.cast(before.type), skip_nulls=True)
+        if output.role is Role.COUNT:
+            return _sum(_whole(before), _whole(came), _whole(gone))
+        wide = pa.decimal256(_DIGITS, max(_scale(column) for column in (before, came, gone)))
+        numbers = [column.cast(wide) for column in (before, came, gone)]
+        total = _sum(*(pc.fill_null(column, pa.scalar(Decimal(0), wide)) for column in numbers)).cast(wide)
+        return pc.if_else(self._has_values(output, old, parts, numbers), total, pa.scalar(None, total.type))
+
+    def _has_values(
+        self, output: Output, old: pa.RecordBatch, parts: Sequence[pa.RecordBatch], sums: Sequence[pa.Array]
+    ) -> pa.Array:
+        """Whether a group has any value to sum up."""
+        counter = self._counter(output.argument)
+        if counter is None:  # nothing went
+            return pc.or_(pc.is_valid(sums[0]), pc.is_valid(sums[1]))
+        counts = [_whole(rows.column(counter.name)) for rows in (old, *parts)]
+        return pc.greater(_sum(*counts), 0)
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    return pc.fill_null(column.cast(pa.int64()), 0)
+
+
+def _scale(column: pa.Array) -> int:
+    return int(column.type.scale) if pa.types.is_decimal(column.type) else 0
+
+
+def _sum(before: pa.Array, came: pa.Array, gone: pa.Array) -> pa.Array:
+    return pc.subtract_checked(pc.add_checked(before, came), gone)
+
+
+def _aligned(rows: pa.RecordBatch, codes: NDArray[np.int64], count: int) -> pa.RecordBatch:
+    """(g,): the row of each group, all null where it has none."""
+    places = np.full(count, -1, np.int64)
+    places[codes] = np.arange(len(codes))
+    nullable = pa.schema([field.with_nullable(True) for field in rows.schema])
+    return rows.cast(nullable).take(pa.array(places, mask=places < 0))
+
+
+def _keyed(rows: pa.RecordBatch, codes: NDArray[np.int64]) -> KeyedRows:
+    assert KIND_COLUMN in rows.schema.names
+    order = np.argsort(codes, kind="stable")
+    return KeyedRows(rows.take(pa.array(order)), codes[order])

@@ -1,0 +1,82 @@
+"""Refreshes by DuckDB in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from storage.errors import BadInput
+from tidelake.materialized.changed_rows import has_key_of
+from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, quoted, result_of, result_over
+from tidelake.materialized.engine import FullRefresh, Source, check_columns
+from tidelake.materialized.plain_query import PlainQuery, columns_of
+from tidelake.materialized.source_state import REFRESH_USER
+from tidelake.scan import Scan
+from tidelake.writer import Writer
+
+_ALL_ROWS = {"dynamic-partition-overwrite": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """table: to be refreshed, for messages."""
+
+    table: str
+    dialect: str = DIALECT
+
+    def over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return result_over(query.sql(DIALECT, SOURCE), rows, self.table)
+
+    def replace_all(self, request: FullRefresh) -> int | None:
+        target, plain = request.target, request.plain
+        query = request.query if plain is None else plain.sql(DIALECT, plain.table)
+        streams = {name: _stream(source, request) for name, source in request.sources.items()}
+        database = target.name.partition(".")[0]
+        if target.primary_key and not _gives_keys_once(request):
+            self._check_keys(query, streams, request)
+        with result_of(query, streams, database, target.name) as rows:
+            check_columns(target, rows.schema.names)
+            with Writer(target.context.with_options(_ALL_ROWS), REFRESH_USER, overwrite=True) as writer:
+                for batch in rows:
+                    writer.write(batch)
+                return writer.commit(request.number, properties=request.properties)
+
+    def _check_keys(self, query: str, streams: Mapping[str, Stream], request: FullRefresh) -> None:
+        """Raises BadInput where a key has several rows: which of them stayed would be luck."""
+        target = request.target
+        keys = ", ".join(quoted(name) for name in target.primary_key)
+        twice = f"SELECT {keys} FROM (\n{query.rstrip().rstrip(';')}\n) GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT 1"
+        with result_of(twice, streams, target.name.partition(".")[0], target.name) as found:
+            for row in found.read_all().to_pylist():
+                key = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+                raise BadInput(
+                    f"the query of {target.name} gives several rows with the key {key}. Group by "
+                    f"{', '.join(target.primary_key)}, or give the table a primary key that tells its rows apart"
+                )
+
+
+def _gives_keys_once(request: FullRefresh) -> bool:
+    if request.plain is None:
+        return False
+    return has_key_of(request.plain, request.sources[request.plain.table].context, request.target.context)
+
+
+def _stream(source: Source, request: FullRefresh) -> Callable[[], pa.RecordBatchReader]:
+    """Only columns that the query names, and rows that its condition may take."""
+    names = source.table.schema.names
+    wanted = columns_of(request.query, DIALECT) if request.plain is None else set(request.plain.columns())
+    columns = names if wanted is None else [name for name in names if name in wanted or name.lower() in wanted]
+    condition = None if request.plain is None else request.plain.condition(source.table.schema)
+    return partial(_reader, source, columns or names[:1], condition)
+
+
+def _reader(source: Source, columns: list[str], condition: object) -> pa.RecordBatchReader:
+    if source.snapshot is None:
+        scan = source.table.scan(columns=columns, filter=condition)
+    else:
+        scan = Scan(source.context, source.snapshot, tuple(columns), None)
+        scan = scan if condition is None else scan.where(condition)
+    return pa.RecordBatchReader.from_batches(scan.schema, scan.to_batches())

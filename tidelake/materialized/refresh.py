@@ -1,0 +1,189 @@
+"""A refresh of a materialized table: which way it goes, and its commit.
+
+    the definition, the sources at their newest snapshots, the last refresh
+      ├─ nothing changed since                             → none
+      ├─ a plain query, and the changes since can be had   → incremental: the rows that change
+      └─ else                                              → full: all rows, in place of those that were there
+
+The snapshot with the rows says which snapshots of the sources they were made from. Commits are numbered: of two
+refreshes at once the second one finds its number taken, and drops its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from storage.bucketing import BucketMode, bucket_mode
+from storage.clock import epoch_ms
+from storage.ddl.materialized import MaterializedDefinition, is_materialized
+from storage.errors import BadInput, UnsupportedFeature
+from storage.logs import get_logger
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from tidelake.materialized.changed_rows import NotMaintainable, TargetChanges, check_maintainable
+from tidelake.materialized.engine import Engine, FullRefresh, Source, check_columns
+from tidelake.materialized.plain_query import NotPlain, PlainQuery, plain_query, tables_of
+from tidelake.materialized.refreshed import Refreshed, RefreshKind
+from tidelake.materialized.source_changes import NoChanges, changes_since
+from tidelake.materialized.source_state import REFRESH_USER, LastRefresh, RefreshState, SourceState, last_refresh
+from tidelake.table import Table
+from tidelake.writer import Writer
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """find_table: by its name in the query; None for one that only the engine knows.
+
+    is_of_engine: whether the definition is surely in the engine's SQL.
+    """
+
+    target: Table
+    find_table: Callable[[str], Table | None]
+    engine: Engine
+    is_of_engine: bool
+
+    def run(self, *, full: bool, when_due: bool) -> Refreshed:
+        context = self.target.context
+        definition = refreshable_definition(context)
+        latest = context.snapshots.latest()
+        if when_due and latest is not None and epoch_ms() - latest.time_ms < definition.freshness_ms:
+            why = f"its rows are younger than {definition.freshness} {definition.unit}"
+            return Refreshed(context.name, RefreshKind.NONE, why, latest.id)
+        last = last_refresh(context, latest)
+        plain, why_not_plain = self._plain(definition)
+        sources, why_unknown = self._sources(definition, plain)
+        state = None if why_unknown else _state_of(definition, sources, latest)
+        request = FullRefresh(
+            self.target,
+            definition.query,
+            plain,
+            sources,
+            last.number + 1,
+            {} if state is None else state.to_properties(),
+        )
+        try:
+            if full:
+                raise NotMaintainable("it was asked for")
+            if plain is None or why_unknown:
+                raise NotMaintainable(why_not_plain or why_unknown)
+            changes = self._changes(plain, sources[plain.table], last, state, latest)
+        except (NotMaintainable, NoChanges) as reason:
+            return self._told(RefreshKind.FULL, str(reason), self.engine.replace_all(request))
+        if changes is None:
+            at = None if latest is None else latest.id
+            return Refreshed(context.name, RefreshKind.NONE, "its source has not changed", at)
+        with Writer(context, REFRESH_USER) as writer:
+            writer.write(changes)
+            published = writer.commit(request.number, properties=request.properties)
+        return self._told(RefreshKind.INCREMENTAL, f"rows that changed: {changes.num_rows:,}", published)
+
+    # ------------------------------------------------------------ what it reads
+
+    def _plain(self, definition: MaterializedDefinition) -> tuple[PlainQuery | None, str]:
+        """Or why it is none."""
+        dialect = self.engine.dialect if self.is_of_engine else None
+        try:
+            plain = plain_query(definition.query, dialect, self._schema_of)
+        except NotPlain as reason:
+            if self.is_of_engine:
+                return None, f"the query {reason}"
+            raise BadInput(
+                f"the query of {self.target.name} {reason}: dialects of SQL may read that in different ways, and a "
+                "definition doesn't say which is meant. If it is the SQL of DuckDB, say so: dialect='duckdb' "
+                "(--dialect duckdb). Else refresh on Spark: tidelake spark call refresh_materialized_table"
+            ) from None
+        check_columns(self.target, plain.names)
+        return plain, ""
+
+    def _schema_of(self, name: str) -> pa.Schema:
+        table = self.find_table(name)
+        if table is None:
+            raise NotPlain(f"reads {name}, which only the engine knows")
+        return table.schema
+
+    def _sources(self, definition: MaterializedDefinition, plain: PlainQuery | None) -> tuple[dict[str, Source], str]:
+        """And why not all of them can be known."""
+        try:
+            names = [plain.table] if plain is not None else tables_of(definition.query, self.engine.dialect)
+        except BadInput as error:
+            return {}, str(error)
+        found = {name: self.find_table(name) for name in names}
+        unknown = [name for name, table in found.items() if table is None]
+        why = f"it reads {unknown[0]}, which only the engine knows" if unknown else ""
+        return {name: Source.of(table) for name, table in found.items() if table is not None}, why
+
+    # ------------------------------------------------------------ incremental
+
+    def _changes(
+        self, plain: PlainQuery, source: Source, last: LastRefresh, state: RefreshState | None, base: Snapshot | None
+    ) -> pa.RecordBatch | None:
+        """None where the source has not changed. Raises NotMaintainable, NoChanges."""
+        if last.state is None:
+            raise NotMaintainable(last.reason)
+        if state is None or source.snapshot is None:
+            raise NotMaintainable(f"{source.table.name} has no snapshot to go on from")
+        before = last.state.sources.get(source.table.name)
+        if last.state.query != state.query or before is None:
+            raise NotMaintainable("the definition is another one than that of the last refresh")
+        if before.is_of(source.snapshot) and before.schema_id == source.context.schema.id:
+            return None
+        if before.schema_id != source.context.schema.id:
+            raise NotMaintainable(f"the schema of {source.table.name} has changed")
+        check_maintainable(plain, source.context, self.target.context)
+        changed = changes_since(source.context, before, source.snapshot, plain.columns())
+        of_query = partial(self.engine.over, plain)
+        return TargetChanges(plain, source.context, self.target.context, base, of_query).of(changed)
+
+    def _told(self, kind: RefreshKind, reason: str, published: int | None) -> Refreshed:
+        name = self.target.name
+        if published is None:
+            latest_id = self.target.context.snapshots.latest_id()
+            return Refreshed(name, RefreshKind.NONE, "another refresh came first", latest_id)
+        _log.info("materialized table refreshed", table=name, kind=kind.value, reason=reason, snapshot=published)
+        return Refreshed(name, kind, reason, published)
+
+
+def refreshable_definition(context: TableContext) -> MaterializedDefinition:
+    """Raises BadInput for what is no materialized table, or suspended; UnsupportedFeature for one that Flink keeps."""
+    if not is_materialized(context.schema.options):
+        raise BadInput(
+            f"{context.name} is no materialized table; tidelake.MaterializedDefinition makes the options of one"
+        )
+    definition = MaterializedDefinition.of(context.options)
+    if definition.status == "suspended":
+        raise BadInput(
+            f"{context.name} is suspended; set option materialized-table.refresh-status = activated to go on"
+        )
+    if definition.refresh_mode != "full":
+        raise UnsupportedFeature(
+            f"a refresh of {context.name}",
+            "its refresh mode is continuous: a job of Flink's keeps it",
+            "Leave it to Flink",
+        )
+    if bucket_mode(context.schema, context.options) is BucketMode.POSTPONE:
+        raise UnsupportedFeature(
+            f"a refresh of {context.name}",
+            "with bucket = -2 its rows would wait for a compaction",
+            "Create the table with another bucket",
+        )
+    return definition
+
+
+def _state_of(
+    definition: MaterializedDefinition, sources: Mapping[str, Source], base: Snapshot | None
+) -> RefreshState | None:
+    """None where a source keeps no snapshots, or has none yet: then there is nothing to go on from."""
+    states = {
+        source.table.name: SourceState.of(source.context, source.snapshot)
+        for source in sources.values()
+        if source.snapshot is not None
+    }
+    if len(states) < len(sources):
+        return None
+    return RefreshState(RefreshState.digest(definition.query), 0 if base is None else base.id, states)

@@ -1,0 +1,164 @@
+"""What changed in a source between two refreshes: the rows that went beside the rows that came.
+
+| Table | Where the changes are |
+|---|---|
+| append | in the files of the commits since, where these only added rows |
+| primary key, `lookup` or `full-compaction`, compacted at both ends | in the changelogs since |
+| primary key | in the difference of both states, which takes both snapshots |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.bucketing import BucketMode, bucket_mode
+from storage.errors import BadInput, SnapshotExpired, UnsupportedFeature
+from storage.format import KIND_COLUMN, CommitKind
+from storage.merge.normalized_keys import align_keys, normalize_column
+from storage.read.changes import ChangeBatch, ChangeReader, ChangeSource
+from storage.read.increment import DifferenceOf, read_increment
+from storage.read.stream.share import ALL
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.materialized.source_state import SourceState
+
+_ROWS_MAX: Final = 5_000_000  # they are held in memory
+
+
+class NoChanges(Exception):
+    """Changes can't be had. str() is the reason, as a sentence goes on behind `because`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsChanged:
+    """Rows of a table that are no longer there, and rows that are there since, with the columns asked for; with a
+    primary key, each key at most once on either side.
+    """
+
+    gone: pa.RecordBatch
+    came: pa.RecordBatch
+
+
+def changes_since(context: TableContext, before: SourceState, after: Snapshot, columns: Sequence[str]) -> RowsChanged:
+    """context: under the schema that both were read with. columns: in addition to those of the primary key.
+
+    Raises NoChanges.
+    """
+    if context.options.data_evolution_enabled:
+        raise NoChanges(f"columns of {context.name} may have been written again (data evolution)")
+    if context.options.record_level_expire_time_s is not None:
+        raise NoChanges(f"rows of {context.name} expire by their age")
+    names = [name for name in context.schema.names if name in {*columns, *context.schema.primary_keys}]
+    try:
+        if not context.schema.has_primary_key:
+            added = _held(_added(context, before, after), names, context)
+            return RowsChanged(added.slice(0, 0), added)
+        return _of_keys(context, before, after, names)
+    except SnapshotExpired:
+        raise NoChanges(f"snapshots of {context.name} since the last refresh have expired") from None
+
+
+# ---------------------------------------------------------------- append tables
+
+
+def _added(context: TableContext, before: SourceState, after: Snapshot) -> Iterator[ChangeBatch]:
+    reader = ChangeReader(context, ALL, files=ChangeSource.DELTA)
+    known = _found(context, before)
+    for snapshot_id in range(before.snapshot_id + 1, after.id + 1):
+        snapshot = reader.get(snapshot_id)
+        if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.index_manifest != known.index_manifest:
+            raise NoChanges(f"snapshot {snapshot_id} of {context.name} replaced or deleted rows")
+        known = snapshot
+        yield from reader.read(snapshot)
+
+
+def _found(context: TableContext, state: SourceState) -> Snapshot:
+    found = context.history.find(state.snapshot_id)
+    if found is None:
+        raise NoChanges(f"snapshot {state.snapshot_id} of {context.name}, which the last refresh read, has expired")
+    if not state.is_of(found):
+        raise NoChanges(f"{context.name} was rolled back or made again since the last refresh")
+    return found
+
+
+# ---------------------------------------------------------------- tables with a key
+
+
+def _of_keys(context: TableContext, before: SourceState, after: Snapshot, names: Sequence[str]) -> RowsChanged:
+    moves = bucket_mode(context.schema, context.options) is BucketMode.CROSS_PARTITION
+    settled = before.is_settled and SourceState.of(context, after).is_settled
+    if settled and not moves:
+        _found(context, before)
+        try:
+            return _net(context, _changelog(context, before, after), names)
+        except (_Break, SnapshotExpired):  # then the two states may still be there
+            pass
+    known = context.snapshots.find(before.snapshot_id)
+    if not before.is_of(known):
+        _found(context, before)  # says why
+        raise NoChanges(f"snapshot {before.snapshot_id} of {context.name}, which the last refresh read, has expired")
+    try:
+        rows = _held(read_increment(context, DifferenceOf(known, after)), [*names, KIND_COLUMN], context)
+    except (BadInput, UnsupportedFeature) as error:
+        raise NoChanges(str(error)) from None
+    retracts = pa.array(is_retract(row_kinds(rows)))
+    rows = rows.select(names)
+    return RowsChanged(rows.filter(retracts), rows.filter(pa.compute.invert(retracts)))
+
+
+class _Break(Exception):
+    """A snapshot replaced rows without saying which."""
+
+
+def _changelog(context: TableContext, before: SourceState, after: Snapshot) -> Iterator[ChangeBatch]:
+    reader = ChangeReader(context, ALL, files=ChangeSource.CHANGELOG)
+    for change in reader.read_range(before.snapshot_id + 1, after.id):
+        if change.is_break:
+            raise _Break
+        yield change
+
+
+def _net(context: TableContext, changes: Iterable[ChangeBatch], names: Sequence[str]) -> RowsChanged:
+    """The first row of each key says what was there, the last one what is."""
+    rows = _held(changes, [*names, KIND_COLUMN], context)
+    retracts = is_retract(row_kinds(rows))
+    rows = rows.select(names)
+    (codes,) = key_codes([rows.select(context.schema.primary_keys)])
+    order = np.argsort(codes, kind="stable")  # a key lives in one bucket, whose changes lie in their order
+    edges = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    first = order[edges]
+    last = order[np.append(edges[1:], len(order)) - 1] if len(order) else first
+    return RowsChanged(rows.take(pa.array(first[retracts[first]])), rows.take(pa.array(last[~retracts[last]])))
+
+
+def key_codes(batches: Sequence[pa.RecordBatch]) -> list[NDArray[np.int64]]:
+    """For each row of each batch the number of its key, dense from 0 on; equal keys have equal numbers in all batches.
+
+    batches: the columns of the key, of the same types.
+    """
+    words = align_keys([[normalize_column(column, nullable=True) for column in b.columns] for b in batches])
+    stacked = [np.stack([word.astype(np.uint64) for word in of_batch], axis=1) for of_batch in words]
+    _, codes = np.unique(np.concatenate(stacked), axis=0, return_inverse=True)
+    return np.split(codes.reshape(-1).astype(np.int64), np.cumsum([len(part) for part in stacked])[:-1])
+
+
+def _held(changes: Iterable[ChangeBatch], names: Sequence[str], context: TableContext) -> pa.RecordBatch:
+    """All rows at once. Raises NoChanges for too many."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for change in changes:
+        count += change.rows.num_rows
+        if count > _ROWS_MAX:
+            raise NoChanges(f"more than {_ROWS_MAX:,} rows of {context.name} changed")
+        held.append(change.rows.select(names))
+    if held:
+        return pa.concat_batches(held)
+    schema = context.schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
+    return pa.RecordBatch.from_pylist([], pa.schema([schema.field(name) for name in names]))

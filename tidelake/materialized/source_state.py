@@ -1,0 +1,124 @@
+"""How far a refresh has read its sources. Kept in the snapshot that holds the rows: the two can't disagree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Final, Self
+
+from storage.format import POSTPONE_BUCKET, CommitKind
+from storage.manifests.snapshot_files import live_entries
+from storage.options import ChangelogProducer
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+REFRESH_USER: Final = "tidelake-refresh"  # commit user of all refreshes; numbered, so that two at once are told apart
+REFRESH_PROPERTY: Final = "tidelake.refresh"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """One table at one snapshot.
+
+    manifest_list: tells the snapshot from another one of this id, after a rollback or in a table made again.
+    is_settled: the table's changelogs up to here, folded, give what readers see here.
+    """
+
+    snapshot_id: int
+    manifest_list: str
+    schema_id: int
+    is_settled: bool
+
+    @classmethod
+    def of(cls, context: TableContext, snapshot: Snapshot) -> Self:
+        return cls(snapshot.id, snapshot.delta_manifest_list, context.schema.id, _is_settled(context, snapshot))
+
+    def is_of(self, snapshot: Snapshot | None) -> bool:
+        return snapshot is not None and snapshot.delta_manifest_list == self.manifest_list
+
+
+def _is_settled(context: TableContext, snapshot: Snapshot) -> bool:
+    producer = context.options.changelog_producer
+    if not context.schema.has_primary_key:
+        return False
+    if producer is ChangelogProducer.LOOKUP:
+        lowest = 1
+    elif producer is ChangelogProducer.FULL_COMPACTION:
+        lowest = context.options.num_levels - 1
+    else:
+        return False
+    entries = live_entries(context, snapshot, keep_entry=lambda entry: entry.bucket != POSTPONE_BUCKET)
+    return all(entry.file.level >= lowest for entry in entries)
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshState:
+    """What the newest refresh of a table was made from.
+
+    query: a digest of the definition.
+    base: the table's newest snapshot before, 0 for none.
+    sources: by their full names.
+    """
+
+    query: str
+    base: int
+    sources: Mapping[str, SourceState]
+
+    @staticmethod
+    def digest(query: str) -> str:
+        return sha256(query.encode()).hexdigest()[:16]
+
+    def to_properties(self) -> dict[str, str]:
+        sources = {name: asdict(state) for name, state in self.sources.items()}
+        members = {"query": self.query, "base": self.base, "sources": sources}
+        return {REFRESH_PROPERTY: json.dumps(members, separators=(",", ":"))}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self | None:
+        """None where the snapshot doesn't say."""
+        try:
+            members = json.loads(snapshot.properties.get(REFRESH_PROPERTY, ""))
+            sources = {name: SourceState(**state) for name, state in members["sources"].items()}
+            return cls(members["query"], int(members["base"]), sources)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class LastRefresh:
+    """state: None where rows can't be told to come from it, because of `reason`.
+
+    number: of its commit; 0 for none.
+    """
+
+    number: int
+    state: RefreshState | None
+    reason: str = ""
+
+
+def last_refresh(context: TableContext, latest: Snapshot | None) -> LastRefresh:
+    """Of the table's snapshots up to this one: behind a refresh there may be compactions, which change no row."""
+    if latest is None:
+        return LastRefresh(0, None, "it is the first one")
+    other: Snapshot | None = None
+    newest: tuple[int, RefreshState] | None = None
+    for snapshot in context.snapshots.back_from(latest):
+        if newest is not None and (snapshot.id <= newest[1].base or other is not None):
+            break
+        if snapshot.commit_kind is CommitKind.COMPACT:
+            continue
+        if snapshot.commit_user != REFRESH_USER:
+            other = snapshot
+        elif newest is None:
+            state = RefreshState.of(snapshot)
+            if state is None:
+                return LastRefresh(snapshot.commit_identifier, None, "the last one left no position")
+            newest = snapshot.commit_identifier, state
+    if newest is None:
+        return LastRefresh(0, None, "no snapshot that is left is a refresh's")
+    if other is not None:
+        who = f"{other.commit_user!r} changed rows of {context.name} in snapshot {other.id}"
+        return LastRefresh(newest[0], None, who)
+    return LastRefresh(*newest)
