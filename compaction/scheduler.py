@@ -24,7 +24,6 @@ from compaction.cancellation import IsCancelled
 
 T = TypeVar("T")
 
-_POLLS_A_RELEASE: Final = 8
 _THREADS_MAX: Final = 4  # a compaction holds some hundred MB, and the writers beside it want processors too
 
 
@@ -139,29 +138,18 @@ class CompactionScheduler:
             return task
 
 
-class _FrugalTask(ScheduledTask[T]):
-    """Gives freed memory back to the system as it goes on; Arrow would keep it."""
-
-    def __init__(self, work: Callable[[IsCancelled], T]) -> None:
-        super().__init__(work)
-        self._polls = count()
-
-    def _is_cancelled(self) -> bool:
-        if next(self._polls) % _POLLS_A_RELEASE == 0:
-            pa.default_memory_pool().release_unused()
-        return super()._is_cancelled()
-
-
 class InlineScheduler(CompactionScheduler):
     """Runs each compaction at once, where it is submitted: for a process that has one core, and memory for one thing
-    at a time. A writer submits when it has flushed, and its buffer is empty.
+    at a time. A writer submits when it has flushed, and its buffer is empty: what the flush took, Arrow's pool gives
+    back to the system first.
     """
 
     def __init__(self) -> None:
         super().__init__(1)
 
     def submit(self, table: str, work: Callable[[IsCancelled], T]) -> ScheduledTask[T]:
-        task = _FrugalTask(work)
+        task = ScheduledTask(work)
+        pa.default_memory_pool().release_unused()
         task.run()
         return task
 

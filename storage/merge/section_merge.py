@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from storage.merge.merge_reader import Merge, MergeOrder
 from storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
-from storage.merge.sections import BatchSize, batch_size, oldest_first, runs_to_spill
+from storage.merge.sections import BatchSize, merge_batch_size, oldest_first, runs_to_spill
 from storage.merge.sorted_run import Section, SortedRun
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
@@ -41,7 +41,7 @@ class SectionMerge:
     @cached_property
     def batch_size(self) -> BatchSize:
         """Of the batches that runs are read in."""
-        return batch_size(self.runs)
+        return merge_batch_size(self.runs)
 
     def merge(
         self,

@@ -20,6 +20,7 @@ from storage.merge.sorted_run import Section, SortedRun
 BATCH_ROWS_MAX: Final = 32_768  # twice as many only hold more memory
 BATCH_ROWS_MIN: Final = 1_024
 SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # what the open batches of a section's runs may hold together
+MERGED_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024  # of one run in a merge; larger ones are no faster
 OPEN_MEMORY_BYTES: Final = 256 * 1024 * 1024  # what open files may hold together
 _PAGE_BYTES: Final = 1024 * 1024  # of a column of a Parquet file, before compression; Java's, too
 _DECODED_PER_STORED: Final = 6  # bytes in memory for a byte in a compressed file, about
@@ -45,14 +46,19 @@ class BatchSize:
     bytes: int
 
 
-def batch_size(runs: Sequence[Sequence[DataFileMeta]]) -> BatchSize:
+def batch_size(runs: Sequence[Sequence[DataFileMeta]], run_bytes_max: int = SECTION_MEMORY_BYTES) -> BatchSize:
     """So that one open batch of every run fits the memory of a section."""
     files = [file for run in runs for file in run]
     rows = sum(file.row_count for file in files)
-    share_bytes = max(1, SECTION_MEMORY_BYTES // len(runs))
+    share_bytes = max(1, min(run_bytes_max, SECTION_MEMORY_BYTES // len(runs)))
     # a guess, made before anything is read; for rows that were compressed further, the bytes decide
     row_bytes = max(1, _DECODED_PER_STORED * sum(file.file_size for file in files) // max(rows, 1))
     return BatchSize(max(BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, share_bytes // row_bytes)), share_bytes)
+
+
+def merge_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
+    """Of runs that are merged, which holds the rows of a cut up to three times: read, gathered and merged."""
+    return batch_size(runs, MERGED_BATCH_BYTES_MAX)
 
 
 def runs_to_spill(runs: Sequence[SortedRun], columns: int) -> list[int]:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from storage.files.formats.leaf_columns import leaves_of
 
 _SAMPLE_ROWS: Final = 1024
+_SAMPLE_BYTES: Final = 4 * 1024 * 1024  # counting distinct values copies them; a dictionary holds no more than 1 MiB
 # Share of distinct values in the sample up to which a dictionary pays. Texts: 0.93 of 1,024 is what about 7,000
 # distinct values give. Packed integers are small without one.
 _REPETITIVE_TEXTS: Final = 0.93
@@ -63,9 +64,10 @@ def choose_encodings(
 
 def _sample(table: pa.Table) -> pa.Table:
     """Rows from all over: values that repeat only far apart repeat all the same."""
-    if table.num_rows <= _SAMPLE_ROWS:
+    count = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * table.num_rows // max(1, table.nbytes)))
+    if table.num_rows <= count:
         return table
-    rows = np.linspace(0, table.num_rows - 1, _SAMPLE_ROWS).astype(np.int64)
+    rows = np.linspace(0, table.num_rows - 1, count).astype(np.int64)
     batches = table.to_batches()
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     edges = np.searchsorted(rows, starts)

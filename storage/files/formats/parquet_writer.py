@@ -56,8 +56,10 @@ _CODECS: Final = {
 
 # Rows wait in memory until a row group is complete: Arrow writes a row group at once, column after column.
 _ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
+_WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows half as much waits: their column chunks are large all the same
 _ROW_GROUP_ROWS: Final = 1024 * 1024
 _PAGE_BYTES: Final = 1024 * 1024
+_PAGE_STEP_ROWS: Final = 1024  # after so many values Arrow looks whether a page is full
 _FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written, as if nothing could be compressed
 _COMPRESSED_BYTES_MIN: Final = 512  # of a column of a small file
 _LEAST_ROWS: Final = 1_000  # of a row group, however large they are
@@ -125,7 +127,8 @@ class ParquetWriter:
         return min(limits, default=None)
 
     def _is_row_group(self) -> bool:
-        if self._held_bytes >= _ROW_GROUP_HELD_BYTES or self._held_rows >= self._options.row_group_rows:
+        held_bytes_max = _ROW_GROUP_HELD_BYTES // (2 if self._holds_wide_rows else 1)
+        if self._held_bytes >= held_bytes_max or self._held_rows >= self._options.row_group_rows:
             return True
         if self._holds_large_rows:
             return True
@@ -136,7 +139,12 @@ class ParquetWriter:
     def _holds_large_rows(self) -> bool:
         return self._held_bytes >= LARGE_ROW_BYTES * self._held_rows
 
+    @property
+    def _holds_wide_rows(self) -> bool:
+        return self._held_bytes >= _WIDE_ROW_BYTES * self._held_rows
+
     def _write_row_group(self) -> None:
+        is_wide = self._holds_wide_rows
         before = self._stream.tell()
         with _as_bad_input():
             if self._writer is None:
@@ -147,7 +155,7 @@ class ParquetWriter:
                 self._write_table(table)
         self.stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
         self._held, self._held_bytes, self._held_rows = [], 0, 0
-        if self._has_large_rows:
+        if is_wide or self._has_large_rows:
             pa.default_memory_pool().release_unused()
 
     def _write_table(self, table: pa.Table) -> None:
@@ -177,6 +185,8 @@ class ParquetWriter:
         # in the end that are longer than 4 KiB.
         bounds_for = frozenset[str]() if self._has_large_rows else self._settings.bounds_for
         arguments = self._options.writer_arguments(self._form, encodings, bounds_for)
+        row_bytes = max(1, self._held_bytes // max(1, self._held_rows))
+        arguments["write_batch_size"] = max(1, min(_PAGE_STEP_ROWS, self._options.page_bytes // row_bytes))
         return pq.ParquetWriter(sink, self._form.schema, **arguments, metadata_collector=self._metadata)
 
     def close(self) -> ColumnMinMax:

@@ -26,24 +26,30 @@ from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.verify import verify
 
-home, kind, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+home, kind, count, width = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.int64()), ("text", pa.string())])
 KAFKA = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
-PART, PARTITIONS, BATCHES = 20_000, 4, 2
+PARTITIONS, BATCHES = 4, 2
+PART = min(20_000, (8 << 20) // width)
+random = np.random.default_rng(15)
+
+
+def text(i):
+    return f"x{i:039}" if width == 40 else f"x{i}" + random.bytes(width // 2).hex()
 
 
 def typed():
     for start in range(0, count, PART):
         ids = np.arange(start, min(count, start + PART))
-        texts = pa.array([f"x{i:039}" for i in ids])
+        texts = pa.array([text(i) for i in ids])
         yield pa.record_batch([pa.array(ids * 7 % count), pa.array(ids), texts], schema=SCHEMA)
 
 
 def records():
     for start in range(0, count, PART):
         numbers = range(start, min(count, start + PART))
-        value = b'{"before":null,"after":{"id":%d,"n":%d,"text":"x%039d"},"op":"c","source":{"table":"t"}}'
-        values = [value % (i * 7 % count, i, i) for i in numbers]
+        value = b'{"before":null,"after":{"id":%d,"n":%d,"text":"%b"},"op":"c","source":{"table":"t"}}'
+        values = [value % (i * 7 % count, i, text(i).encode()) for i in numbers]
         part = start // PART
         columns = {
             "topic": ["t"] * len(numbers),
@@ -98,11 +104,27 @@ print(json.dumps({"mib": peak, "bytes": blobs.stat().st_size, **found.to_pylist(
 PEAK_MIB: Final = 400
 
 
+LONG: Final = pytest.mark.long
+
+
 @pytest.mark.interop
-@pytest.mark.parametrize(("kind", "count"), [("typed", 3_000_000), ("records", 2_000_000)])
-def test_a_task_holds_the_same_memory_whatever_the_batch(kind: str, count: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "count", "text_bytes"),
+    [
+        pytest.param("typed", 3_000_000, 40, id="short rows"),
+        pytest.param("records", 2_000_000, 40, id="short records"),
+        pytest.param("typed", 36_000, 10_000, id="rows of 10 KB"),
+        pytest.param("records", 360, 1_000_000, id="records of 1 MB"),
+        pytest.param("records", 36_000, 10_000, marks=LONG, id="records of 10 KB"),
+        pytest.param("records", 3_600, 100_000, marks=LONG, id="records of 100 KB"),
+        pytest.param("typed", 360, 1_000_000, marks=LONG, id="rows of 1 MB"),
+    ],
+)
+def test_a_task_holds_the_same_memory_whatever_the_batch(
+    kind: str, count: int, text_bytes: int, tmp_path: Path
+) -> None:
     """With two compactions, of all that is there."""
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), kind, str(count)]
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), kind, str(count), str(text_bytes)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = json.loads(ran.stdout)

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from storage.merge.sections import OPEN_MEMORY_BYTES, batch_size, oldest_first, runs_to_spill
+from storage.merge.sections import (
+    MERGED_BATCH_BYTES_MAX,
+    OPEN_MEMORY_BYTES,
+    batch_size,
+    merge_batch_size,
+    oldest_first,
+    runs_to_spill,
+)
 from tests.compaction.files import paper_file
 
 MIB = 1 << 20
@@ -48,3 +55,10 @@ def test_wide_rows_come_in_small_batches() -> None:
     narrow = [[paper_file("a", size=1)]]
     assert batch_size(narrow).rows == 32_768
     assert batch_size([[paper_file("a", size=100 * MIB)]] * 10).rows == 1_024
+
+
+def test_batches_that_are_merged_are_small_however_few_runs_there_are() -> None:
+    run = [paper_file("a", size=100 * MIB)]
+    assert batch_size([run]).bytes > MERGED_BATCH_BYTES_MAX
+    assert merge_batch_size([run]).bytes == merge_batch_size([run] * 16).bytes == MERGED_BATCH_BYTES_MAX
+    assert merge_batch_size([run] * 32) == batch_size([run] * 32)

@@ -144,6 +144,17 @@ def test_rows_are_held_until_a_row_group_is_full_and_the_size_is_guessed_meanwhi
     assert sum(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)) == 12 * len(values)
 
 
+@pytest.mark.parametrize(("value_bytes", "most_bytes"), [(1_000, 64 * MEBIBYTE), (100_000, 32 * MEBIBYTE)])
+def test_of_wide_rows_half_as_much_waits_for_its_row_group(value_bytes: int, most_bytes: int) -> None:
+    values = [f"{i:0{value_bytes}}" for i in range(70 * MEBIBYTE // value_bytes)]
+    fields, batch = batch_of_columns({"a": (STRING, values)})
+    data, _ = write(fields, *(batch.slice(start, 50) for start in range(0, len(values), 50)))
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    sizes = [metadata.row_group(i).num_rows * value_bytes for i in range(metadata.num_row_groups)]
+    assert sizes[0] == pytest.approx(most_bytes, rel=0.2)
+    assert sum(sizes) == len(values) * value_bytes
+
+
 def test_a_batch_larger_than_a_row_group_is_parted() -> None:
     fields, batch = batch_of_columns({"a": (INT, range(2_500_000))})
     data, _ = write(fields, batch)
