@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
 
 from compaction.postpone_rescue import in_order
-from storage.bucketing import BucketMode, bucket_mode
+from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.commit.commit_message import CommitMessage
+from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
 from storage.manifests.snapshot_files import live_entries
 from storage.table import TableContext
@@ -36,73 +40,104 @@ def gives_buckets_at_once(context: TableContext) -> bool:
     return is_postponed and PostponeOptions.of(context.options).gives_buckets_at_once
 
 
-class PostponedBatch:
-    """What one writer's one-off commits stage, on its way into buckets. One thread at a time.
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Staged files of one partition, in the order of their rows, and the number of buckets that they go into."""
 
-    replaces: rows will replace those of their partitions.
-    rescale: another number of buckets for a partition that has become too large for its own.
+    partition: bytes
+    files: tuple[DataFileMeta, ...]
+    bucket_num: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.file_size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacingPlan:
+    """placings: what is to be done.
+    staged: the messages whose files these are. Once all is done they are not needed any more, and the caller's to
+        delete.
+    kept: the others, to be committed as they are.
     """
 
-    def __init__(
-        self, context: TableContext, *, rescale: Rescale, replaces: bool = False, memory: MemoryBudget | None = None
-    ) -> None:
+    placings: Sequence[Placing]
+    staged: Sequence[CommitMessage]
+    kept: Sequence[CommitMessage]
+
+
+def plan_placings(
+    context: TableContext, staged: Sequence[CommitMessage], *, rescale: Rescale, replaces: bool
+) -> PlacingPlan:
+    """Partitions that have become too large for their number of buckets are rescaled here. See `PostponedBatch`."""
+    options = PostponeOptions.of(context.options)
+    numbers, waiting = ({}, set()) if replaces else _partitions(context)
+    placed = [message for message in staged if message.bucket == POSTPONE_BUCKET and message.partition not in waiting]
+    kept = [message for message in staged if message not in placed]
+    files: dict[bytes, list[DataFileMeta]] = {}
+    for message in placed:
+        files.setdefault(message.partition, []).extend(message.new_files)
+    placings: list[Placing] = []
+    for partition, of_partition in files.items():
+        rows, size_bytes = (sum(file.row_count for file in of_partition), sum(file.file_size for file in of_partition))
+        number, must_rescale = options.bucket_num_at_once(rows, size_bytes, numbers.get(partition))
+        if must_rescale:
+            rescale(context.with_options({"bucket": str(number)}), partition)
+        placings.append(Placing(partition, tuple(in_order(of_partition)), number))
+    return PlacingPlan(placings, placed, kept)
+
+
+def _partitions(context: TableContext) -> tuple[Mapping[bytes, int], set[bytes]]:
+    """The number of buckets of each partition that has any, and the partitions in which rows wait."""
+    numbers: dict[bytes, int] = {}
+    waiting: set[bytes] = set()
+    latest = context.snapshots.latest()
+    for entry in live_entries(context, latest) if latest is not None else ():
+        if entry.bucket == POSTPONE_BUCKET:
+            waiting.add(entry.partition)
+        else:
+            numbers[entry.partition] = entry.total_buckets
+    return numbers, waiting
+
+
+class Placer:
+    """Writes staged rows into level 0 of buckets. One thread at a time.
+
+    replaces: rows will replace those of their partitions.
+    """
+
+    def __init__(self, context: TableContext, *, replaces: bool, memory: MemoryBudget | None = None) -> None:
         self._context = context
-        self._options = PostponeOptions.of(context.options)
-        self._rescale = rescale
         self._replaces = replaces
         self._memory = memory
         self._writers: dict[int, TableWriter] = {}  # by number of buckets
 
-    def into_buckets(self, staged: Sequence[CommitMessage]) -> tuple[list[CommitMessage], list[CommitMessage]]:
-        """Messages to be committed instead of those of bucket -2, and those that are not needed any more: their files
-        are the caller's to delete.
-
-        When it raises, nothing was handed over, and the staged files may still be committed as they are.
-        """
-        numbers, waiting = ({}, set()) if self._replaces else self._partitions()
-        placed = [
-            message for message in staged if message.bucket == POSTPONE_BUCKET and message.partition not in waiting
-        ]
-        kept = [message for message in staged if message not in placed]
-        try:
-            for message in placed:
-                self._place(message, numbers.get(message.partition))
-            for writer in self._writers.values():
-                kept += writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
-        except BaseException:
-            self.close()
-            raise
-        return kept, placed
-
-    def _partitions(self) -> tuple[Mapping[bytes, int], set[bytes]]:
-        """The number of buckets of each partition that has any, and the partitions in which rows wait."""
-        numbers: dict[bytes, int] = {}
-        waiting: set[bytes] = set()
-        latest = self._context.snapshots.latest()
-        for entry in live_entries(self._context, latest) if latest is not None else ():
-            if entry.bucket == POSTPONE_BUCKET:
-                waiting.add(entry.partition)
-            else:
-                numbers[entry.partition] = entry.total_buckets
-        return numbers, waiting
-
-    def _place(self, message: CommitMessage, existing: int | None) -> None:
-        rows, size_bytes = (
-            sum(file.row_count for file in message.new_files),
-            sum(file.file_size for file in message.new_files),
-        )
-        number, must_rescale = self._options.bucket_num_at_once(rows, size_bytes, existing)
-        if must_rescale:
-            self._rescale(self._context.with_options({"bucket": str(number)}), message.partition)
-        writer = self._writer(number)
-        files = BucketFiles(self._context, BucketKey(message.partition, POSTPONE_BUCKET))
-        for file in in_order(message.new_files):
+    def place(self, placing: Placing, share: int = 0, shares: int = 1) -> None:
+        """share: of so many that divide the buckets among themselves; each reads all rows."""
+        writer = self._writer(placing.bucket_num)
+        files = BucketFiles(self._context, BucketKey(placing.partition, POSTPONE_BUCKET))
+        bucketing = Bucketing.of(self._context.schema, self._options(placing.bucket_num).options)
+        for file in placing.files:
             for batch in files.read(file):
-                writer.write(batch.drop_columns([SEQUENCE_COLUMN]))
+                rows = batch.drop_columns([SEQUENCE_COLUMN])
+                if shares > 1:
+                    buckets = bucketing.bucket_ids([rows.column(name) for name in bucketing.key_columns])
+                    rows = rows.filter(pa.array(buckets % shares == share))
+                if rows.num_rows:
+                    writer.write(rows)
+
+    def prepare_commit(self) -> list[CommitMessage]:
+        """Of all that was placed."""
+        return [
+            message for writer in self._writers.values() for message in writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
+        ]
+
+    def _options(self, bucket_num: int) -> TableContext:
+        return self._context.with_options({"bucket": str(bucket_num), "write-only": "true"})
 
     def _writer(self, bucket_num: int) -> TableWriter:
         if bucket_num not in self._writers:
-            target = self._context.with_options({"bucket": str(bucket_num), "write-only": "true"})
+            target = self._options(bucket_num)
             self._writers[bucket_num] = TableWriter(target, memory=self._memory, replaces=self._replaces)
         return self._writers[bucket_num]
 
@@ -117,3 +152,36 @@ class PostponedBatch:
             while self._writers:
                 _, writer = self._writers.popitem()
                 steps.callback(writer.abort)
+
+
+class PostponedBatch:
+    """What one writer's one-off commits stage, on its way into buckets. One thread at a time.
+
+    replaces: rows will replace those of their partitions.
+    rescale: another number of buckets for a partition that has become too large for its own.
+    """
+
+    def __init__(
+        self, context: TableContext, *, rescale: Rescale, replaces: bool = False, memory: MemoryBudget | None = None
+    ) -> None:
+        self._context = context
+        self._rescale = rescale
+        self._replaces = replaces
+        self._placer = Placer(context, replaces=replaces, memory=memory)
+        self.set_next_sequence_numbers = self._placer.set_next_sequence_numbers
+        self.close = self._placer.close
+
+    def into_buckets(self, staged: Sequence[CommitMessage]) -> tuple[list[CommitMessage], list[CommitMessage]]:
+        """Messages to be committed instead of those of bucket -2, and those that are not needed any more: their files
+        are the caller's to delete.
+
+        When it raises, nothing was handed over, and the staged files may still be committed as they are.
+        """
+        plan = plan_placings(self._context, staged, rescale=self._rescale, replaces=self._replaces)
+        try:
+            for placing in plan.placings:
+                self._placer.place(placing)
+            return [*plan.kept, *self._placer.prepare_commit()], list(plan.staged)
+        except BaseException:
+            self.close()
+            raise

@@ -72,7 +72,11 @@ class DecodedBatch:
         self.facts = facts
         self._tables = tables
         self._slots = slots
-        self._cores = cores
+        self.cores = cores
+
+    @property
+    def session(self) -> SparkSession:
+        return self._blobs.sparkSession
 
     def write(self, numbers: Sequence[int], batch_id: int) -> dict[int, Written]:
         """Has the rows of these tables written."""
@@ -100,7 +104,7 @@ class DecodedBatch:
         made from them must agree. The index's messages are among those found.
         """
         contexts = {number: self._tables[number][0] for number in numbers}
-        plan, plans = plan_assigners(contexts, facts, self._slots, self._cores)
+        plan, plans = plan_assigners(contexts, facts, self._slots, self.cores)
         rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS)).filter(col("table_number").isin(list(numbers)))
         task = AssignTask(self._tables, batch_id)
         blobs = self._in_tasks(rows, plan, [one.to_payload() for one in plans], task).persist(
@@ -114,7 +118,7 @@ class DecodedBatch:
 
     def _write(self, rows: DataFrame, facts: BatchFacts, batch_id: int, found: Mapping[int, Written]) -> None:
         """rows: blobs that name their buckets."""
-        slots = plan_slots(facts, self._slots, self._cores)
+        slots = plan_slots(facts, self._slots, self.cores)
         plans = task_plans([context for context, _ in self._tables], facts, slots)
         payloads = [plan.to_payload() for plan in plans]
         self._collected(self._in_tasks(rows, slots, payloads, BucketTask(self._tables, batch_id)), found)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote
@@ -31,8 +31,10 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from checkpoint.routing import takes_topic
+from compaction.postpone_batch import Rescale
 from ingest.dead_letter_table import DeadLetterTable
 from ingest.formats.registry import open_format
+from ingest.spark.assigning.placing import placed_at_once
 from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
 from ingest.spark.batch_facts import BatchFacts, SchemaNeed, TableFacts
 from ingest.spark.batch_position import BatchPosition, Ranges
@@ -154,6 +156,7 @@ class SparkSink:
     letters_table: of dead letters, in place of a location.
     guard: for a write that is no batch of a query, and is never repeated: see `Publisher`.
     overwrite: of such a write; its `input` replaces, too.
+    rescale: for such a write into a table with `bucket = -2`, whose rows get buckets at once; else they wait for them.
     """
 
     table: str
@@ -167,6 +170,7 @@ class SparkSink:
     letters_table: LettersTable | None = None
     guard: Guard | None = None
     overwrite: Overwrite | None = None
+    rescale: Rescale | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         write_batch([self], batch, batch_id)
@@ -229,6 +233,21 @@ class TableBatch:
                 "pass match=… to say which of them the table is for"
             )
         self._position = self._commits.next_position(self._own(ranges))
+
+    def in_buckets(self, rows: DecodedBatch, written: Written) -> Written:
+        """What is to be committed of what tasks wrote."""
+        if self.sink.rescale is None:
+            return written
+        messages = placed_at_once(
+            rows.session,
+            self.context,
+            written.messages,
+            commit_user=self._user,
+            rescale=self.sink.rescale,
+            replaces=self.sink.overwrite is not None,
+            cores=rows.cores,
+        )
+        return replace(written, messages=messages)
 
     def commit(self, facts: BatchFacts, of_table: TableFacts, written: Written, *, is_last: bool) -> bool:
         """False where another writer's commit came first: the files are gone, and the rows must be written again.
@@ -335,7 +354,7 @@ def _write_decoded(
         one.check(facts.ranges, facts.table(number))
     left = list(range(len(due)))
     for attempt in range(1, _ATTEMPTS + 1):
-        written = rows.write(left, batch_id)
+        written = {number: due[number].in_buckets(rows, of) for number, of in rows.write(left, batch_id).items()}
         is_last = attempt == _ATTEMPTS
         left = side_by_side(
             {

@@ -87,7 +87,7 @@ def check_hash_index(
             raise CommitConflict(
                 f"{name_partition(partition)}: another commit changed the index of its dynamic buckets, so a key could "
                 f"get into two of them. {_REMEDY}, and write again what was not committed. Have one job write to a "
-                "partition with dynamic buckets"
+                "partition with dynamic buckets, or make the table with a fixed number of buckets"
             )
 
 

@@ -16,6 +16,7 @@ from storage.errors import BadInput, UnsupportedFeature
 MATERIALIZED_TABLE: Final = "materialized-table"
 _PREFIX: Final = "materialized-table."
 _MS: Final = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+UNITS: Final = tuple(_MS)
 _MODES: Final = ("full", "continuous")
 _LOGICAL_MODES: Final = (*_MODES, "automatic")
 _STATUSES: Final = ("initializing", "activated", "suspended")
@@ -61,7 +62,7 @@ class MaterializedDefinition:
         return cls(
             _needed(options, "materialized-table.definition-query"),
             int(interval),
-            _one_of(options, "materialized-table.interval-freshness.time-unit", tuple(_MS)),
+            _one_of(options, "materialized-table.interval-freshness.time-unit", UNITS),
             _one_of(options, "materialized-table.refresh-mode", _MODES),
             _one_of(options, "materialized-table.refresh-status", _STATUSES),
         )

@@ -178,7 +178,7 @@ class DynamicBucketAssigner:
                 raise CommitConflict(
                     f"{self._name(partition)}: another writer put keys into other buckets than this one did. Nothing "
                     "was published: open the table again, and write again what was not committed. Have one job write "
-                    "to a partition with dynamic buckets"
+                    "to a partition with dynamic buckets, or make the table with a fixed number of buckets"
                 )
             state.index.add(new[found < 0], buckets[found < 0])
         return state

@@ -58,6 +58,8 @@ def _add_table_management(verbs: Verbs) -> None:
         metavar="KEY=VALUE",
         help="of Paimon: --option bucket=4, repeatable",
     )
+    create.add_argument("--query", metavar="SQL", help="a materialized table, which `refresh` fills with its rows")
+    create.add_argument("--freshness", metavar="TIME", help="of --query, how old rows may be; default: '1 hour'")
     create.add_argument("--comment", metavar="TEXT")
     create.add_argument("--if-not-exists", action="store_true", help="no error when it exists; it stays as it is")
 

@@ -14,6 +14,7 @@ import pyarrow.parquet
 
 from storage.arguments import shown
 from storage.catalog.identifier import Identifier
+from storage.ddl.materialized import UNITS, MaterializedDefinition
 from storage.errors import BadInput, TidelakeError
 from storage.format_tables.objects import is_object_table
 from storage.read.changes import ChangeBatch
@@ -38,7 +39,7 @@ _SNAPSHOTS_SHOWN = 20
 # ---------------------------------------------------------------- management
 
 
-def create(
+def create(  # noqa: PLR0913 - one an option of the command
     out: CommandOutput,
     *,
     name: str,
@@ -48,6 +49,8 @@ def create(
     primary_key: Sequence[str],
     partition_by: Sequence[str],
     options: Sequence[tuple[str, str]],
+    query: str | None,
+    freshness: str | None,
     comment: str | None,
     if_not_exists: bool,
 ) -> None:
@@ -62,7 +65,7 @@ def create(
             schema,
             primary_key=primary_key,
             partition_by=partition_by,
-            options=dict(options),
+            options=_definition(query, freshness) | dict(options),
             comment=comment,
             if_not_exists=if_not_exists,
         )
@@ -359,6 +362,19 @@ def column_from_text(text: str) -> DataField:
         return DataField(0, name.strip(), parse_type(type_text.strip()))
     except BadInput as error:
         raise UsageError(f"--column {shown(text)}: {error}") from None
+
+
+def _definition(query: str | None, freshness: str | None) -> dict[str, str]:
+    """Options of a materialized table."""
+    if query is None:
+        if freshness is not None:
+            raise UsageError("--freshness says how old the rows of a query may be; give --query")
+        return {}
+    number, _, unit = (freshness or "1 hour").strip().partition(" ")
+    unit = unit.strip().lower().removesuffix("s")
+    if not number.isdecimal() or unit not in UNITS:
+        raise UsageError(f"--freshness {shown(freshness)}: write a number of {', '.join(UNITS)}, as in '3 hours'")
+    return MaterializedDefinition(query, int(number), unit).to_options()
 
 
 def _parquet_schema(path: str) -> pa.Schema:

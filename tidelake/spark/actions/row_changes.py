@@ -26,6 +26,7 @@ from storage.messages.suggestions import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
+from tidelake.rescaling import rescale_partition
 from tidelake.spark.data_source import TidelakeDataSource, register
 
 _ATTEMPTS: Final = 5
@@ -229,7 +230,8 @@ class _Change:
             options=self.options,
         )
         columns = TypedColumns(tuple(order_by), replaces=overwrite is not None)
-        made = write_batch([replace(one, guard=guard, overwrite=overwrite, input=columns)], rows, _BATCH_ID)
+        one = replace(one, guard=guard, overwrite=overwrite, input=columns, rescale=rescale_partition)
+        made = write_batch([one], rows, _BATCH_ID)
         if made:
             tag_batch_write(self.context, made[0])
         return made[0] if made else None

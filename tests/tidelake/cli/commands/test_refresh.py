@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import tidelake
 from tests.support.command_line import Call
 from tests.tidelake.materialized.orders import LARGE, LARGE_QUERY, materialized, new_lake, order, reread
 
@@ -30,6 +31,20 @@ def test_it_tells_what_was_done_and_why(tmp_path: Path, call: Call) -> None:
         "reason": "it was asked for",
         "snapshot_id": 3,
     }
+
+
+def test_create_takes_the_query_and_how_old_rows_may_be(tmp_path: Path, call: Call) -> None:
+    lake = new_lake(tmp_path)
+    columns = ("--column", "number:BIGINT NOT NULL", "--column", "twice:BIGINT", "-w", tmp_path / "lake")
+    arguments = ("table", "create", "shop.large", *columns, "--query", LARGE_QUERY)
+    assert call(*arguments, "--freshness", "3 Hours").code == 0
+    definition = tidelake.MaterializedDefinition(LARGE_QUERY, 3, "hour")
+    assert definition.to_options().items() <= dict(lake.table("shop.large").options).items()
+    for freshness in ("soon", "3", "3 weeks", "-1 day"):
+        said = call(*arguments, "--freshness", freshness)
+        assert (said.code, "as in '3 hours'" in said.err) == (2, True)
+    said = call("table", "create", "shop.t", *columns, "--freshness", "1 day")
+    assert (said.code, "give --query" in said.err) == (2, True)
 
 
 def test_names_and_dialect_are_passed_on(tmp_path: Path, call: Call) -> None:

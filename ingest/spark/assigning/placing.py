@@ -1,0 +1,88 @@
+"""A one-off write into a table with `bucket = -2` gives its rows buckets at once: a job over the files that it staged.
+
+The driver decides how many buckets each partition gets, as it knows the staged rows. Then each task writes some of a
+partition's buckets, and reads all that is staged of it.
+
+Source: Java `spark/commands/PaimonSparkWriter.scala`, `table/PostponeUtils.java`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from compaction.postpone_batch import Placer, Placing, Rescale, gives_buckets_at_once, plan_placings
+from ingest.spark.package_version import check_version, package_version
+from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
+from storage.commit.commit_message import CommitMessage
+from storage.commit.table_commit import TableCommit
+from storage.table import TableContext
+
+_Share = tuple[Placing, int, int]  # which of how many
+
+
+def placed_at_once(
+    spark: SparkSession,
+    context: TableContext,
+    staged: Sequence[CommitMessage],
+    *,
+    commit_user: str,
+    rescale: Rescale,
+    replaces: bool,
+    cores: int,
+) -> list[CommitMessage]:
+    """The messages to commit in place of these; the staged files are deleted.
+
+    Raises what the job raises; then the staged files stay, which no snapshot names.
+    """
+    if not gives_buckets_at_once(context):
+        return list(staged)
+    plan = plan_placings(context, staged, rescale=rescale, replaces=replaces)
+    if not plan.placings:
+        return list(plan.kept)
+    works = _shares(plan.placings, cores)
+    given = pa.table({"task": pa.array(range(len(works)), pa.int32()), "work": [pickle.dumps(one) for one in works]})
+    tasks = spark.createDataFrame(given).repartitionById(len(works), "task")
+    rows = tasks.mapInArrow(_PlaceTask(context, replaces), SHUFFLE_SCHEMA).select("payload").collect()
+    messages = [message for row in rows for message in pickle.loads(bytes(row.payload))]
+    TableCommit(context, commit_user).abort(plan.staged)
+    return [*plan.kept, *messages]
+
+
+def _shares(placings: Sequence[Placing], cores: int) -> list[list[_Share]]:
+    """By task: the largest partitions are divided by buckets where there are more cores than partitions."""
+    each = max(1, cores // len(placings))
+    found: list[_Share] = []
+    for placing in sorted(placings, key=lambda one: -one.size_bytes):
+        shares = min(each, placing.bucket_num)
+        found += [(placing, share, shares) for share in range(shares)]
+    count = min(len(found), cores)
+    return [found[task::count] for task in range(count)]
+
+
+@dataclass(frozen=True)
+class _PlaceTask:
+    """For `mapInArrow`. A task that is tried again writes other files: only messages that reach the driver count.
+
+    version: of this package in the driver.
+    """
+
+    context: TableContext
+    replaces: bool
+    version: str = field(default_factory=package_version)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_version(self.version)
+        placer = Placer(self.context, replaces=self.replaces)
+        try:
+            for batch in batches:
+                for work in batch.column("work").to_pylist():
+                    for placing, share, shares in pickle.loads(work):
+                        placer.place(placing, share, shares)
+            yield payload_row(0, 0, PayloadKind.MESSAGES, pickle.dumps(placer.prepare_commit()))
+        finally:
+            placer.close()
