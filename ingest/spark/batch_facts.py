@@ -35,26 +35,26 @@ class TableFacts:
 
     sources: the source tables that its records came from.
     dead_letters: lines of JSON.
-    slot_bytes: slot of the shuffle to the bytes of the rows in it.
+    shuffle_bytes: shuffle partition to the bytes of the rows in it.
     buckets: partition (a serialized BinaryRow) to the buckets that rows go to.
-    linked_slots: pairs of slots, the smaller first: rows of one may take values from rows of the other.
+    linked_partitions: pairs of shuffle partitions, the smaller first: rows of one may take values from the other.
     needs: of each kind the first that a task met. Where there are any that columns are wanted for, rows are missing.
     """
 
     sources: set[str] = field(default_factory=set)
     dead_letters: list[str] = field(default_factory=list)
-    slot_bytes: dict[int, int] = field(default_factory=dict)
+    shuffle_bytes: dict[int, int] = field(default_factory=dict)
     buckets: dict[bytes, set[int]] = field(default_factory=dict)
-    linked_slots: set[tuple[int, int]] = field(default_factory=set)
+    linked_partitions: set[tuple[int, int]] = field(default_factory=set)
     needs: list[SchemaNeed] = field(default_factory=list)
 
     def include(self, other: TableFacts) -> None:
         self.sources |= other.sources
         self.dead_letters += other.dead_letters
         self.needs += other.needs
-        self.linked_slots |= other.linked_slots
-        for slot, nbytes in other.slot_bytes.items():
-            self.slot_bytes[slot] = self.slot_bytes.get(slot, 0) + nbytes
+        self.linked_partitions |= other.linked_partitions
+        for shuffle_partition, nbytes in other.shuffle_bytes.items():
+            self.shuffle_bytes[shuffle_partition] = self.shuffle_bytes.get(shuffle_partition, 0) + nbytes
         for partition, buckets in other.buckets.items():
             self.buckets.setdefault(partition, set()).update(buckets)
 
@@ -81,9 +81,9 @@ class BatchFacts:
             ranges, tables = pickle.loads(payload)
             for partition, found in ranges.items():
                 facts.add_range(partition, found)
-            for number, (sources, dead_letters, slot_bytes, buckets, linked, needs) in tables.items():
+            for number, (sources, dead_letters, shuffle_bytes, buckets, linked, needs) in tables.items():
                 as_sets = {partition: set(numbers.tolist()) for partition, numbers in buckets.items()}
-                facts.table(number).include(TableFacts(sources, dead_letters, slot_bytes, as_sets, linked, needs))
+                facts.table(number).include(TableFacts(sources, dead_letters, shuffle_bytes, as_sets, linked, needs))
         return facts
 
     def to_payload(self) -> bytes:
@@ -92,9 +92,9 @@ class BatchFacts:
             number: (
                 of.sources,
                 of.dead_letters,
-                of.slot_bytes,
+                of.shuffle_bytes,
                 {partition: np.fromiter(numbers, np.int32) for partition, numbers in of.buckets.items()},
-                of.linked_slots,
+                of.linked_partitions,
                 of.needs,
             )
             for number, of in self.tables.items()

@@ -31,13 +31,13 @@ from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
-from ingest.spark.task_plan import SlotPlan, plan_slots, task_plans
+from ingest.spark.task_plan import ShufflePlan, plan_shuffle, task_plans
 from storage.collector import paused_collection
 from storage.commit.commit_message import CommitMessage
 from storage.table import TableContext
 
-_SLOTS_MIN: Final = 8
-_SLOTS_MAX: Final = 1_000
+_SHUFFLE_PARTITIONS_MIN: Final = 8
+_SHUFFLE_PARTITIONS_MAX: Final = 1_000
 _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # that a task is given at a time
 # How the blobs are read is decided here. Spark would plan each job again after each of its stages, for a third of the
 # JVM's CPU time of a small batch. The batch itself was planned as its session says, when it was persisted.
@@ -67,11 +67,13 @@ class DecodedBatch:
     facts: of the decoded batch.
     """
 
-    def __init__(self, blobs: DataFrame, facts: BatchFacts, tables: Tables, slots: int, cores: int) -> None:
+    def __init__(
+        self, blobs: DataFrame, facts: BatchFacts, tables: Tables, shuffle_partitions: int, cores: int
+    ) -> None:
         self._blobs = blobs
         self.facts = facts
         self._tables = tables
-        self._slots = slots
+        self._shuffle_partitions = shuffle_partitions
         self.cores = cores
 
     @property
@@ -104,7 +106,7 @@ class DecodedBatch:
         made from them must agree. The index's messages are among those found.
         """
         contexts = {number: self._tables[number][0] for number in numbers}
-        plan, plans = plan_assigners(contexts, facts, self._slots, self.cores)
+        plan, plans = plan_assigners(contexts, facts, self._shuffle_partitions, self.cores)
         rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS)).filter(col("table_number").isin(list(numbers)))
         task = AssignTask(self._tables, batch_id)
         blobs = self._in_tasks(rows, plan, [one.to_payload() for one in plans], task).persist(
@@ -118,26 +120,26 @@ class DecodedBatch:
 
     def _write(self, rows: DataFrame, facts: BatchFacts, batch_id: int, found: Mapping[int, Written]) -> None:
         """rows: blobs that name their buckets."""
-        slots = plan_slots(facts, self._slots, self.cores)
-        plans = task_plans([context for context, _ in self._tables], facts, slots)
+        shuffle = plan_shuffle(facts, self._shuffle_partitions, self.cores)
+        plans = task_plans([context for context, _ in self._tables], facts, shuffle)
         payloads = [plan.to_payload() for plan in plans]
-        self._collected(self._in_tasks(rows, slots, payloads, BucketTask(self._tables, batch_id)), found)
+        self._collected(self._in_tasks(rows, shuffle, payloads, BucketTask(self._tables, batch_id)), found)
 
-    def _in_tasks(self, blobs: DataFrame, slots: SlotPlan, plans: Sequence[bytes], work: _Work) -> DataFrame:
+    def _in_tasks(self, blobs: DataFrame, shuffle: ShufflePlan, plans: Sequence[bytes], work: _Work) -> DataFrame:
         """plans: of each task."""
-        task = expr(f"element_at(array({', '.join(map(str, slots.task_of_slot))}), slot + 1)")
-        rows = blobs.select(task.alias("task"), "table_number", "slot", "kind", "payload")
+        task = expr(f"element_at(array({', '.join(map(str, shuffle.task_of_partition))}), shuffle_partition + 1)")
+        rows = blobs.select(task.alias("task"), "table_number", "shuffle_partition", "kind", "payload")
         given = pa.table(
             {
-                "task": pa.array(range(slots.tasks), pa.int32()),
-                "table_number": pa.array([0] * slots.tasks, pa.int32()),
-                "slot": pa.array([0] * slots.tasks, pa.int32()),
-                "kind": [str(PayloadKind.PLAN)] * slots.tasks,
+                "task": pa.array(range(shuffle.tasks), pa.int32()),
+                "table_number": pa.array([0] * shuffle.tasks, pa.int32()),
+                "shuffle_partition": pa.array([0] * shuffle.tasks, pa.int32()),
+                "kind": [str(PayloadKind.PLAN)] * shuffle.tasks,
                 "payload": pa.array(plans, pa.binary()),
             }
         )
         together = rows.union(self._blobs.sparkSession.createDataFrame(given))
-        return together.repartitionById(slots.tasks, "task").mapInArrow(work, SHUFFLE_SCHEMA)
+        return together.repartitionById(shuffle.tasks, "task").mapInArrow(work, SHUFFLE_SCHEMA)
 
     def _collected(self, payloads: DataFrame, found: Mapping[int, Written]) -> BatchFacts:
         """Of all tasks."""
@@ -160,13 +162,15 @@ class DecodedBatch:
 def decoded(batch: DataFrame, tables: Tables) -> Iterator[DecodedBatch]:
     """tables: see `open_reader`."""
     cores = cores_of(batch.sparkSession)
-    slots = min(_SLOTS_MAX, max(_SLOTS_MIN, _cores_at_most(batch, cores)))
-    blobs = batch.mapInArrow(ShuffleMap(tables, slots), SHUFFLE_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
+    shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _cores_at_most(batch, cores)))
+    blobs = batch.mapInArrow(ShuffleMap(tables, shuffle_partitions), SHUFFLE_SCHEMA).persist(
+        StorageLevel.MEMORY_AND_DISK
+    )
     try:
         with _settings(batch.sparkSession, _FIXED_PLAN):
             rows = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
         facts = BatchFacts.merged(bytes(row.payload) for row in rows)
-        yield DecodedBatch(blobs, facts, tables, slots, cores)
+        yield DecodedBatch(blobs, facts, tables, shuffle_partitions, cores)
     finally:
         blobs.unpersist()
 
@@ -221,4 +225,6 @@ def _cores_at_most(batch: DataFrame, now: int) -> int:
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
         return now
     executors = conf.get("spark.dynamicAllocation.maxExecutors", None)
-    return max(now, int(executors) * int(conf.get("spark.executor.cores", "1") or 1)) if executors else _SLOTS_MAX
+    if not executors:
+        return _SHUFFLE_PARTITIONS_MAX
+    return max(now, int(executors) * int(conf.get("spark.executor.cores", "1") or 1))

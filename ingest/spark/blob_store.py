@@ -29,32 +29,32 @@ class BlobStore:
         self._places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # in the file: start, size
         self._map: pa.MemoryMappedFile | None = None
 
-    def add(self, table_number: int, slot: int, blob: pa.Buffer) -> None:
-        self._held.append((table_number, slot, blob))
+    def add(self, table_number: int, shuffle_partition: int, blob: pa.Buffer) -> None:
+        self._held.append((table_number, shuffle_partition, blob))
         self._held_bytes += blob.size
         if self._held_bytes > self._held_bytes_max:
             self._spill()
 
     def blobs(self) -> Mapping[int, Mapping[int, list[pa.RecordBatch]]]:
-        """Table number to slot to blobs. Nothing may be added afterwards."""
+        """Table number to shuffle partition to blobs. Nothing may be added afterwards."""
         found: dict[int, dict[int, list[pa.RecordBatch]]] = defaultdict(lambda: defaultdict(list))
         if self._file is not None:
             self._file.flush()
             self._map = pa.memory_map(self._file.name)
-            for (table, slot), places in self._places.items():
+            for (table, shuffle_partition), places in self._places.items():
                 for start, size in places:
                     self._map.seek(start)
-                    found[table][slot].append(from_ipc(self._map.read_buffer(size)))
-        for table, slot, blob in self._held:
-            found[table][slot].append(from_ipc(blob))
+                    found[table][shuffle_partition].append(from_ipc(self._map.read_buffer(size)))
+        for table, shuffle_partition, blob in self._held:
+            found[table][shuffle_partition].append(from_ipc(blob))
         return found
 
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.NamedTemporaryFile(prefix="tidelake-shuffle-", dir=local_folder())  # noqa: SIM115
         try:
-            for table, slot, blob in self._held:
-                self._places[table, slot].append((self._file.tell(), blob.size))
+            for table, shuffle_partition, blob in self._held:
+                self._places[table, shuffle_partition].append((self._file.tell(), blob.size))
                 self._file.write(blob)
                 self._file.write(bytes(-blob.size % 64))  # Arrow reads aligned buffers faster
         except OSError as error:

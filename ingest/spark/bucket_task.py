@@ -1,4 +1,4 @@
-"""The task that writes buckets: blobs of some slots in, commit messages out."""
+"""The task that writes buckets: blobs of some shuffle partitions in, commit messages out."""
 
 from __future__ import annotations
 
@@ -75,8 +75,9 @@ class BucketTask:
     batch_id: the commit identifier.
     version: of this package in the driver.
 
-    Rows are read once all have come, a group of slots after another, oldest first. What doesn't fit into memory until
-    then lies in a file. A task that is tried again writes other files: only the messages that reach the driver count.
+    Rows are read once all have come, a group of shuffle partitions after another, oldest first. What doesn't fit into
+    memory until then lies in a file. A task that is tried again writes other files: only the messages that reach the
+    driver count.
     """
 
     tables: Sequence[tuple[TableContext, BatchInput]]
@@ -89,30 +90,32 @@ class BucketTask:
         facts = BatchFacts()
         with BlobStore() as store:
             for batch in batches:
-                columns = (batch.column(name).to_pylist() for name in ("table_number", "slot", "kind"))
-                for number, slot, kind, payload in zip(*columns, batch.column("payload"), strict=True):
+                columns = (batch.column(name).to_pylist() for name in ("table_number", "shuffle_partition", "kind"))
+                for number, shuffle_partition, kind, payload in zip(*columns, batch.column("payload"), strict=True):
                     if kind == PayloadKind.ROWS:
-                        store.add(number, slot, payload.as_buffer())
+                        store.add(number, shuffle_partition, payload.as_buffer())
                     elif kind == PayloadKind.PLAN:
                         plan = TaskPlan.of_payload(payload.as_py())
-            for number, slots in store.blobs().items():
+            for number, shuffle_partitions in store.blobs().items():
                 context, rows_of = self.tables[number]
                 table = TableTask(context, rows_of, facts.table(number))
-                groups = grouped(slots, plan.groups)
+                groups = grouped(shuffle_partitions, plan.groups)
                 yield payload_row(
                     number, 0, PayloadKind.MESSAGES, table.write(groups, self.batch_id, plan.restored.get(number))
                 )
-            slots = groups = None  # type: ignore[assignment] # they lie in the store's file
+            shuffle_partitions = groups = None  # type: ignore[assignment] # they lie in the store's file
         if any(of.dead_letters for of in facts.tables.values()):
             yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
 
-def grouped(slots: Mapping[int, list[pa.RecordBatch]], groups: Sequence[Sequence[int]]) -> list[list[pa.RecordBatch]]:
+def grouped(
+    shuffle_partitions: Mapping[int, list[pa.RecordBatch]], groups: Sequence[Sequence[int]]
+) -> list[list[pa.RecordBatch]]:
     """Blobs that are read together."""
-    first = {slot: group[0] for group in groups for slot in group}
+    first = {shuffle_partition: group[0] for group in groups for shuffle_partition in group}
     found: dict[int, list[pa.RecordBatch]] = {}
-    for slot, blobs in slots.items():
-        found.setdefault(first.get(slot, slot), []).extend(blobs)
+    for shuffle_partition, blobs in shuffle_partitions.items():
+        found.setdefault(first.get(shuffle_partition, shuffle_partition), []).extend(blobs)
     return list(found.values())
 
 

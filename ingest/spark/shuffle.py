@@ -1,8 +1,9 @@
-"""Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs: of each table one a slot and some megabytes.
+"""Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs of some megabytes.
 
 Blobs and not rows: turning rows into Spark's form and back costs more than everything else.
-A slot is a share of the buckets of all tables. Every blob names the buckets of its rows, so that they are not routed
-again; all blobs of a slot reach one task, and the driver decides which.
+A shuffle partition is a share of the buckets of all tables, and a blob holds rows of one table and one shuffle
+partition. Every blob names the buckets of its rows, so that they are not routed again; all blobs of a shuffle partition
+reach one task, and the driver decides which.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
-from ingest.spark.assigning.key_shares import KeyShares, is_indexed, slot_of_share
+from ingest.spark.assigning.key_shares import KeyShares, is_indexed, shuffle_partition_of_share
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
 from ingest.spark.package_version import check_version, package_version
@@ -29,10 +30,10 @@ from storage.bucketing import BucketMode, bucket_mode
 from storage.files.partition_times import partition_check
 from storage.format import KIND_COLUMN, RowKind
 from storage.table import TableContext
-from storage.write.assigners import BucketAssignerFactory, bucket_assigner_of
+from storage.write.assigners import BucketAssigner, BucketAssignerFactory, bucket_assigner_of
 from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 
-SHUFFLE_SCHEMA: Final = "table_number int, slot int, kind string, payload binary"
+SHUFFLE_SCHEMA: Final = "table_number int, shuffle_partition int, kind string, payload binary"
 
 _ROWS_HELD: Final = 50_000  # before they become blobs
 _BYTES_HELD: Final = 16 << 20
@@ -52,14 +53,14 @@ class ShuffleMap:
     """The map side: for `mapInArrow`.
 
     tables: see `open_reader`.
-    slots: into how many the buckets are divided.
+    shuffle_partitions: into how many the buckets are divided.
     bucket_assigner: makes the assigner of each table in each task; it must be a function of the rows. Of tables that
         have no such (`is_indexed`) rows are divided by shares of their keys, and get their buckets in another task.
     version: of this package in the driver.
     """
 
     tables: Sequence[tuple[TableContext, BatchInput]]
-    slots: int
+    shuffle_partitions: int
     bucket_assigner: BucketAssignerFactory = bucket_assigner_of
     version: str = field(default_factory=package_version)
 
@@ -75,9 +76,8 @@ class ShuffleMap:
             for number, buffer in buffers.items():
                 if number not in shuffles:
                     context = self.tables[number][0]
-                    assigner = KeyShares(context, self.slots) if is_indexed(context) else self.bucket_assigner(context)
-                    router = BucketRouter(context.schema, assigner, partition_check(context))
-                    shuffles[number] = TableShuffle(number, context, router, self._slot_of(context), facts)
+                    router = BucketRouter(context.schema, self._assigner_of(context), partition_check(context))
+                    shuffles[number] = TableShuffle(number, context, router, self._shuffle_partition_of(context), facts)
                 yield from shuffles[number].blobs(buffer.take())
 
         for batch in batches:
@@ -91,24 +91,27 @@ class ShuffleMap:
         yield from blobs()
         yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
-    def _slot_of(self, context: TableContext) -> Callable[[BucketKey], int]:
+    def _assigner_of(self, context: TableContext) -> BucketAssigner:
+        return KeyShares(context, self.shuffle_partitions) if is_indexed(context) else self.bucket_assigner(context)
+
+    def _shuffle_partition_of(self, context: TableContext) -> Callable[[BucketKey], int]:
         if is_indexed(context):
-            return lambda key: slot_of_share(context, key, self.slots)
+            return lambda key: shuffle_partition_of_share(context, key, self.shuffle_partitions)
         if not has_unaware_buckets(context):
-            return lambda key: slot_of(context, key, self.slots)
-        task = TaskContext.get()  # the same for a task that is tried again: its rows must not change slots
+            return lambda key: shuffle_partition_of(context, key, self.shuffle_partitions)
+        task = TaskContext.get()  # the same for a task that is tried again: its rows must not change shuffle partitions
         numbers = count(zlib.crc32(context.name.encode()) + (0 if task is None else task.partitionId()))
-        return lambda key: next(numbers) % self.slots
+        return lambda key: next(numbers) % self.shuffle_partitions
 
 
 def has_unaware_buckets(context: TableContext) -> bool:
-    """Buckets mean nothing: any task may write any rows, and each blob takes the next slot."""
+    """Buckets mean nothing: any task may write any rows, and each blob takes the next shuffle partition."""
     return bucket_mode(context.schema, context.options) is BucketMode.UNAWARE
 
 
-def slot_of(context: TableContext, key: BucketKey, slots: int) -> int:
+def shuffle_partition_of(context: TableContext, key: BucketKey, shuffle_partitions: int) -> int:
     """Where the rows of a bucket go. The same in every process: not `hash()`, which differs between Python workers."""
-    return (zlib.crc32(context.name.encode()) + zlib.crc32(key.partition) + key.bucket) % slots
+    return (zlib.crc32(context.name.encode()) + zlib.crc32(key.partition) + key.bucket) % shuffle_partitions
 
 
 @dataclass(slots=True)
@@ -118,26 +121,27 @@ class TableShuffle:
     number: int
     context: TableContext
     router: BucketRouter
-    slot_of: Callable[[BucketKey], int]
+    shuffle_partition_of: Callable[[BucketKey], int]
     facts: BatchFacts
 
     def blobs(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         routed, keys, buckets = self.router.numbered(rows)
         if not routed.num_rows:
             return
-        slots = np.array([self.slot_of(key) for key in keys])
+        shuffle_partitions = np.array([self.shuffle_partition_of(key) for key in keys])
         facts = self.facts.table(self.number)
         for key in keys:
             facts.buckets.setdefault(key.partition, set()).add(key.bucket)
         if UNAVAILABLE_COLUMN in routed.schema.names:
-            self._link(routed, slots[buckets], facts)
+            self._link(routed, shuffle_partitions[buckets], facts)
         numbered = routed.append_column(BUCKET_COLUMN, pa.array(buckets))
-        for slot, part in split_by_group(numbered, slots[buckets], int(slots.max()) + 1):
+        count = int(shuffle_partitions.max()) + 1
+        for partition, part in split_by_group(numbered, shuffle_partitions[buckets], count):
             blob = to_ipc(with_buckets(part, keys))
-            facts.slot_bytes[slot] = facts.slot_bytes.get(slot, 0) + len(blob)
-            yield payload_row(self.number, slot, PayloadKind.ROWS, blob)
+            facts.shuffle_bytes[partition] = facts.shuffle_bytes.get(partition, 0) + len(blob)
+            yield payload_row(self.number, partition, PayloadKind.ROWS, blob)
 
-    def _link(self, rows: pa.RecordBatch, slots: NDArray[np.integer[Any]], facts: TableFacts) -> None:
+    def _link(self, rows: pa.RecordBatch, shuffle_partitions: NDArray[np.integer[Any]], facts: TableFacts) -> None:
         """Values that did not change lie under the row's old key, maybe in another bucket."""
         flagged = pa.array(np.flatnonzero(rows.column(UNAVAILABLE_COLUMN).is_valid().to_numpy(zero_copy_only=False)))
         primary_keys = set(self.context.schema.primary_keys)
@@ -152,10 +156,10 @@ class TableShuffle:
         kinds = pa.array(np.full(len(flagged), RowKind.INSERT, np.int8))
         old = pa.RecordBatch.from_arrays([*columns, kinds], [*self.context.schema.names, KIND_COLUMN])
         _, keys, buckets = self.router.numbered(old)
-        of_old = np.array([self.slot_of(key) for key in keys])[buckets]
-        pairs = np.sort(np.column_stack([of_old, slots[flagged.to_numpy()]]), axis=1)
+        of_old = np.array([self.shuffle_partition_of(key) for key in keys])[buckets]
+        pairs = np.sort(np.column_stack([of_old, shuffle_partitions[flagged.to_numpy()]]), axis=1)
         distinct = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
-        facts.linked_slots.update((int(a), int(b)) for a, b in distinct)
+        facts.linked_partitions.update((int(a), int(b)) for a, b in distinct)
 
 
 def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -190,15 +194,15 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return table.combine_chunks().to_batches()[0]
 
 
-def payload_row(table_number: int, slot: int, kind: PayloadKind, payload: bytes) -> pa.RecordBatch:
+def payload_row(table_number: int, shuffle_partition: int, kind: PayloadKind, payload: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array([table_number], pa.int32()),
-            pa.array([slot], pa.int32()),
+            pa.array([shuffle_partition], pa.int32()),
             pa.array([str(kind)]),
             pa.array([payload], pa.binary()),
         ],
-        names=["table_number", "slot", "kind", "payload"],
+        names=["table_number", "shuffle_partition", "kind", "payload"],
     )
 
 

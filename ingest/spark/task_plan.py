@@ -1,4 +1,4 @@
-"""Who writes what of a batch: slots become tasks, and each task learns what its buckets hold.
+"""Who writes what of a batch: shuffle partitions become tasks, and each task learns what its buckets hold.
 
 The driver reads the table's manifests once a batch; tasks read none.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ingest.spark.batch_facts import BatchFacts
-from ingest.spark.shuffle import has_unaware_buckets, slot_of
+from ingest.spark.shuffle import has_unaware_buckets, shuffle_partition_of
 from storage.collector import paused_collection
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
@@ -24,14 +24,15 @@ _BYTES_A_TASK_MAX: Final = 256_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPlan:
+class ShufflePlan:
     """tasks: how many there are.
-    task_of_slot: the task of each slot.
-    groups: slots that must be read together, as rows take values from one another; others are groups of one.
+    task_of_partition: the task of each shuffle partition.
+    groups: shuffle partitions that must be read together, as rows take values from one another; others are groups of
+        one.
     """
 
     tasks: int
-    task_of_slot: Sequence[int]
+    task_of_partition: Sequence[int]
     groups: Sequence[Sequence[int]]
 
 
@@ -39,7 +40,7 @@ class SlotPlan:
 class TaskPlan:
     """What a task must know. Pickles.
 
-    groups: see `SlotPlan`.
+    groups: see `ShufflePlan`.
     restored: by table number, what the buckets of the task's rows hold. A task that finds rows of another bucket (the
         batch was recomputed, and gave others) looks for itself.
     """
@@ -58,27 +59,27 @@ class TaskPlan:
         return plan
 
 
-def plan_slots(facts: BatchFacts, slots: int, cores: int) -> SlotPlan:
+def plan_shuffle(facts: BatchFacts, shuffle_partitions: int, cores: int) -> ShufflePlan:
     """Few tasks for little work, and as much for each as for the others.
 
     cores: how many tasks can run at once.
     """
-    costs = [0.0] * slots
+    costs = [0.0] * shuffle_partitions
     for of in facts.tables.values():
-        total = sum(of.slot_bytes.values())
-        for slot, nbytes in of.slot_bytes.items():
-            costs[slot] += nbytes + _BUCKET_COST_BYTES * of.bucket_count * nbytes / max(1, total)
+        total = sum(of.shuffle_bytes.values())
+        for partition, nbytes in of.shuffle_bytes.items():
+            costs[partition] += nbytes + _BUCKET_COST_BYTES * of.bucket_count * nbytes / max(1, total)
     cores = max(cores, int(sum(costs) // _BYTES_A_TASK_MAX))  # more machines come where there is work for them
-    groups = _connected([pair for of in facts.tables.values() for pair in of.linked_slots], slots)
+    groups = _connected([pair for of in facts.tables.values() for pair in of.linked_partitions], shuffle_partitions)
     tasks = int(max(1, min(cores, sum(cost > 0 for cost in costs), -(-sum(costs) // _TASK_COST_BYTES))))
     loads = [0.0] * tasks
-    task_of_slot = [0] * slots
-    for group in sorted(groups, key=lambda group: -sum(costs[slot] for slot in group)):
+    task_of_partition = [0] * shuffle_partitions
+    for group in sorted(groups, key=lambda group: -sum(costs[partition] for partition in group)):
         task = loads.index(min(loads))
-        loads[task] += sum(costs[slot] for slot in group)
-        for slot in group:
-            task_of_slot[slot] = task
-    return SlotPlan(tasks, task_of_slot, [group for group in groups if len(group) > 1])
+        loads[task] += sum(costs[partition] for partition in group)
+        for partition in group:
+            task_of_partition[partition] = task
+    return ShufflePlan(tasks, task_of_partition, [group for group in groups if len(group) > 1])
 
 
 def _connected(pairs: Collection[tuple[int, int]], count: int) -> list[list[int]]:
@@ -99,9 +100,9 @@ def _connected(pairs: Collection[tuple[int, int]], count: int) -> list[list[int]
     return list(components.values())
 
 
-def task_plans(tables: Sequence[TableContext], facts: BatchFacts, slots: SlotPlan) -> list[TaskPlan]:
+def task_plans(tables: Sequence[TableContext], facts: BatchFacts, shuffle: ShufflePlan) -> list[TaskPlan]:
     """Of each task. Reads the manifests of the tables that rows go to."""
-    restored: list[dict[int, RestoredState]] = [{} for _ in range(slots.tasks)]
+    restored: list[dict[int, RestoredState]] = [{} for _ in range(shuffle.tasks)]
     for number, of in facts.tables.items():
         context = tables[number]
         keys = [BucketKey(partition, bucket) for partition, buckets in of.buckets.items() for bucket in buckets]
@@ -115,7 +116,8 @@ def task_plans(tables: Sequence[TableContext], facts: BatchFacts, slots: SlotPla
             continue
         keys_of_task: dict[int, list[BucketKey]] = defaultdict(list)
         for key in keys:
-            keys_of_task[slots.task_of_slot[slot_of(context, key, len(slots.task_of_slot))]].append(key)
+            partition = shuffle_partition_of(context, key, len(shuffle.task_of_partition))
+            keys_of_task[shuffle.task_of_partition[partition]].append(key)
         for task, own in keys_of_task.items():
             restored[task][number] = state.only(own)
-    return [TaskPlan(slots.groups, of_task) for of_task in restored]
+    return [TaskPlan(shuffle.groups, of_task) for of_task in restored]

@@ -23,8 +23,8 @@ from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.spark.batch_commits import BatchCommits
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.bucket_task import renumbered
-from ingest.spark.shuffle import BUCKET_COLUMN, buckets_of, from_ipc, slot_of, to_ipc, with_buckets
-from ingest.spark.task_plan import plan_slots, task_plans
+from ingest.spark.shuffle import BUCKET_COLUMN, buckets_of, from_ipc, shuffle_partition_of, to_ipc, with_buckets
+from ingest.spark.task_plan import plan_shuffle, task_plans
 from storage.commit.commit_message import CommitMessage
 from storage.metadata_cache import MetadataCache
 from storage.table import TableContext
@@ -32,7 +32,7 @@ from storage.write.bucket_router import BucketKey
 from storage.write.table_writer import TableWriter
 from tests.benchmarks.clock import Clock
 
-SLOTS: Final = 1_000
+SHUFFLE_PARTITIONS: Final = 1_000
 _SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), False), *((f"c{n}", pa.string()) for n in range(8))])
 _RANGES: Final = {TopicPartition("t", n): OffsetRange(0, 1_000) for n in range(100)}
 FACTS, PLAN, UNPACK, COMMIT = "facts of map tasks", "plan", "messages of tasks", "commit"
@@ -99,7 +99,7 @@ def measured(shape: Shape) -> Costs:
         costs = Costs(shape)
         facts = _facts(costs, context, template.partition)
         with costs.step(PLAN):
-            plans = task_plans([context], facts, plan_slots(facts, SLOTS, shape.write_tasks))
+            plans = task_plans([context], facts, plan_shuffle(facts, SHUFFLE_PARTITIONS, shape.write_tasks))
             payloads = [plan.to_payload() for plan in plans]
         costs.plan_bytes = sum(map(len, payloads))
         written = _messages(template, shape.buckets)
@@ -117,8 +117,9 @@ def measured(shape: Shape) -> Costs:
 
 def _facts(costs: Costs, context: TableContext, partition: bytes) -> BatchFacts:
     shape = costs.shape
-    slots = {slot_of(context, BucketKey(partition, bucket), SLOTS) for bucket in range(shape.buckets)}
-    of_task = TableFacts({"t"}, [], dict.fromkeys(slots, 1_000_000), {partition: set(range(shape.buckets))})
+    keys = [BucketKey(partition, bucket) for bucket in range(shape.buckets)]
+    shuffle_bytes = {shuffle_partition_of(context, key, SHUFFLE_PARTITIONS): 1_000_000 for key in keys}
+    of_task = TableFacts({"t"}, [], shuffle_bytes, {partition: set(range(shape.buckets))})
     payload = BatchFacts(dict(list(_RANGES.items())[:1]), {0: of_task}).to_payload()
     costs.facts_bytes = len(payload) * shape.map_tasks
     with costs.step(FACTS):
@@ -197,9 +198,11 @@ def computed(small: Costs, shape: Shape) -> Costs:
 
 
 def blobs_of(shape: Shape, batch_bytes: int) -> tuple[int, int]:
-    """How many blobs a batch has, and their mean size. A task hands over what it holds at 16 MiB, a blob a slot."""
+    """How many blobs a batch has, and their mean size. A task hands over what it holds at 16 MiB, a blob a shuffle
+    partition.
+    """
     flushes = max(1, -(-batch_bytes // shape.map_tasks // _BLOB_BYTES))
-    count = shape.map_tasks * flushes * min(SLOTS, shape.buckets)
+    count = shape.map_tasks * flushes * min(SHUFFLE_PARTITIONS, shape.buckets)
     return count, batch_bytes // count
 
 

@@ -25,7 +25,7 @@ def test_a_larger_batch_is_computed_by_what_each_step_grows_with() -> None:
     assert (large.facts_bytes, large.plan_bytes, large.message_bytes, large.metadata_bytes) == (600, 200, 200, 200)
 
 
-def test_a_map_task_makes_a_blob_a_slot_for_every_16_mib() -> None:
+def test_a_map_task_makes_a_blob_a_shuffle_partition_for_every_16_mib() -> None:
     shape = Shape(buckets=10, map_tasks=4, write_tasks=4)
     assert blobs_of(shape, 4 << 20) == (40, (4 << 20) // 40)
     assert blobs_of(shape, 4 * (17 << 20))[0] == 80

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.spark.batch_rows import TypedColumns
-from ingest.spark.shuffle import ShuffleMap, from_ipc, slot_of
+from ingest.spark.shuffle import ShuffleMap, from_ipc, shuffle_partition_of
 from storage.bucketing import bucket_ids
 from storage.commit.commit_message import CommitMessage
 from storage.fileio.memory import MemoryFileIO
@@ -180,6 +180,10 @@ def test_a_shuffle_takes_the_assigner_that_it_is_given() -> None:
     context = table(replace(KEYED, partition_keys=(), primary_keys=("id",)), bucket="5")
     shuffle = ShuffleMap([(context, TypedColumns())], 8, bucket_assigner=lambda _: IndexedAssigner())
     sent = [row for part in shuffle(iter([rows([10, 20, 30, 40, 50]).rows])) for row in part.to_pylist()]
-    found = {row["slot"]: from_ipc(row["payload"]).column("id").to_pylist() for row in sent if row["kind"] == "rows"}
-    to = [slot_of(context, BucketKey(EMPTY_ROW, bucket), 8) for bucket in (0, 1, 2)]
+    found = {
+        row["shuffle_partition"]: from_ipc(row["payload"]).column("id").to_pylist()
+        for row in sent
+        if row["kind"] == "rows"
+    }
+    to = [shuffle_partition_of(context, BucketKey(EMPTY_ROW, bucket), 8) for bucket in (0, 1, 2)]
     assert found == dict(zip(to, ([10, 20], [30, 40], [50]), strict=True))

@@ -1,7 +1,7 @@
-"""Who assigns the buckets of which rows of a batch: slots of key shares become tasks.
+"""Who assigns the buckets of which rows of a batch: shuffle partitions of key shares become tasks.
 
 assigners of a table    as many as the work of the batch is worth; or what its options say, a share each
-tasks                   all slots of an assigner, and slots whose rows take values from one another, lie in one task
+tasks                   one has all shuffle partitions of an assigner, and those whose rows take values from them
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest.spark.assigning.key_shares import fixed_assigners, keys_change_partition, owners_of
 from ingest.spark.batch_facts import BatchFacts, TableFacts
-from ingest.spark.task_plan import SlotPlan, plan_slots
+from ingest.spark.task_plan import ShufflePlan, plan_shuffle
 from storage.clock import epoch_ms
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
@@ -29,14 +29,14 @@ class AssignPlan:
     written some of that by then. So the time and the table's state are the driver's.
 
     snapshots: by table number, what the index is made from.
-    slots: of the shuffle. own_slots: of this task. groups: see `SlotPlan`.
+    shuffle_partitions: of the shuffle. own_shuffle_partitions: of this task. groups: see `ShufflePlan`.
     num_assigners: of tables whose options say nothing.
     """
 
     snapshots: Mapping[int, Snapshot | None] = field(default_factory=dict)
     now_ms: int = 0
-    slots: int = 1
-    own_slots: Sequence[int] = ()
+    shuffle_partitions: int = 1
+    own_shuffle_partitions: Sequence[int] = ()
     groups: Sequence[Sequence[int]] = ()
     num_assigners: int = 1
 
@@ -44,13 +44,13 @@ class AssignPlan:
         self, number: int, context: TableContext, *, replaces: bool, spill_directory: str | None
     ) -> BucketAssigner:
         snapshot = self.snapshots[number]
-        own = sorted({slot % self.num_assigners for slot in self.own_slots})
+        own = sorted({shuffle_partition % self.num_assigners for shuffle_partition in self.own_shuffle_partitions})
         if keys_change_partition(context):
             part = KeyIndexPart(snapshot, self.now_ms, self.num_assigners, own[0])
             return CrossPartitionAssigner(context, spill_directory=spill_directory, replaces=replaces, part=part)
-        owners = owners_of(context, self.slots, self.num_assigners)
+        owners = owners_of(context, self.shuffle_partitions, self.num_assigners)
         fixed = fixed_assigners(context)
-        # An option may name so many that a task has keys of all of them: in each partition those of other slots
+        # An option may name so many that a task has keys of all of them: in each partition those of other shares
         of_task = own if fixed is None else range(fixed)
         return DynamicBucketAssigner(
             context, replaces=replaces, part=AssignerPart(snapshot, fixed or self.num_assigners, owners, of_task)
@@ -67,29 +67,29 @@ class AssignPlan:
 
 
 def plan_assigners(
-    tables: Mapping[int, TableContext], facts: BatchFacts, slots: int, cores: int
-) -> tuple[SlotPlan, list[AssignPlan]]:
+    tables: Mapping[int, TableContext], facts: BatchFacts, shuffle_partitions: int, cores: int
+) -> tuple[ShufflePlan, list[AssignPlan]]:
     """tables: by number, those with an index that rows go to. facts: of the shuffle by shares. Reads their newest
     snapshots.
     """
     by_share = {
-        number: TableFacts(slot_bytes=of.slot_bytes, linked_slots=of.linked_slots)
+        number: TableFacts(shuffle_bytes=of.shuffle_bytes, linked_partitions=of.linked_partitions)
         for number, of in facts.tables.items()
         if number in tables
     }
-    assigners = plan_slots(BatchFacts({}, by_share), slots, cores).tasks
-    linked = {(slot % assigners, slot) for slot in range(assigners, slots)}
-    joined = {number: replace(of, linked_slots=of.linked_slots | linked) for number, of in by_share.items()}
-    plan = plan_slots(BatchFacts({}, joined), slots, cores)
-    groups = plan_slots(BatchFacts({}, by_share), slots, cores).groups
+    assigners = plan_shuffle(BatchFacts({}, by_share), shuffle_partitions, cores).tasks
+    linked = {(number % assigners, number) for number in range(assigners, shuffle_partitions)}
+    joined = {number: replace(of, linked_partitions=of.linked_partitions | linked) for number, of in by_share.items()}
+    plan = plan_shuffle(BatchFacts({}, joined), shuffle_partitions, cores)
+    groups = plan_shuffle(BatchFacts({}, by_share), shuffle_partitions, cores).groups
     snapshots = {number: context.snapshots.latest() for number, context in tables.items()}
     now_ms = epoch_ms()
     plans = [
         AssignPlan(
             snapshots,
             now_ms,
-            slots,
-            [slot for slot, of in enumerate(plan.task_of_slot) if of == task],
+            shuffle_partitions,
+            [number for number, of in enumerate(plan.task_of_partition) if of == task],
             groups,
             assigners,
         )

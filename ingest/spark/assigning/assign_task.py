@@ -17,7 +17,7 @@ from ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
 from ingest.spark.blob_store import BlobStore, local_folder
 from ingest.spark.bucket_task import TableTask, grouped
 from ingest.spark.package_version import check_version, package_version
-from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, slot_of
+from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, shuffle_partition_of
 from storage.errors import TidelakeError
 from storage.files.partition_times import partition_check
 from storage.table import TableContext
@@ -52,23 +52,26 @@ class AssignTask:
         digests: dict[tuple[int, int], list[bytes]] = defaultdict(list)
         with BlobStore() as store:
             for batch in batches:
-                columns = (batch.column(name).to_pylist() for name in ("table_number", "slot", "kind"))
-                for number, slot, kind, payload in zip(*columns, batch.column("payload"), strict=True):
+                columns = (batch.column(name).to_pylist() for name in ("table_number", "shuffle_partition", "kind"))
+                for number, shuffle_partition, kind, payload in zip(*columns, batch.column("payload"), strict=True):
                     if kind == PayloadKind.ROWS:
-                        store.add(number, slot, payload.as_buffer())
-                        digests[number, slot].append(xxhash.xxh3_128_digest(payload.as_buffer()))
+                        store.add(number, shuffle_partition, payload.as_buffer())
+                        digests[number, shuffle_partition].append(xxhash.xxh3_128_digest(payload.as_buffer()))
                     elif kind == PayloadKind.PLAN:
                         plan = AssignPlan.of_payload(payload.as_py())
-            for number, slots in sorted(store.blobs().items()):
-                self._check_own(number, slots, plan)
-                ordered = {slot: _by_digest(blobs, digests[number, slot]) for slot, blobs in sorted(slots.items())}
+            for number, shuffle_partitions in sorted(store.blobs().items()):
+                self._check_own(number, shuffle_partitions, plan)
+                ordered = {
+                    shuffle_partition: _by_digest(blobs, digests[number, shuffle_partition])
+                    for shuffle_partition, blobs in sorted(shuffle_partitions.items())
+                }
                 yield from self._assigned(number, ordered, plan, facts)
-            slots = ordered = None  # type: ignore[assignment] # they lie in the store's file
+            shuffle_partitions = ordered = None  # type: ignore[assignment] # they lie in the store's file
         yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
-    def _check_own(self, number: int, slots: Iterable[int], plan: AssignPlan) -> None:
+    def _check_own(self, number: int, shuffle_partitions: Iterable[int], plan: AssignPlan) -> None:
         """Keys of another task would seem to be new, and get a second bucket."""
-        if not set(slots) <= set(plan.own_slots):
+        if not set(shuffle_partitions) <= set(plan.own_shuffle_partitions):
             name = self.tables[number][0].name
             raise TidelakeError(
                 f"{name}: a Spark task got rows whose buckets another one is to choose, for Spark put tasks together. "
@@ -76,19 +79,21 @@ class AssignTask:
             )
 
     def _assigned(
-        self, number: int, slots: Mapping[int, list[pa.RecordBatch]], plan: AssignPlan, facts: BatchFacts
+        self, number: int, shuffle_partitions: Mapping[int, list[pa.RecordBatch]], plan: AssignPlan, facts: BatchFacts
     ) -> Iterator[pa.RecordBatch]:
         """Of one table."""
         context, rows_of = self.tables[number]
         assigner = plan.assigner(number, context, replaces=rows_of.replaces, spill_directory=local_folder())
         if isinstance(assigner, CrossPartitionAssigner):
-            for blob in (blob for blobs in slots.values() for blob in blobs):
+            for blob in (blob for blobs in shuffle_partitions.values() for blob in blobs):
                 assigner.expect(blob)
         router = BucketRouter(context.schema, assigner, partition_check(context))
-        shuffle = TableShuffle(number, context, router, lambda key: slot_of(context, key, plan.slots), facts)
+        shuffle = TableShuffle(
+            number, context, router, lambda key: shuffle_partition_of(context, key, plan.shuffle_partitions), facts
+        )
         task = TableTask(context, rows_of, facts.table(number))
         count = 0
-        for group in grouped(slots, plan.groups):
+        for group in grouped(shuffle_partitions, plan.groups):
             for rows in task.chunks([blob.replace_schema_metadata(None) for blob in group]):
                 order = pa.array(np.arange(count, count + rows.num_rows))
                 yield from shuffle.blobs(rows.drop_columns([BUCKET_COLUMN]).append_column(_ORDER_COLUMN, order))

@@ -1,6 +1,6 @@
 """The keys of a table whose buckets an index chooses, divided into shares: all rows of a key reach one assigner.
 
-    key ── hash ── share ── slot of the shuffle ── assigner        bucket b gets new keys of assigner b % assigners only
+    key ── hash ── share ── shuffle partition ── assigner        bucket b gets new keys of assigner b % assigners only
 
 A share is a function of the key; where a key keeps its partition, of the hash that the index knows it by.
 
@@ -45,11 +45,11 @@ class KeyShares(StatelessAssigner):
 
     is_function_of_rows = True
 
-    def __init__(self, context: TableContext, slots: int) -> None:
+    def __init__(self, context: TableContext, shuffle_partitions: int) -> None:
         schema = context.schema
         self._keys = schema.primary_keys if keys_change_partition(context) else schema.trimmed_primary_keys
         self._types = [field.type for field in schema.select(self._keys)]
-        self.shares = fixed_assigners(context) or slots
+        self.shares = fixed_assigners(context) or shuffle_partitions
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         hashes = hash_rows([rows.rows.column(name) for name in self._keys], self._types)
@@ -61,14 +61,14 @@ def shares_of(hashes: NDArray[np.int32], shares: int) -> NDArray[np.int32]:
     return of_keys
 
 
-def slot_of_share(context: TableContext, key: BucketKey, slots: int) -> int:
-    """key: a share of a partition. Of a key that changes its partition all rows go to one slot."""
+def shuffle_partition_of_share(context: TableContext, key: BucketKey, shuffle_partitions: int) -> int:
+    """key: a share of a partition. Of a key that changes its partition all rows go to one shuffle partition."""
     partition = b"" if keys_change_partition(context) else key.partition
-    return (zlib.crc32(context.name.encode()) + zlib.crc32(partition) + key.bucket) % slots
+    return (zlib.crc32(context.name.encode()) + zlib.crc32(partition) + key.bucket) % shuffle_partitions
 
 
 def owners_of(
-    context: TableContext, slots: int, num_assigners: int
+    context: TableContext, shuffle_partitions: int, num_assigners: int
 ) -> Callable[[bytes, NDArray[np.int32]], NDArray[np.int32]]:
     """To which assigner the keys of a partition belong, by their hashes. Not for keys that change their partition.
 
@@ -77,11 +77,11 @@ def owners_of(
     fixed = fixed_assigners(context)
 
     def owners(partition: bytes, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        shares = shares_of(hashes, fixed or slots)
+        shares = shares_of(hashes, fixed or shuffle_partitions)
         if fixed is not None:
             return shares
-        first = slot_of_share(context, BucketKey(partition, 0), slots)
-        found: NDArray[np.int32] = ((first + shares) % slots % num_assigners).astype(np.int32)
+        first = shuffle_partition_of_share(context, BucketKey(partition, 0), shuffle_partitions)
+        found: NDArray[np.int32] = ((first + shares) % shuffle_partitions % num_assigners).astype(np.int32)
         return found
 
     return owners

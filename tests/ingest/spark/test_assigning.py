@@ -27,7 +27,7 @@ from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffle import PayloadKind, ShuffleMap, buckets_of, from_ipc, payload_row
-from ingest.spark.task_plan import plan_slots, task_plans
+from ingest.spark.task_plan import plan_shuffle, task_plans
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, CommitConflict, TidelakeError
@@ -37,7 +37,7 @@ from tests.ingest.spark.test_bucket_task import kafka_columns
 from tests.ingest.tables.moved_rows_model import SourceTable
 from tests.support.levels import examples
 
-SLOTS: Final = 8
+SHUFFLE_PARTITIONS: Final = 8
 ROWS: Final = PayloadKind.ROWS
 INDEXED: Final = {"bucket": "-1", "dynamic-bucket.target-row-num": "3"}
 SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), ("v", pa.int64())])
@@ -59,27 +59,27 @@ class Job:
         assigned, messages = self.assigned()
         rows = [row for row in assigned if row["kind"] == ROWS]
         facts = BatchFacts.merged(row["payload"] for row in assigned if row["kind"] == PayloadKind.FACTS)
-        plan = plan_slots(facts, SLOTS, self.cores)
+        plan = plan_shuffle(facts, SHUFFLE_PARTITIONS, self.cores)
         for number, of_task in enumerate(task_plans([self.table.context], facts, plan)):
-            mine = [row for row in rows if plan.task_of_slot[row["slot"]] == number]
+            mine = [row for row in rows if plan.task_of_partition[row["shuffle_partition"]] == number]
             written = BucketTask(self.tables, 1)(self.shuffled(mine, of_task.to_payload()))
             messages += messages_in(written)
         return messages
 
     def assigned(self) -> tuple[list[dict[str, Any]], list[CommitMessage]]:
         """Rows of the shuffle to buckets, and what the index becomes."""
-        shares = [row for b in self.batches for row in rows_of(ShuffleMap(self.tables, SLOTS)(iter([b])))]
+        shares = [row for b in self.batches for row in rows_of(ShuffleMap(self.tables, SHUFFLE_PARTITIONS)(iter([b])))]
         facts = BatchFacts.merged(row["payload"] for row in shares if row["kind"] == PayloadKind.FACTS)
-        plan, plans = plan_assigners({0: self.table.context}, facts, SLOTS, self.cores)
+        plan, plans = plan_assigners({0: self.table.context}, facts, SHUFFLE_PARTITIONS, self.cores)
         found: list[dict[str, Any]] = []
         for number, of_task in enumerate(plans):
-            mine = [r for r in shares if r["kind"] == ROWS and plan.task_of_slot[r["slot"]] == number]
+            mine = [r for r in shares if r["kind"] == ROWS and plan.task_of_partition[r["shuffle_partition"]] == number]
             found += rows_of(AssignTask(self.tables, 1)(self.shuffled(mine, of_task.to_payload())))
         messages = [m for r in found if r["kind"] == PayloadKind.MESSAGES for m in pickle.loads(r["payload"])]
         return found, messages
 
     def shuffled(self, rows: Sequence[Mapping[str, Any]], plan: bytes) -> Iterator[pa.RecordBatch]:
-        sent = [payload_row(0, row["slot"], ROWS, row["payload"]) for row in rows]
+        sent = [payload_row(0, row["shuffle_partition"], ROWS, row["payload"]) for row in rows]
         sent.append(payload_row(0, 0, PayloadKind.PLAN, plan))
         return iter(self.random.sample(sent, len(sent)))
 
@@ -144,7 +144,7 @@ def check(table: tidelake.Table, key: Sequence[str], model: Mapping[tuple[Any, .
         {"dynamic-bucket.max-buckets": "2"},
         {"deletion-vectors.enabled": "true"},
     ],
-    ids=["as many assigners as tasks", "three", "more than slots", "few buckets", "deletion vectors"],
+    ids=["as many assigners as tasks", "three", "more than shuffle partitions", "few buckets", "deletion vectors"],
 )
 def test_tasks_and_a_writer_in_turns_leave_one_row_a_key(key: list[str], options: Mapping[str, str]) -> None:
     change = st.tuples(st.integers(0, 30), st.sampled_from(["mon", "tue"]), st.integers(0, 9), st.sampled_from([0, 3]))
@@ -203,9 +203,9 @@ def places(assigned: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_rows_that_are_another_tasks_are_refused(key: list[str]) -> None:
     job = Job(new_table(key), [batch_of([(n, "mon", 0, 0) for n in range(50)], count())])
-    shares = rows_of(ShuffleMap(job.tables, SLOTS)(iter(job.batches)))
+    shares = rows_of(ShuffleMap(job.tables, SHUFFLE_PARTITIONS)(iter(job.batches)))
     facts = BatchFacts.merged(row["payload"] for row in shares if row["kind"] == PayloadKind.FACTS)
-    _, (first, *others) = plan_assigners({0: job.table.context}, facts, SLOTS, job.cores)
+    _, (first, *others) = plan_assigners({0: job.table.context}, facts, SHUFFLE_PARTITIONS, job.cores)
     assert others
     of_all = [row for row in shares if row["kind"] == ROWS]
     with pytest.raises(TidelakeError, match=r"x\.t: a Spark task got rows whose buckets another one is to choose"):

@@ -19,19 +19,19 @@ from storage.errors import TidelakeError
     blobs=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 500)), max_size=20),
     held_bytes_max=st.sampled_from([0, 3_000, 1 << 30]),
 )
-def test_blobs_come_back_by_table_and_slot_in_their_order(
+def test_blobs_come_back_by_table_and_shuffle_partition_in_their_order(
     blobs: list[tuple[int, int, int]], held_bytes_max: int
 ) -> None:
     expected: dict[tuple[int, int], list[list[int]]] = {}
     with BlobStore(held_bytes_max) as store:
-        for number, (table, slot, size) in enumerate(blobs):
+        for number, (table, shuffle_partition, size) in enumerate(blobs):
             rows = pa.record_batch({"n": pa.array([number] * size, pa.int64())})
-            store.add(table, slot, pa.py_buffer(to_ipc(rows)))
-            expected.setdefault((table, slot), []).append([number] * size)
+            store.add(table, shuffle_partition, pa.py_buffer(to_ipc(rows)))
+            expected.setdefault((table, shuffle_partition), []).append([number] * size)
         found = {
-            (table, slot): [rows.column("n").to_pylist() for rows in parts]
-            for table, slots in store.blobs().items()
-            for slot, parts in slots.items()
+            (table, shuffle_partition): [rows.column("n").to_pylist() for rows in parts]
+            for table, shuffle_partitions in store.blobs().items()
+            for shuffle_partition, parts in shuffle_partitions.items()
         }
         assert found == expected
 

@@ -18,7 +18,7 @@ from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import RawRecords, TypedColumns, open_reader
 from ingest.spark.bucket_task import BucketTask, TableTask
 from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, ShuffleMap, payload_row
-from ingest.spark.task_plan import plan_slots, task_plans
+from ingest.spark.task_plan import plan_shuffle, task_plans
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput
@@ -123,7 +123,7 @@ def test_rows_go_to_the_buckets_that_the_shuffle_found(
     monkeypatch.setattr(BucketRouter, "_grouped", route)
     messages = []
     for number in (0, 1):
-        mine = [part for part in shuffled if part.column("slot")[0].as_py() == number]
+        mine = [part for part in shuffled if part.column("shuffle_partition")[0].as_py() == number]
         (written,) = BucketTask([(context, typed)], 1)(iter(mine))
         messages += pickle.loads(written.column("payload")[0].as_py())
     monkeypatch.undo()
@@ -134,8 +134,10 @@ def test_rows_go_to_the_buckets_that_the_shuffle_found(
     assert verify(context, deep=True) == []
 
 
-@pytest.mark.parametrize("slots", [2, 7])
-def test_slots_of_a_row_that_moved_between_buckets_are_linked_and_it_comes_as_it_was(slots: int) -> None:
+@pytest.mark.parametrize("shuffle_partitions", [2, 7])
+def test_partitions_of_a_row_that_moved_between_buckets_are_linked_and_it_comes_as_it_was(
+    shuffle_partitions: int,
+) -> None:
     """Its value did not change, and lies with the rows of another bucket."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
@@ -146,10 +148,10 @@ def test_slots_of_a_row_that_moved_between_buckets_are_linked_and_it_comes_as_it
     for id_ in range(8):
         source.insert(id_, f"doc {id_}")
         source.move(id_, id_ + 10)
-    rows = list(ShuffleMap(tables, slots)(iter([kafka_columns(source)])))
+    rows = list(ShuffleMap(tables, shuffle_partitions)(iter([kafka_columns(source)])))
     found = BatchFacts.merged(row["payload"] for part in rows for row in part.to_pylist() if row["kind"] == "facts")
-    assert found.tables[0].linked_slots
-    plan = plan_slots(found, slots, 1)
+    assert found.tables[0].linked_partitions
+    plan = plan_shuffle(found, shuffle_partitions, 1)
     (task_plan,) = task_plans([table.context], found, plan)
     given_plan = payload_row(0, 0, PayloadKind.PLAN, task_plan.to_payload())
     (written,) = BucketTask(tables, 1)(iter([given_plan, *rows]))

@@ -1,4 +1,4 @@
-"""Which task writes which slots: few tasks for little work, even shares of much, and what belongs together together."""
+"""Which task writes which shuffle partitions: few tasks for little work, even shares of much, linked ones together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import TypedColumns
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffle import ShuffleMap
-from ingest.spark.task_plan import plan_slots, task_plans
+from ingest.spark.task_plan import plan_shuffle, task_plans
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.fileio.memory import MemoryFileIO
@@ -25,8 +25,8 @@ from storage.write.table_writer import TableWriter
 MIB = 1 << 20
 
 
-def facts(slot_bytes: Mapping[int, int], buckets: int = 1, *links: tuple[int, int]) -> BatchFacts:
-    of = TableFacts(slot_bytes=dict(slot_bytes), buckets={b"": set(range(buckets))}, linked_slots=set(links))
+def facts(shuffle_bytes: Mapping[int, int], buckets: int = 1, *links: tuple[int, int]) -> BatchFacts:
+    of = TableFacts(shuffle_bytes=dict(shuffle_bytes), buckets={b"": set(range(buckets))}, linked_partitions=set(links))
     return BatchFacts({}, {0: of})
 
 
@@ -42,7 +42,7 @@ def facts(slot_bytes: Mapping[int, int], buckets: int = 1, *links: tuple[int, in
     ],
 )
 def test_how_many_tasks_write(found: BatchFacts, cores: int, tasks: int) -> None:
-    assert plan_slots(found, 8, cores).tasks == tasks
+    assert plan_shuffle(found, 8, cores).tasks == tasks
 
 
 @given(
@@ -50,16 +50,16 @@ def test_how_many_tasks_write(found: BatchFacts, cores: int, tasks: int) -> None
     links=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=6),
     cores=st.integers(1, 9),
 )
-def test_linked_slots_share_a_task_and_each_slot_has_one(
+def test_linked_partitions_share_a_task_and_each_shuffle_partition_has_one(
     sizes: dict[int, int], links: list[tuple[int, int]], cores: int
 ) -> None:
-    plan = plan_slots(facts(sizes, 12, *links), 12, cores)
-    assert len(plan.task_of_slot) == 12
-    assert set(plan.task_of_slot) <= set(range(plan.tasks))
+    plan = plan_shuffle(facts(sizes, 12, *links), 12, cores)
+    assert len(plan.task_of_partition) == 12
+    assert set(plan.task_of_partition) <= set(range(plan.tasks))
     for a, b in links:
-        assert plan.task_of_slot[a] == plan.task_of_slot[b]
+        assert plan.task_of_partition[a] == plan.task_of_partition[b]
         assert a == b or any({a, b} <= set(group) for group in plan.groups)
-    assert sum(map(len, plan.groups)) == len({slot for group in plan.groups for slot in group})
+    assert sum(map(len, plan.groups)) == len({partition for group in plan.groups for partition in group})
 
 
 def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +75,8 @@ def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.Monk
     shuffled = list(ShuffleMap(tables, 8)(iter([batch(6)])))
     told = [row["payload"] for part in shuffled for row in part.to_pylist() if row["kind"] == "facts"]
     found = BatchFacts.merged(told)
-    slots = plan_slots(found, 8, 2)
-    plans = task_plans([table.context], found, slots)
+    shuffle = plan_shuffle(found, 8, 2)
+    plans = task_plans([table.context], found, shuffle)
     assert sum(len(plan.restored[0].buckets) for plan in plans) == found.tables[0].bucket_count
 
     read = MemoryFileIO.read
@@ -88,9 +88,10 @@ def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.Monk
     messages = 0
     monkeypatch.setattr(MemoryFileIO, "read", no_manifest)
     for number, plan in enumerate(plans):
-        rows = [part for part in shuffled if slots.task_of_slot[part.column("slot")[0].as_py()] == number]
+        of_task = shuffle.task_of_partition
+        rows = [part for part in shuffled if of_task[part.column("shuffle_partition")[0].as_py()] == number]
         given_plan = pa.RecordBatch.from_pylist(
-            [{"table_number": 0, "slot": 0, "kind": "plan", "payload": plan.to_payload()}], rows[0].schema
+            [{"table_number": 0, "shuffle_partition": 0, "kind": "plan", "payload": plan.to_payload()}], rows[0].schema
         )
         messages += sum(part.num_rows for part in BucketTask(tables, 7)(iter([*rows, given_plan])))
     assert messages == len(plans)
