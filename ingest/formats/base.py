@@ -365,6 +365,9 @@ class Format(Protocol):
     KEPT_HEADERS: ClassVar[frozenset[str]]
     """Names of the record headers that the decoder reads. Sources drop all others."""
 
+    DECODING_WAITS: ClassVar[bool]
+    """Whether `decode` may wait for something outside of the process, as a schema registry is."""
+
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> Self:
         """options: `format_options` of a configuration.
@@ -388,6 +391,9 @@ class OpenedFormat(Protocol):
 
     @property
     def KEPT_HEADERS(self) -> frozenset[str]: ...  # noqa: N802 - as there
+
+    @property
+    def DECODING_WAITS(self) -> bool: ...  # noqa: N802 - as there
 
     def decoder(self, target_of: TargetOf) -> Decoder: ...
 

@@ -215,6 +215,10 @@ class BatchWriter:
             dead_letter_codes=[failure.code for failure in new_letters],
         )
 
+    def reads_files(self, batch: DecodedBatch) -> bool:
+        """Whether it may have to wait for files to stage and write the batch, even where no bucket is opened."""
+        return any(self._sink_of(rows).writer.reads_files for rows in batch.tables if rows.target.name in self._sinks)
+
     def takes_failure(self, failure: DecodeFailure, raw: RawBatch) -> bool:
         """Whether the record is one for the tables that this one writes."""
         return self._scope.takes_failure(failure, raw)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Collection, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -18,7 +17,7 @@ from ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from ingest.dead_letters import DeadLetters
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.evolution.table_schemas import TableSchemas
-from ingest.formats.base import DecodedBatch, Decoder, TargetOf
+from ingest.formats.base import DecodedBatch, Decoder
 from ingest.formats.registry import source_order_of, transaction_of_format
 from ingest.formats.source_order import SourceOrderOf
 from ingest.formats.source_table import SourceTable
@@ -26,6 +25,7 @@ from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.building.letter_case import format_of, in_letters_of_catalog
+from ingest.pipeline.building.quarantine_parts import QuarantineParts
 from ingest.pipeline.building.sources import build_source, build_start
 from ingest.pipeline.building.tables_at_once import tables_at_once
 from ingest.pipeline.building.whole_transactions import WholeTransactions
@@ -41,12 +41,12 @@ from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.pipeline.startup import Startup
 from ingest.pipeline.write_stage import Fences, WriteStage
-from ingest.quarantine.catch_up import CatchUp, TableOpener
+from ingest.quarantine.catch_up import CatchUp
 from ingest.quarantine.failures import TableScope, failures_of, owner_of
-from ingest.quarantine.quarantine import Quarantine, open_logs
-from ingest.quarantine.record_log import RecordLog, tables_with_directory
+from ingest.quarantine.quarantine import Quarantine
+from ingest.quarantine.record_log import tables_with_directory
 from ingest.raw_batch import RawBatch
-from ingest.settings import Config, QuarantineSettings, TableSettings
+from ingest.settings import Config, KafkaSettings, TableSettings
 from ingest.sources.base import Source, Start
 from ingest.tables.existing_tables import with_existing_tables
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
@@ -66,7 +66,7 @@ from storage.fileio import FileIO, open_retrying_file_io
 from storage.logs import get_logger
 from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.table import TableContext
-from storage.threads import map_parallel
+from storage.threads import RunCpuBound, ShortWork, map_parallel, run_cpu_bound
 from storage.write.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
@@ -75,42 +75,6 @@ if TYPE_CHECKING:
 DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
 
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantineParts:
-    """What a quarantine needs besides the parts of every pipeline.
-
-    io, location: where records wait.
-    sinks: the tables that take part.
-    opener: opens tables again.
-    decoder: makes decoders of the pipeline's format.
-    unreadable: tables that are left out from the start.
-    """
-
-    settings: QuarantineSettings
-    io: FileIO
-    location: str
-    sinks: MutableMapping[str, TableSink]
-    opener: TableOpener
-    decoder: Callable[[TargetOf], Decoder]
-    unreadable: MutableMapping[str, Exception] = field(default_factory=dict)
-
-    def connect(self, router: TableRouter, moved: MovedRowsByTable, clock: Clock) -> Quarantine:
-        return Quarantine(
-            router.tables,
-            self.sinks,
-            router,
-            owner_of(router),
-            self.io,
-            self.location,
-            self.settings,
-            clock,
-            moved.forget,
-        )
-
-    def open_logs(self, tables: Collection[str]) -> dict[str, RecordLog]:
-        return open_logs(self.io, self.location, tables)
 
 
 def build_pipeline(
@@ -182,8 +146,12 @@ def build_pipeline(
         checkpoint, of_record = config.checkpoint, transaction_of_format(config.format)
         limits = checkpoint.transaction_ms_max, checkpoint.transaction_bytes_max
         source = WholeTransactions(source, of_record, *limits, clock, observed.transactions)
+    # What is read from Kafka is received in the event loop's thread.
+    short_work: RunCpuBound = ShortWork() if isinstance(config.source, KafkaSettings) else run_cpu_bound
     return connect_parts(
         source=source,
+        run_decode=run_cpu_bound if format_.DECODING_WAITS else short_work,
+        run_write=short_work,
         decoder=configured.decoder(format_, tables.router.target_of),
         router=tables.router,
         sinks=tables.sinks,
@@ -292,6 +260,8 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     truncates: str = "apply",
     order_of: SourceOrderOf | None = None,
     open_again: Callable[[], Source] | None = None,
+    run_decode: RunCpuBound = run_cpu_bound,
+    run_write: RunCpuBound = run_cpu_bound,
 ) -> Pipeline:
     """A pipeline of these parts: each is handed what it uses.
 
@@ -307,6 +277,8 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     truncates: as `format_options` says.
     order_of: where records stand at their source; None where they don't say it.
     open_again: another source of the same records; None: there is none.
+    run_decode: runs the decoder.
+    run_write: runs what writes a batch, where nothing is waited for.
     """
     metrics = RunMetrics(unused_skips=errors.unused_skips)
     observed = observed or RunObservations(policy.interval_ms, clock)
@@ -333,7 +305,16 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
         writer: BatchWriter, pending: PendingBatches, decode: Decode, quarantine: Quarantine | None
     ) -> WriteStage:
         return WriteStage(
-            writer, pending, dead_letters, metrics, clock, observed, decode, fences, checkpoints.take, quarantine
+            writer,
+            pending,
+            dead_letters,
+            metrics,
+            observed,
+            decode,
+            fences,
+            checkpoints.take,
+            quarantine,
+            run_write,
         )
 
     def writes_of(table: str, ends: Mapping[TopicPartition, int], decode: Decode) -> WriteStage:
@@ -345,7 +326,6 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
             pending.new(),
             dead_letters,
             RunMetrics(),
-            clock,
             observed,
             decode,
             fences,
@@ -382,6 +362,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
             queue_bytes,
             observed,
             catch_up,
+            run_decode,
         ),
         next_start=recovery(RecoveryFlags()),
         source=source,

@@ -35,7 +35,7 @@ from ingest.quarantine.catch_up import CatchUp
 from ingest.quarantine.failures import TableFailed
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Source
-from storage.threads import run_cpu_bound, run_uncancellable
+from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
 CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
 """(batch, unrouted source tables with a row of each): make the tables for them. Returns whether there were any."""
@@ -77,6 +77,7 @@ class Flow:
     """Run it once. `stop_reading` may be called at any time from the same event loop.
 
     catch_up: of tables that fail; None: what a table raises ends the run.
+    run_cpu_bound: runs the decoder.
     """
 
     def __init__(
@@ -90,8 +91,10 @@ class Flow:
         queue_bytes: int,
         observed: RunObservations,
         catch_up: CatchUp | None = None,
+        run_cpu_bound: RunCpuBound = run_cpu_bound,
     ) -> None:
         self._catch_up = catch_up
+        self._run_cpu_bound = run_cpu_bound
         self._quarantine = None if catch_up is None else catch_up.quarantine
         self._source = source
         self._decoder = decoder
@@ -204,9 +207,9 @@ class Flow:
                     await self._checkpoints.give_way()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
                 with self._observed.activity("decoding a batch"):
-                    result = await run_cpu_bound(self._decoder.decode, batch)
+                    result = await self._run_cpu_bound(self._decoder.decode, batch)
                 if result.unrouted and await self._created(batch, result):
-                    result = await run_cpu_bound(self._decoder.decode, batch)
+                    result = await self._run_cpu_bound(self._decoder.decode, batch)
                 await decoded.send(_Decoded(batch, result, routing), batch.nbytes + result.nbytes)
 
     async def _created(self, batch: RawBatch, result: DecodedBatch) -> bool:

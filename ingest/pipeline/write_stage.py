@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from checkpoint.offsets import TopicPartition
-from ingest.clock import Clock
 from ingest.dead_letters import DeadLetters
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind
@@ -22,7 +21,7 @@ from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
 from ingest.tables.truncates import CantTruncate, Truncates
 from storage.logs import get_logger
-from storage.threads import run_cpu_bound, run_uncancellable
+from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
 _WITHOUT_ROWS: Final = frozenset({FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE})
 
@@ -71,6 +70,7 @@ class WriteStage:
     commit: makes a checkpoint.
     metrics: counts records, rows and dead letters.
     quarantine: takes tables that fail, and keeps their records; None: what a table raises is raised.
+    run_cpu_bound: runs what never waits.
     """
 
     def __init__(
@@ -79,19 +79,20 @@ class WriteStage:
         pending: PendingBatches,
         dead_letters: DeadLetters,
         metrics: RunMetrics,
-        clock: Clock,
         observed: RunObservations,
         decode: Callable[[RawBatch], DecodedBatch],
         fences: Fences,
         commit: Callable[[Any], Awaitable[None]],
         quarantine: Quarantine | None = None,
+        run_cpu_bound: RunCpuBound = run_cpu_bound,
     ) -> None:
         self._quarantine = quarantine
+        self._run_cpu_bound = run_cpu_bound
         self._writer = writer
         self._pending = pending
         self._dead_letters = dead_letters
         self._metrics = metrics
-        self._clock = clock
+        self._clock = observed.clock
         self._observed = observed
         self._decode = decode
         self._schemas, self._truncates = fences.schemas, fences.truncates
@@ -255,7 +256,8 @@ class WriteStage:
 
     async def _write_head(self, head: PendingBatch, *, fail_waiting: bool) -> WriteResult:
         """Write it as far as it goes. What may have to wait is not done where others take turns."""
-        stage = run_uncancellable if head.decoded.needs_lookups else run_cpu_bound
+        in_memory = run_cpu_bound if self._writer.reads_files(head.decoded) else self._run_cpu_bound
+        stage = run_uncancellable if head.decoded.needs_lookups else in_memory
         while True:
             waiting = self._pending.awaited
             try:
@@ -271,7 +273,7 @@ class WriteStage:
                 await self._fail({failed.table: failed.error})
             else:
                 break
-        write = run_uncancellable if staged.opens_buckets else run_cpu_bound
+        write = run_uncancellable if staged.opens_buckets else in_memory
         written = await write(self._writer.write, staged, waiting)
         if written.failed:
             await self._fail(written.failed)

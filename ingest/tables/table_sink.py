@@ -38,6 +38,11 @@ class RowWriter(Protocol):
         """Rows (table columns, `_VALUE_KIND`) as `add` takes them. Quick. Raises BadInput when they don't fit."""
         ...
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether `route` and `add` may read files for the next rows, even where no bucket is opened."""
+        ...
+
     def opens_buckets(self, routed: RoutedRows) -> bool:
         """Whether `add` must look into the table first, which may take long."""
         ...

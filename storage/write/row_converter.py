@@ -60,6 +60,15 @@ class RowConverter:
         self._named_after = {f.name for f in schema.partition_fields if f.type.root in STRING_ROOTS}
         self._target = schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
 
+    def batches(self, rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+        """What somebody gave as rows. Raises BadInput for what is neither."""
+        if isinstance(rows, pa.RecordBatch | pa.Table):
+            return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        raise BadInput(
+            f"{self._table_name}: rows are written as a pyarrow RecordBatch or Table, not as {type(rows).__name__}. "
+            "Convert them: pyarrow.Table.from_pylist, from_pydict, from_pandas"
+        )
+
     def to_table_schema(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows in the order given, without those that `ignore-delete` and `ignore-update-before` drop.
 

@@ -105,13 +105,8 @@ class TableWriter:
 
         Raises BadInput when they don't fit the table: then none of them were taken.
         """
-        if not isinstance(rows, pa.RecordBatch | pa.Table):
-            raise BadInput(
-                f"{self._context.name}: rows are written as a pyarrow RecordBatch or Table, not as "
-                f"{type(rows).__name__}. Convert them: pyarrow.Table.from_pylist, from_pydict, from_pandas"
-            )
+        batches = self._row_converter.batches(rows)
         self._check_usable()
-        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in [self._converted(batch) for batch in batches]:
             for piece in pieces(batch):
                 self.add(self._router.routed(piece), piece)
@@ -136,6 +131,11 @@ class TableWriter:
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
         """The first part of `write`: nothing is taken yet, and nothing waited for. Raises BadInput as `write` does."""
         return self._router.routed(self._converted(rows))
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether `route` and `add` may read files for the next rows, even where no bucket is opened."""
+        return self._assigner.reads_files
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
         """Whether `add` has to look into the table first."""

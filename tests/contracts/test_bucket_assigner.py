@@ -42,6 +42,7 @@ class IndexedAssigner:
     is_function_of_rows = False
     moves_rows = False
     is_ready = True
+    reads_files = False
 
     def __init__(self) -> None:
         self._bucket_of: dict[tuple[bytes, int], int] = {}

@@ -6,13 +6,21 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import pytest
 
-from storage.threads import map_on_cores, map_uncancellable, run_cpu_bound, run_uncancellable, run_with_cancel
+from storage.threads import (
+    ShortWork,
+    map_on_cores,
+    map_uncancellable,
+    run_cpu_bound,
+    run_uncancellable,
+    run_with_cancel,
+)
 from tests.ingest.pipeline.fakes import Gate
 
 Runner: TypeAlias = Callable[..., Any]
@@ -226,3 +234,39 @@ async def test_work_that_can_be_hurried_is_when_the_one_who_waits_is_cancelled()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert said == ["work has ended"]
+
+
+def _busy(milliseconds: float) -> bool:
+    """Whether it ran where the event loop runs."""
+    end = time.thread_time() + milliseconds / 1000
+    while time.thread_time() < end:
+        pass
+    return threading.current_thread() is threading.main_thread()
+
+
+async def test_short_work_is_done_where_the_event_loop_runs_as_long_as_it_is_short() -> None:
+    """The first time nobody knows how long it takes. Long or short is what the last time took."""
+    short_work = ShortWork(short_ms=500)
+    assert [await short_work(_busy, ms) for ms in (0, 0, 600, 0, 0)] == [False, True, True, False, True]
+
+
+async def test_each_function_is_short_or_long_by_itself_whatever_object_it_is_of() -> None:
+    class Batch:
+        def where(self) -> bool:
+            return _busy(0)
+
+    short_work = ShortWork(short_ms=500)
+    assert [await short_work(Batch().where) for _ in range(2)] == [False, True]
+    assert [await short_work(_busy, 600) for _ in range(2)] == [False, False]
+    assert await short_work(Batch().where)
+
+
+async def test_short_work_leaves_the_loop_its_turn_and_its_errors_come_through() -> None:
+    short_work, turns = ShortWork(short_ms=500), list[str]()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await short_work(divmod, 7, 0)
+        assert await short_work(divmod, 7, 2) == (3, 1)
+    asyncio.get_running_loop().call_soon(turns.append, "another")
+    await short_work(divmod, 7, 2)
+    assert turns == ["another"]

@@ -60,6 +60,7 @@ class DebeziumJson:
 
     NAME: ClassVar = "debezium-json"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
+    DECODING_WAITS: ClassVar = False
 
     options: DebeziumOptions = field(default_factory=DebeziumOptions)
 

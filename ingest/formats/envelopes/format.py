@@ -22,6 +22,7 @@ class EnvelopeFormat:
 
     NAME: ClassVar[str]
     KEPT_HEADERS: ClassVar[frozenset[str]] = frozenset()
+    DECODING_WAITS: ClassVar[bool] = False
     ENVELOPE: ClassVar[type[Envelope]]
 
     options: EnvelopeOptions = field(default_factory=EnvelopeOptions)

@@ -24,6 +24,10 @@ class InSmallLetters:
     def KEPT_HEADERS(self) -> frozenset[str]:  # noqa: N802 - as there
         return self.format.KEPT_HEADERS
 
+    @property
+    def DECODING_WAITS(self) -> bool:  # noqa: N802 - as there
+        return self.format.DECODING_WAITS
+
     def decoder(self, target_of: TargetOf) -> Decoder:
         return SmallLettersDecoder(self.format.decoder, target_of)
 

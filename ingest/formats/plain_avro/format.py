@@ -38,6 +38,7 @@ class PlainAvro:
 
     NAME: ClassVar = "avro"
     KEPT_HEADERS: ClassVar = frozenset({VALUE_SCHEMA_HEADER})
+    DECODING_WAITS: ClassVar = True
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
     schema: str = ""

@@ -53,7 +53,7 @@ from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_
 from ingest.sources.kafka.retries import BrokerRetries
 from storage.errors import BadInput, PositionRefused
 from storage.logs import get_logger
-from storage.threads import run_cpu_bound
+from storage.threads import ShortWork
 
 BATCH_BYTES: Final = 16 << 20  # of records batchers from several polls before they are handed on
 _POLL_WAIT_MS: Final = 500
@@ -84,6 +84,7 @@ class KafkaSource:
         self._ends: Mapping[TopicPartition, int] | None = None  # where reading stops, since it began first
         self._error_log = BrokerErrorLog(_log, self._clock.now_ms)
         self._retries = BrokerRetries(str(self), settings.unreachable_after_ms, self._clock, self._error_log)
+        self._short_work = ShortWork()  # the event loop receives here
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """Raises BadInput for a topic that doesn't exist, or credentials that are refused.
@@ -310,7 +311,7 @@ class KafkaSource:
         for partition, position in moved.items():
             left = fetched.get(partition) or FetchedRecords(self._settings.max_record_bytes)
             while True:
-                yield await run_cpu_bound(self._taken, partition, left, position)
+                yield await self._short_work(self._taken, partition, left, position)
                 if not left:
                     break
 

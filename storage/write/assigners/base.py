@@ -51,6 +51,7 @@ class BucketAssigner(Protocol):
     moves_rows: what it answers depends on all that it answered before. It may be asked only once about rows, when they
         are sure to be written.
     is_ready: it answers without reading the table first.
+    reads_files: it may read files, of the table or of its own, for the next rows.
     """
 
     @property
@@ -59,6 +60,8 @@ class BucketAssigner(Protocol):
     def moves_rows(self) -> bool: ...
     @property
     def is_ready(self) -> bool: ...
+    @property
+    def reads_files(self) -> bool: ...
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         """Called once for each batch, in order of arrival; rows has at least one."""
@@ -84,6 +87,7 @@ class StatelessAssigner:
 
     moves_rows = False
     is_ready = True
+    reads_files = False
 
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
         return ()

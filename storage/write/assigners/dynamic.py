@@ -21,6 +21,7 @@ from storage.binary_row import hash_rows
 from storage.commit.commit_message import CommitMessage
 from storage.errors import CommitConflict, UnsupportedFeature
 from storage.files.bucket_directory import partition_directory
+from storage.files.data_file import EMPTY_ROW
 from storage.files.index_file import IndexFileMeta, index_file_path
 from storage.format import HASH_INDEX
 from storage.manifests.manifest_store import ManifestStore
@@ -107,6 +108,13 @@ class DynamicBucketAssigner:
             else:
                 buckets[at] = assigned
         return AssignedRows(rows, buckets)
+
+    @property
+    def reads_files(self) -> bool:
+        if self._partition_columns or not self._is_looked_after:
+            return True  # nobody knows of which partitions the next rows are
+        only = self._partitions.get(EMPTY_ROW)
+        return only is None or only.is_outdated
 
     def prepare_commit(self, identifier: int) -> list[CommitMessage]:
         messages: list[CommitMessage] = []

@@ -54,6 +54,7 @@ class PlainText:
 
     NAME: ClassVar = "plain-text"
     KEPT_HEADERS: ClassVar = frozenset({"origin"})
+    DECODING_WAITS: ClassVar = False
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> PlainText:

@@ -321,6 +321,8 @@ class FakeSink:
         self.at_route()
         return RoutedRows([(BucketKey(b"", 0), rows)])
 
+    reads_files = False
+
     def opens_buckets(self, routed: RoutedRows) -> bool:
         return self.must_open_buckets
 

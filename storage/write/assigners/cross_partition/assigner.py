@@ -67,6 +67,7 @@ class CrossPartitionAssigner:
 
     is_function_of_rows = False
     moves_rows = True
+    reads_files = True
 
     def __init__(
         self,

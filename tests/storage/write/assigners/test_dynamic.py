@@ -248,3 +248,34 @@ def test_rows_may_come_between_preparing_a_commit_and_its_end() -> None:
     writer.abort()
     found = keys_in(table)
     assert len(found) == len(table.scan().to_arrow()) == len({*range(3, 20), *range(101, 105)})
+
+
+@pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["one partition", "partitions"])
+def test_where_it_says_that_it_reads_no_file_it_reads_none(
+    monkeypatch: pytest.MonkeyPatch, partition_by: list[str]
+) -> None:
+    """Who routes rows where nothing may wait goes by it. Of which partitions the next rows are nobody knows."""
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("db")
+    key = ["k", *partition_by]
+    table = catalog.create_table("db.t", SCHEMA, primary_key=key, partition_by=partition_by, options=FOUR_KEYS)
+    said = list[bool]()
+    with table.writer(commit_user="one") as writer:
+        for batch in range(6):
+            said.append(writer._writer.reads_files)
+            with monkeypatch.context() as patched:
+                if not said[-1]:
+                    for name in ("read", "open_input", "exists", "size_bytes", "list_directory"):
+                        patched.setattr(type(table.context.io), name, _no_file)
+                writer._writer.route(rows(range(batch * 2, batch * 2 + 4)).to_batches()[0])
+            writer.write(rows(range(batch * 2, batch * 2 + 4)))
+            if batch % 3 == 2:
+                writer.commit(batch)
+                write(table, rows([100 + batch]))
+    by_batch = [True, False, False] * 2  # after a commit it looks what others wrote
+    assert said == ([True] * 6 if partition_by else by_batch)
+    assert sum(sizes(table).values()) == 16
+
+
+def _no_file(*_: object, **__: object) -> None:
+    raise AssertionError("a file was asked for")
