@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,7 +47,10 @@ def result_of(query: str, tables: Mapping[str, Stream], database: str, name: str
     import duckdb  # an extra of the package, and quite large
 
     failed: list[TidelakeError] = []
-    with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
+    with (
+        TemporaryDirectory(prefix="tidelake-refresh-") as spill,  # else it would be made where the process runs
+        duckdb.connect(":memory:", config={"enable_external_access": "false", "temp_directory": spill}) as connection,
+    ):
         try:
             for setting in _SETTINGS:
                 connection.execute(setting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import tidelake
 from storage.format import CommitKind
+from storage.types import DataField, parse_type
 from tests.tidelake.materialized.orders import (
     LARGE,
     LARGE_QUERY,
@@ -148,6 +150,23 @@ def test_expired_snapshots_of_the_source_are_said(tmp_path: Path) -> None:
     assert reread(lake, "large") == [(1, 10), (2, 10), (3, 10)]
 
 
+def test_changelogs_that_outlive_their_snapshots_are_enough(tmp_path: Path) -> None:
+    retained = {
+        **{f"snapshot.{which}": value for which, value in (("num-retained.min", "1"), ("num-retained.max", "1"))},
+        **{f"changelog.{which}": value for which, value in (("num-retained.min", "50"), ("num-retained.max", "60"))},
+    }
+    lake = new_lake(tmp_path, **KEYED, **retained)
+    materialized(lake, "totals", TOTALS_QUERY, TOTALS, "day")
+    order(lake, (1, "mon", "1.00", 5))
+    refresh(lake, "totals")
+    for number in (2, 3):
+        order(lake, (number, "mon", "1.00", 5), (1, "tue", "9.00", number))
+    lake.table("shop.orders").expire()
+    assert lake.table("shop.orders").snapshots()[0].id > 2
+    assert refresh(lake, "totals") == ("incremental", "rows that changed: 3")
+    assert reread(lake, "totals") == [("mon", Decimal("2.00"), 2, 2), ("tue", Decimal("9.00"), 1, 1)]
+
+
 @pytest.mark.parametrize(
     ("query", "schema", "key", "reason"),
     [
@@ -232,6 +251,26 @@ def test_two_refreshes_at_once_do_not_count_twice(tmp_path: Path, monkeypatch: p
     assert reread(lake, "totals") == [("mon", Decimal("2.00"), 2, 2)]
 
 
+def test_a_refresh_that_dies_before_its_commit_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_lake(tmp_path, **KEYED)
+    materialized(lake, "totals", TOTALS_QUERY, TOTALS, "day")
+    order(lake, (1, "mon", "1.00", 1))
+    refresh(lake, "totals")
+    order(lake, (2, "mon", "1.00", 1))
+
+    def die(*_: object, **__: object) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as dying:
+        dying.setattr("tidelake.writer.Writer.commit", die)
+        with pytest.raises(OSError, match="the disk is full"):
+            refresh(lake, "totals")
+    assert refresh(lake, "totals")[0] == "incremental"
+    assert reread(lake, "totals") == [("mon", Decimal("2.00"), 2, 2)]
+
+
 def test_the_snapshot_says_what_its_rows_were_made_from(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     table = materialized(lake, "large", LARGE_QUERY, LARGE)
@@ -285,6 +324,40 @@ def test_what_duckdb_can_t_run_is_told_in_its_words(query: str, reason: str, tmp
     with pytest.raises(tidelake.BadInput, match=reason):
         lake.refresh_table("shop.t", dialect="duckdb")
     assert lake.table("shop.t").snapshots() == []
+
+
+def test_values_of_every_type_pass_as_they_are(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path)
+    columns = {
+        "BOOLEAN": pa.array([True, None]),
+        "TINYINT": pa.array([-128, None], pa.int8()),
+        "FLOAT": pa.array([0.1, float("nan")], pa.float32()),
+        "DOUBLE": pa.array([-0.0, float("inf")]),
+        "DECIMAL(38, 18)": pa.array([Decimal("12345678901234567890.123456789012345678"), None]),
+        "DATE": pa.array([date(1, 1, 1), date(9999, 12, 31)]),
+        "TIME(3)": pa.array([1, 86_399_999], pa.time32("ms")),
+        "TIMESTAMP(6)": pa.array([1, -62_135_596_800_000_000], pa.timestamp("us")),
+        "TIMESTAMP(9)": pa.array([1, -1], pa.timestamp("ns")),
+        "TIMESTAMP(9) WITH LOCAL TIME ZONE": pa.array([1, -1], pa.timestamp("ns", "UTC")),
+        "CHAR(3)": pa.array(["a  ", ""]),
+        "BYTES": pa.array([b"\x00\xff", None]),
+        "ARRAY<INT>": pa.array([[1, None], None], pa.list_(pa.int32())),
+        "MAP<STRING, INT>": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int32())),
+        "ROW<x INT, y STRING>": pa.array(
+            [{"x": 1, "y": None}, None], pa.struct([("x", pa.int32()), ("y", pa.string())])
+        ),
+    }
+    fields = [DataField(0, f"c{number}", parse_type(text)) for number, text in enumerate(columns)]
+    source = lake.create_table("shop.all", fields)
+    rows = pa.table(dict(zip((field.name for field in fields), columns.values(), strict=True)))
+    definition = tidelake.MaterializedDefinition('SELECT * FROM "all"', 1)
+    copy = lake.create_table("shop.copy", fields, options=definition.to_options())
+    for expected in ("full", "incremental"):
+        with source.writer() as writer:
+            writer.write(rows)
+            writer.commit()
+        assert refresh(lake, "copy", dialect="duckdb")[0] == expected
+    assert repr(copy.scan().to_arrow().sort_by("c1")) == repr(source.scan().to_arrow().sort_by("c1"))
 
 
 def test_a_value_that_the_table_can_t_hold_ends_the_refresh(tmp_path: Path) -> None:
