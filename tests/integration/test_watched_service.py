@@ -22,6 +22,7 @@ from ingest.pipeline.pipeline import Pipeline
 from storage.clock import epoch_ms
 from tests.ingest.monitoring.test_endpoint import line, running
 from tests.ingest.pipeline.fakes import until
+from tests.support.browser import opened
 
 DOCKER: Final = Path(__file__).parent.parent.parent / "docker"
 DASHBOARD: Final[dict[str, Any]] = json.loads((DOCKER / "grafana/dashboards/tidelake.json").read_text(encoding="utf-8"))
@@ -171,3 +172,33 @@ async def test_a_browser_shows_tables_lag_and_stalls(tmp_path: Path) -> None:
         await to_thread(browse, url, tmp_path, f"--screenshot={picture}", "--window-size=1280,1100")
         head = (await to_thread(picture.read_bytes))[:24]
         assert struct.unpack(">8x8xII", head) == (1280, 1100)
+
+
+@pytest.mark.interop
+@pytest.mark.needs("Chromium")
+async def test_a_click_sorts_the_tables_and_a_word_finds_them(tmp_path: Path) -> None:
+    """Whoever runs two hundred tables looks for the one that lags. The page stays as it is when it asks again."""
+    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
+        await write_changes(pipeline, tmp_path, 8)
+        assert pipeline.monitor is not None
+        await pipeline.monitor.look(pipeline.source)
+        async with opened(str(client._base_url), tmp_path) as page:
+            names, rows = "#tables td.name", "document.querySelectorAll('#tables th button')[2]"
+            await page.until("document.querySelectorAll('#tables td.name').length === 2")
+            assert await page.texts(names) == ["db.customers", "db.orders"]
+            await page.click(rows)  # the most rows first: customers have 8, orders 15
+            assert await page.texts(names) == ["db.orders", "db.customers"]
+            heard = await page.evaluate("newest.now_ms")
+            await page.until(f"newest.now_ms > {heard}")
+            assert await page.texts(names) == ["db.orders", "db.customers"]
+            assert await page.evaluate(f"{rows}.parentElement.getAttribute('aria-sort')") == "descending"
+            await page.click(rows)
+            assert await page.texts(names) == ["db.customers", "db.orders"]
+
+            await page.click("document.getElementById('find')")
+            await page.write("ORD")
+            assert await page.texts(names) == ["db.orders"]
+            assert await page.texts("#partitions td.name") == []  # the topic is called shop
+            head = (await page.picture())[:8]
+            assert head == b"\x89PNG\r\n\x1a\n"
+            assert page.errors == []
