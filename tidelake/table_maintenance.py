@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from compaction.manifest_compaction import ManifestCompaction, compact_manifests
 from storage.analysis.analyze import TableStatistics, analyze, read_statistics
 from storage.arguments import checked
 from storage.errors import BadInput
@@ -13,6 +14,7 @@ from storage.maintenance.orphans import OrphanCleaning
 from storage.maintenance.partition_done import mark_done, partition_directories, partitions_like
 from storage.maintenance.partition_expiry import expire_partitions
 from storage.options.maintenance_options import PartitionExpirationStrategy
+from storage.repair.earliest_snapshot import repair_earliest_snapshot
 from storage.repair.missing_files import remove_missing_files
 from storage.repair.missing_manifests import remove_missing_manifests
 from storage.repair.purge import purge
@@ -70,6 +72,17 @@ class TableMaintenance(TableHistory):
         latest = self._context.snapshots.latest()
         return None if latest is None else read_statistics(self._context, latest)
 
+    # ------------------------------------------------------------ manifests
+
+    @checked
+    def compact_manifests(self, *, dry_run: bool = False) -> ManifestCompaction:
+        """Join the manifests at once, by an empty snapshot; commits do so by themselves, but later.
+
+        dry_run: only count them. Raises CommitConflict where others committed first again and again.
+        """
+        self._check_changeable("compacted")
+        return compact_manifests(self._context, dry_run=dry_run)
+
     # ------------------------------------------------------------ what is lost
 
     @checked
@@ -88,6 +101,14 @@ class TableMaintenance(TableHistory):
         """
         self._check_changeable("changed")
         return remove_missing_manifests(self._context, dry_run=dry_run)
+
+    @checked
+    def repair_earliest_snapshot(self, snapshot_id: int) -> int:
+        """Let history begin with this snapshot, after earlier ones were lost or deleted by hand. Returns the earliest
+        one until now. Raises BadInput for one that is not there, and where a later one is missing.
+        """
+        self._check_changeable("changed")
+        return repair_earliest_snapshot(self._context, snapshot_id)
 
     @checked
     def purge(self) -> OrphanCleaning:

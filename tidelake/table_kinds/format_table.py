@@ -92,6 +92,7 @@ _OF_SNAPSHOTS: Final = (
     *("update_columns", "create_tag", "replace_tag", "rename_tag", "delete_tag", "expire_tags", "create_branch"),
     *("delete_branch", "rename_branch", "fast_forward", "merge_branch", "rollback", "clean_orphans", "purge"),
     *("expire_partitions", "mark_done", "analyze", "statistics", "remove_missing_files", "remove_missing_manifests"),
+    *("compact_manifests", "repair_earliest_snapshot"),
 )
 for _name in _OF_SNAPSHOTS:
     setattr(FormatTable, _name, _refused(_name))

@@ -95,7 +95,12 @@ def call(
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("Paimon's procedures", "Spark can't run here", missing)
     from tidelake.spark import procedures
+    from tidelake.spark.procedures.not_here import NOT_HERE
 
+    if procedure in NOT_HERE:
+        raise UnsupportedFeature(
+            f"procedure {procedure}", NOT_HERE[procedure], "Call it in paimon-spark, on the same warehouse"
+        )
     if procedure not in procedures.__all__:
         hint = did_you_mean(procedure, procedures.__all__) or f"; there are {', '.join(procedures.__all__)}."
         raise UsageError(f"no procedure {procedure!r}{hint}")

@@ -39,12 +39,21 @@ from tidelake.spark.procedures.maintenance import (
 from tidelake.spark.procedures.materialized import refresh_materialized_table
 from tidelake.spark.procedures.migrations import migrate_database, migrate_file, migrate_table
 from tidelake.spark.procedures.partitions import expire_partitions, mark_partition_done, rescale
+from tidelake.spark.procedures.repairs import (
+    compact_manifest,
+    copy,
+    remove_unexisting_manifests,
+    repair,
+    repair_earliest_snapshot,
+)
 
 __all__ = [
     "analyze",
     "clear_consumers",
     "compact",
     "compact_database",
+    "compact_manifest",
+    "copy",
     "create_branch",
     "create_tag",
     "create_tag_from_timestamp",
@@ -63,8 +72,11 @@ __all__ = [
     "refresh_materialized_table",
     "remove_orphan_files",
     "remove_unexisting_files",
+    "remove_unexisting_manifests",
     "rename_branch",
     "rename_tag",
+    "repair",
+    "repair_earliest_snapshot",
     "replace_tag",
     "rescale",
     "reset_consumer",

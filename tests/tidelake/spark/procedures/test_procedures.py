@@ -12,8 +12,10 @@ import pytest
 import tidelake
 from storage.errors import BadInput
 from storage.format import CommitKind
+from storage.verify import verify
 from tests.support.command_line import Call
 from tidelake.spark import procedures
+from tidelake.spark.procedures.not_here import NOT_HERE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,6 +224,61 @@ def test_files_of_attempts_that_died_are_swept(lake: str) -> None:
     assert procedures.remove_orphan_files("shop.*", lake, older_than=soon(), dry_run=True) == (1, 5)
     assert procedures.remove_orphan_files("shop.*", lake, older_than=soon()) == (1, 5)
     assert len(rows_of(table)) == 60
+
+
+def test_manifests_are_joined_once_and_rows_stay(lake: str) -> None:
+    table = keyed(lake, commits=4)
+    before = rows_of(table)
+    assert procedures.compact_manifest("shop.t", lake, dry_run=True) == (4, 4, None)
+    assert procedures.compact_manifest("shop.t", lake) == (4, 1, 5)
+    assert procedures.compact_manifest("shop.t", lake) == (1, 1, None)
+    assert [snapshot.commit_kind for snapshot in table.snapshots()][4:] == [CommitKind.COMPACT]
+    assert rows_of(table) == before
+    assert verify(table.context) == []
+
+
+def test_history_begins_behind_snapshots_that_were_lost(lake: str) -> None:
+    keyed(lake, commits=5)
+    for lost in (2, 3):
+        (Path(lake) / "shop.db" / "t" / "snapshot" / f"snapshot-{lost}").unlink()
+    with pytest.raises(BadInput, match=r"as 3 is missing behind it\. Begin with 4"):
+        procedures.repair_earliest_snapshot("shop.t", lake, 1)
+    with pytest.raises(BadInput, match="no snapshot 7; there are 1 to 5"):
+        procedures.repair_earliest_snapshot("shop.t", lake, 7)
+    assert procedures.repair_earliest_snapshot("shop.t", lake, 4) == (1, 4)
+    again = tidelake.open_catalog(lake).table("shop.t")
+    assert again.context.snapshots.earliest_id() == 4
+    assert len(rows_of(again)) == 80
+
+
+def test_a_table_is_copied_and_a_catalog_learns_what_lies_in_its_warehouse(lake: str, tmp_path: Path) -> None:
+    before = rows_of(keyed(lake))
+    procedures.copy("shop.t", "shop.t2", lake)
+    assert rows_of(tidelake.open_catalog(lake).table("shop.t2")) == before
+    names = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/names.db"}
+    assert sorted(procedures.repair(lake, catalog_options=names)) == ["shop.t", "shop.t2"]
+    assert procedures.repair(lake, database_or_table="shop.t, shop.t2", catalog_options=names) == []
+    assert tidelake.open_catalog(lake, **names).list_tables("shop") == ["t", "t2"]
+
+
+def test_manifests_that_are_lost_are_left_out(lake: str) -> None:
+    table = keyed(lake, commits=2)
+    lost = sorted((Path(lake) / "shop.db" / "t" / "manifest").glob("manifest-????????-*"))[0]
+    lost.unlink()
+    again = tidelake.open_catalog(lake)
+    assert procedures.remove_unexisting_manifests("shop.t", lake) == [lost.name]
+    assert len(rows_of(again.table("shop.t"))) < 50
+    assert len(table.snapshots()) == 3
+
+
+def test_procedures_that_there_are_none_of_are_refused_with_the_reason(lake: str, call: Call) -> None:
+    assert not {*NOT_HERE} & {*procedures.__all__}
+    for name, reason in NOT_HERE.items():
+        said = call("spark", "call", name, "table=shop.t", "-w", lake)
+        assert said.code != 0
+        assert name in said.err
+        assert " ".join(reason.split()[:4]) in " ".join(said.err.split())
+        assert "paimon-spark" in said.err
 
 
 def test_the_command_line_calls_them(lake: str, call: Call) -> None:

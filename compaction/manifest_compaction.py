@@ -1,0 +1,65 @@
+"""Manifests of a table joined at once, whatever their size: for plans after thousands of small commits.
+
+Commits join manifests by themselves (`storage.manifests.manifest_merge`), as far as it is worth while for a commit.
+
+Source: Java `operation/FileStoreCommitImpl.compactManifest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from storage.commit.commit_changes import CommitChanges
+from storage.commit.commit_message import Committable
+from storage.commit.publisher import CommitEnvironment, CommitRequest, Publisher
+from storage.commit.table_commit import new_commit_user
+from storage.errors import CommitConflict
+from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from storage.manifests.manifest_file_meta import ManifestFileMeta
+from storage.manifests.manifest_merge import MergeLimits
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import table_manifests
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+
+_AT_ONCE: Final = {"manifest.full-compaction-threshold-size": "1 b", "manifest.merge-min-count": "2"}
+_ATTEMPTS: Final = 5  # a commit that lost a race joins no manifests when it is tried again
+
+
+class ManifestCompaction(NamedTuple):
+    """How many manifests the latest snapshot had and has. snapshot_id: of the one that was made; None: there was
+    nothing to join, or it was a dry run.
+    """
+
+    manifests_before: int
+    manifests_after: int
+    snapshot_id: int | None = None
+
+
+def compact_manifests(context: TableContext, *, dry_run: bool = False) -> ManifestCompaction:
+    """By an empty snapshot of kind COMPACT. Manifests of `manifest.target-file-size` stay, unless files that they name
+    were deleted since. Raises CommitConflict where others were first again and again.
+    """
+    context.identity.check_before_change()
+    joining = context.with_options(_AT_ONCE)
+    for _ in range(_ATTEMPTS):
+        latest = context.snapshots.latest()
+        before = _manifests(context, latest)
+        if dry_run or not _is_due(joining, before):
+            return ManifestCompaction(len(before), len(before))
+        publisher = Publisher(joining, new_commit_user(context.options), None, CommitEnvironment())
+        request = CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), lambda _: CommitChanges(CommitKind.COMPACT))
+        made = publisher.publish(request).snapshot
+        if publisher.attempts == 1:
+            return ManifestCompaction(len(before), len(_manifests(context, made)), made.id)
+    raise CommitConflict(f"{context.name}: others committed first {_ATTEMPTS} times in a row; try again")
+
+
+def _manifests(context: TableContext, snapshot: Snapshot | None) -> Sequence[ManifestFileMeta]:
+    return [] if snapshot is None else table_manifests(context.shared(ManifestStore), snapshot)
+
+
+def _is_due(context: TableContext, metas: Sequence[ManifestFileMeta]) -> bool:
+    limits = MergeLimits.of(context.options)
+    return sum(map(limits.must_change, metas)) > 1

@@ -1,0 +1,32 @@
+"""Where a table's history begins, said anew: after snapshots in the middle of it were lost, or deleted by hand.
+
+Source: Java `flink/procedure/RepairEarliestSnapshotProcedure.java`.
+"""
+
+from __future__ import annotations
+
+from storage.errors import BadInput
+from storage.table import TableContext
+
+
+def repair_earliest_snapshot(context: TableContext, snapshot_id: int) -> int:
+    """History begins with this snapshot now; readers pass over those before, and `clean_orphans` takes their files.
+
+    Returns the earliest one until now. Raises BadInput for a snapshot that is not there, and where a later one is
+    missing.
+    """
+    context.identity.check_before_change()
+    earliest, latest = context.snapshots.earliest_id(), context.snapshots.latest_id()
+    if earliest is None or latest is None:
+        raise BadInput(f"{context.name} has no snapshots")
+    there = context.snapshots.ids()
+    if snapshot_id not in there:
+        raise BadInput(f"{context.name} has no snapshot {snapshot_id}; there are {there[0]} to {there[-1]}")
+    lost = sorted(set(range(snapshot_id, latest + 1)) - set(there))
+    if lost:
+        raise BadInput(
+            f"{context.name}: history can't begin with snapshot {snapshot_id}, as {lost[-1]} is missing behind it. "
+            f"Begin with {lost[-1] + 1}"
+        )
+    context.snapshots.hint_earliest(snapshot_id)
+    return earliest
