@@ -35,9 +35,11 @@ INTERVALS_MS: Final = (500, 1_000, 10_000)
 _FACTOR: Final = 1.2
 _FULL_LOAD: Final = 500_000  # messages that tell how much the machine takes
 _CHECKPOINTS: Final = 12  # that are looked at, of each interval
-_WARM_UP_S: Final = 4.0
+_WARM_UP_S: Final = 6.0
 _TICK_S: Final = 0.02  # the producer sends so often
 _TICK_MESSAGES_MAX: Final = 4_000  # they fit into one batch a partition
+_MADE: Final = 200_000  # messages, sent again and again
+_TIME: Final = 1_234_567_890_123  # stands where the time of sending will
 _TABLE: Final = "bench.orders"
 
 
@@ -131,23 +133,37 @@ def run_pipeline(servers: str, topic: str, warehouse: str, interval_ms: int) -> 
 
 async def send_steadily(servers: str, topic: str, rate: int, seconds: float) -> None:
     """Upserts of random keys; `score` is when a message was sent, in epoch milliseconds."""
-    encode, random = msgspec.json.Encoder().encode, np.random.default_rng(9)
-    source = {"version": "2.5.0.Final", "connector": "mysql", "name": "s", "db": "shop", "table": "orders"}
+    made = _messages()
     sent, began_s = 0, time.perf_counter()
     async with AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=1 << 20) as producer:
         while (passed_s := time.perf_counter() - began_s) < seconds:
             due = min(_TICK_MESSAGES_MAX, int(passed_s * rate) - sent)
             batches = [producer.create_batch() for _ in range(PARTITIONS)]
-            now_ms = int(time.time() * 1000)
-            for key in random.integers(0, KEYS, due).tolist():
-                image = row(key, sent) | {"score": now_ms}
-                message = encode({"before": None, "after": image, "source": source, "op": "c", "ts_ms": now_ms})
+            now = str(int(time.time() * 1000)).encode()
+            for number in range(sent, sent + due):
+                key, before, behind = made[number % _MADE]
+                message = b"%b%b%b" % (before, now, behind)
                 batches[key % PARTITIONS].append(key=b'{"id":%d}' % key, value=message, timestamp=None)
-                sent += 1
+            sent += due
             filled = [(partition, batch) for partition, batch in enumerate(batches) if batch.record_count()]
             # the broker's answers are waited for: what queued up here would be a latency of the producer's
             await asyncio.gather(*[await producer.send_batch(batch, topic, partition=at) for at, batch in filled])
             await asyncio.sleep(_TICK_S)
+
+
+def _messages() -> list[tuple[int, bytes, bytes]]:
+    """Of each its key, what stands before the time it is sent at, and what behind. Made beforehand: a producer that
+    makes them as it goes takes a core from what is measured.
+    """
+    random, encode = np.random.default_rng(9), msgspec.json.Encoder().encode
+    source = {"version": "2.5.0.Final", "connector": "mysql", "name": "s", "db": "shop", "table": "orders"}
+    made = []
+    for number, key in enumerate(random.integers(0, KEYS, _MADE).tolist()):
+        image = row(key, number) | {"score": _TIME}
+        message = encode({"before": None, "after": image, "source": source, "op": "c", "ts_ms": 0})
+        before, behind = message.split(str(_TIME).encode())
+        made.append((key, before, behind))
+    return made
 
 
 if __name__ == "__main__":
