@@ -52,10 +52,10 @@ class Refresh:
         context = self.target.context
         definition = refreshable_definition(context)
         latest = context.snapshots.latest()
-        if when_due and latest is not None and epoch_ms() - latest.time_ms < definition.freshness_ms:
-            why = f"its rows are younger than {definition.freshness} {definition.unit}"
-            return Refreshed(context.name, RefreshKind.NONE, why, latest.id)
         last = last_refresh(context, latest)
+        if when_due and last.time_ms is not None and epoch_ms() - last.time_ms < definition.freshness_ms:
+            why = f"its rows are younger than {definition.freshness} {definition.unit}"
+            return Refreshed(context.name, RefreshKind.NONE, why, context.snapshots.latest_id())
         plain, why_not_plain = self._plain(definition)
         sources, why_unknown = self._sources(definition, plain)
         state = None if why_unknown else _state_of(definition, sources, latest)

@@ -90,12 +90,13 @@ class RefreshState:
 class LastRefresh:
     """state: None where rows can't be told to come from it, because of `reason`.
 
-    number: of its commit; 0 for none.
+    number: of its commit; 0 for none. time_ms: of its snapshot.
     """
 
     number: int
     state: RefreshState | None
     reason: str = ""
+    time_ms: int | None = None
 
 
 def last_refresh(context: TableContext, latest: Snapshot | None) -> LastRefresh:
@@ -103,22 +104,23 @@ def last_refresh(context: TableContext, latest: Snapshot | None) -> LastRefresh:
     if latest is None:
         return LastRefresh(0, None, "it is the first one")
     other: Snapshot | None = None
-    newest: tuple[int, RefreshState] | None = None
+    newest: Snapshot | None = None
+    base = 0
     for snapshot in context.snapshots.back_from(latest):
-        if newest is not None and (snapshot.id <= newest[1].base or other is not None):
+        if newest is not None and (snapshot.id <= base or other is not None):
             break
         if snapshot.commit_kind is CommitKind.COMPACT:
             continue
         if snapshot.commit_user != REFRESH_USER:
             other = snapshot
         elif newest is None:
-            state = RefreshState.of(snapshot)
-            if state is None:
-                return LastRefresh(snapshot.commit_identifier, None, "the last one left no position")
-            newest = snapshot.commit_identifier, state
+            newest, state = snapshot, RefreshState.of(snapshot)
+            base = snapshot.id if state is None else state.base
     if newest is None:
         return LastRefresh(0, None, "no snapshot that is left is a refresh's")
-    if other is not None:
-        who = f"{other.commit_user!r} changed rows of {context.name} in snapshot {other.id}"
-        return LastRefresh(newest[0], None, who)
-    return LastRefresh(*newest)
+    state, reason = RefreshState.of(newest), ""
+    if state is None:
+        reason = "the last one left no position"
+    elif other is not None:
+        state, reason = None, f"{other.commit_user!r} changed rows of {context.name} in snapshot {other.id}"
+    return LastRefresh(newest.commit_identifier, state, reason, newest.time_ms)

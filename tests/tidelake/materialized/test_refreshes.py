@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.clock import epoch_ms
 from storage.format import CommitKind
 from storage.types import DataField, parse_type
 from tests.tidelake.materialized.orders import (
@@ -88,6 +89,19 @@ def test_without_changes_there_is_no_snapshot(tmp_path: Path) -> None:
     assert refresh(lake, "large", when_due=True) == ("none", "its rows are younger than 1 day")
     assert len(table.snapshots()) == 1
     assert refresh(lake, "large", full=True) == ("full", "it was asked for")
+
+
+def test_it_is_due_when_the_last_refresh_is_longer_ago_than_the_definition_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_lake(tmp_path)
+    materialized(lake, "large", LARGE_QUERY, LARGE)
+    order(lake, (1, "mon", None, 5))
+    assert refresh(lake, "large", when_due=True)[0] == "full"
+    now_ms = epoch_ms()
+    for days, reason in ((0.9, "its rows are younger than 1 day"), (1.1, "its source has not changed")):
+        monkeypatch.setattr("tidelake.materialized.refresh.epoch_ms", lambda days=days: now_ms + int(days * 86_400_000))
+        assert refresh(lake, "large", when_due=True) == ("none", reason)
 
 
 def test_a_commit_that_changes_no_row_of_the_result_is_remembered(tmp_path: Path) -> None:
