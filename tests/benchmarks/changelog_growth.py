@@ -23,10 +23,10 @@ from tests.benchmarks.rows import commits_over, load, written
 from tests.benchmarks.runs import TABLE
 from tests.benchmarks.sections import Goal, PageSection, Plan
 
-_MILLIONS: Final = (1, 4, 10, 16)
+MILLIONS: Final = (1, 4, 10, 16)
 _COMMITS: Final = 12
 _PEAK_MIB: Final = 600
-_PEAK_MILLIONS: Final = 10
+PEAK_MILLIONS: Final = 10
 _GROWTH_MAX: Final = 2
 
 
@@ -51,7 +51,7 @@ CHANGES: Final = (
 
 def sections(plan: Plan) -> Iterator[PageSection]:
     measured: dict[tuple[Change, int], Sample] = {}
-    for millions in _MILLIONS:
+    for millions in MILLIONS:
         warehouse = plan.scratch / f"changelog-growth-{millions}"
         write_base(str(warehouse), millions * plan.scale, {"force-lookup": "true"})
         for number, change in enumerate(CHANGES):
@@ -70,7 +70,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         "commit pays for that."
     )
     header = ["changed", "rows in the table", "first commit: CPU ms", "later ones: median", "most", "peak memory"]
-    lines = [_line(change, millions, measured[change, millions]) for change in CHANGES for millions in _MILLIONS]
+    lines = [_line(change, millions, measured[change, millions]) for change in CHANGES for millions in MILLIONS]
     samples = {f"{change.about}, {millions} M": [sample] for (change, millions), sample in measured.items()}
     yield PageSection("Lookups in growing tables", about, header, lines, list(_goals(measured)), samples)
 
@@ -82,7 +82,7 @@ def _line(change: Change, millions: int, sample: Sample) -> list[str]:
 
 
 def _goals(measured: Mapping[tuple[Change, int], Sample]) -> Iterator[Goal]:
-    least, most = _MILLIONS[0], _MILLIONS[-1]
+    least, most = MILLIONS[0], MILLIONS[-1]
     for change in CHANGES:
         small, large = (measured[change, millions].details["cpu_ms"] for millions in (least, most))
         if change.first_is_flat:
@@ -92,8 +92,8 @@ def _goals(measured: Mapping[tuple[Change, int], Sample]) -> Iterator[Goal]:
         ratio = median(large[1:]) / median(small[1:])
         asked = f"{change.about}: a later commit into {most} M ≤ {_GROWTH_MAX} × one into {least} M"
         yield Goal(asked, f"{ratio:.2f} ×", ratio <= _GROWTH_MAX)
-    peak_mib = max(measured[change, _PEAK_MILLIONS].peak_mib for change in CHANGES)
-    asked = f"a table of {_PEAK_MILLIONS} M rows: peak memory ≤ {_PEAK_MIB} MiB"
+    peak_mib = max(measured[change, PEAK_MILLIONS].peak_mib for change in CHANGES)
+    asked = f"a table of {PEAK_MILLIONS} M rows: peak memory ≤ {_PEAK_MIB} MiB"
     yield Goal(asked, f"{peak_mib:.0f} MiB", peak_mib <= _PEAK_MIB)
 
 

@@ -6,14 +6,17 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tests.benchmarks import compaction, flush, merge_read
+from tests.benchmarks import changelog_growth, compaction, flush, merge_read
 from tests.benchmarks.__main__ import SUITES, main
 from tests.benchmarks.contest import REPOSITORY
 from tests.benchmarks.page import page, with_sections
 from tests.benchmarks.sections import Goal, PageSection, Plan
+
+IN_QUICK_RUNS: Final = "w1"  # needs neither a broker nor much time
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +25,7 @@ def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(flush.VARIANTS, workload, flush.VARIANTS[workload][-1:])
     for module in (merge_read, compaction):
         monkeypatch.setattr(module, "VARIANTS", module.VARIANTS[-1:])
+    monkeypatch.setattr(changelog_growth, "MILLIONS", (1, changelog_growth.PEAK_MILLIONS))
 
 
 @pytest.mark.exhaustive
@@ -32,7 +36,7 @@ def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(name, marks=[pytest.mark.needs("Spark"), pytest.mark.long, pytest.mark.timeout(900)])
         if name == "spark"
         else pytest.param(name)
-        for name in SUITES
+        for name in sorted(SUITES, key=lambda name: name != IN_QUICK_RUNS)
     ],
 )
 def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

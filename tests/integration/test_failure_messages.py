@@ -25,6 +25,7 @@ from tests.support.faulty_file_io import Fault, FaultyFileIO
 from tests.support.golden_text import matches_golden_text
 
 MESSAGES = Path(__file__).with_name("failure_messages.txt")
+HARDLY_WAITING = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
 
 
 class Lake:
@@ -33,7 +34,7 @@ class Lake:
     def __init__(self) -> None:
         self.io = FaultyFileIO(MemoryFileIO())
         self.home = f"memory://failures/{uuid4().hex}"
-        self.context: TableContext = make_table(self.io, f"{self.home}/t", primary_key=True)
+        self.context: TableContext = make_table(self.io, f"{self.home}/t", primary_key=True, options=HARDLY_WAITING)
         self.ours = self.process()
         self.ours.commit(committable(1, 4, "a"))
 

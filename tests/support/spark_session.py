@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# Sessions of tests live for seconds or minutes: what the second compiler makes of the code costs more than it saves.
+SHORT_LIVED_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def pytest_configure() -> None:
+    """Every driver that this process or one of its children starts, and the daemons of a cluster."""
+    for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+        os.environ.setdefault(name, SHORT_LIVED_JVM)
 
 
 @pytest.fixture(scope="session")
