@@ -104,6 +104,23 @@ DEFAULT_BRANCH: Final = "main"
 LATEST_HINT: Final = "LATEST"
 EARLIEST_HINT: Final = "EARLIEST"
 
+# What options call a compression, and what the format calls it.
+PARQUET_CODECS: Final = {
+    "none": "NONE",
+    "uncompressed": "NONE",
+    "snappy": "SNAPPY",
+    "gzip": "GZIP",
+    "lz4": "LZ4",
+    "lz4_raw": "LZ4",
+    "zstd": "ZSTD",
+    "brotli": "BROTLI",
+}
+AVRO_CODECS: Final = {
+    "zstd": "zstandard",
+    "none": "null",  # Java knows only the word "null"
+    **{codec: codec for codec in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")},
+}
+
 AVRO_NAMESPACE: Final = "org.apache.paimon.avro.generated"
 AVRO_RECORD: Final = "record"
 

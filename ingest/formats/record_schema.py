@@ -10,7 +10,9 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest.formats.base import NeededColumn, Target
 from ingest.formats.connect_schema import (
@@ -70,6 +72,15 @@ class RecordColumn:
     @cached_property
     def in_memory(self) -> pa.DataType:
         return arrow_type(self.type)
+
+    def check_nulls(self, cells: pa.Array, left_out: NDArray[np.bool_] | None) -> None:
+        """left_out: the cells whose values the records left out; outside the primary key they are filled in later.
+
+        Raises ValueError for any other null in a column that is NOT NULL.
+        """
+        allowed = 0 if left_out is None or self.in_primary_key else int(left_out.sum())
+        if not self.type.nullable and cells.null_count > allowed:
+            raise ValueError(f"null in column {self.name}")
 
 
 class RecordSchema:

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.catalog.identifier import Identifier, check_database_name, check_own_database, of_branch
+from storage.catalog.identifier import Identifier, check_database_name, check_own_database, no_database, of_branch
 from storage.catalog.options import check_letters, is_case_sensitive
 from storage.catalog.view import ViewStore
 from storage.clock import epoch_ms
@@ -412,11 +412,7 @@ class FileSystemCatalog:
         return list(found)
 
     def _no_database(self, name: str) -> BadInput:
-        known = self.list_databases()
-        there = f"there are {', '.join(known[:10])}" if known else "there is none"
-        return BadInput(
-            f"no database {name!r} in {self.warehouse}; {there}{did_you_mean(name, known)} (create_database makes one)"
-        )
+        return no_database(name, self.warehouse, self.list_databases())
 
     def _no_table(self, identifier: Identifier) -> BadInput:
         """Why there is none: no database, no schema in the directory, no such branch, or just a wrong name."""

@@ -5,13 +5,14 @@ Source: Java `catalog/Identifier.java`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from storage.arguments import check_file_name
 from storage.errors import BadInput
 from storage.format import DEFAULT_BRANCH
+from storage.messages.suggestions import did_you_mean
 from storage.paths import check_branch_name
 
 SYSTEM_DATABASE: Final = "sys"  # tables about all tables; never a directory
@@ -74,6 +75,14 @@ def check_own_database(name: str) -> None:
     check_database_name(name)
     if name == SYSTEM_DATABASE:
         raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+
+
+def no_database(name: str, catalog: str, known: Sequence[str]) -> BadInput:
+    """catalog: as people know it. known: its databases."""
+    there = f"there are {', '.join(known[:10])}" if known else "there is none"
+    return BadInput(
+        f"no database {name!r} in {catalog}; {there}{did_you_mean(name, known)} (create_database makes one)"
+    )
 
 
 def _check_directory_name(what: str, name: str) -> None:

@@ -18,21 +18,12 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from storage.errors import BadInput
+from storage.format import PARQUET_CODECS
 from storage.manifests.avro_schemas import AvroSchema
 from storage.manifests.record_file import AvroRecordWriter, Record, avro_codec
 
 MANIFEST_FORMATS: Final = ("avro", "parquet", "orc")
 
-_PARQUET_CODECS: Final = {
-    "none": "NONE",
-    "uncompressed": "NONE",
-    "snappy": "SNAPPY",
-    "gzip": "GZIP",
-    "lz4": "LZ4",
-    "lz4_raw": "LZ4",
-    "zstd": "ZSTD",
-    "brotli": "BROTLI",
-}
 _ORC_CODECS: Final = {
     "none": "uncompressed",
     "snappy": "snappy",
@@ -64,7 +55,7 @@ def metadata_writer(schema: AvroSchema, file_format: str, compression: str, zstd
         case "avro":
             return AvroRecordWriter(schema, avro_codec(compression), zstd_level)
         case "parquet":
-            return ParquetRecordWriter(schema, _codec(compression, _PARQUET_CODECS, "Parquet"), zstd_level)
+            return ParquetRecordWriter(schema, _codec(compression, PARQUET_CODECS, "Parquet"), zstd_level)
         case "orc":
             return OrcRecordWriter(schema, _codec(compression, _ORC_CODECS, "ORC"))
     raise BadInput(f"option manifest.format = {file_format!r}: expected one of {', '.join(MANIFEST_FORMATS)}")

@@ -27,6 +27,7 @@ from pyarrow import orc
 
 from storage.collector import paused_collection
 from storage.errors import BadInput, CorruptFile
+from storage.format import AVRO_CODECS
 from storage.manifests.avro_schemas import AvroSchema
 
 T = TypeVar("T")
@@ -35,12 +36,6 @@ Record: TypeAlias = dict[str, Any]
 _MAGIC: Final = {b"Obj\x01": "avro", b"PAR1": "parquet", b"ORC": "orc"}
 _SYNC_MARKER_BYTES: Final = 16
 _SYNC_INTERVAL_BYTES: Final = 64_000  # of a block before compression; larger blocks compress better (Java's default)
-
-_AVRO_CODECS: Final = {
-    "zstd": "zstandard",
-    "none": "null",
-    **{codec: codec for codec in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")},
-}
 
 
 def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_bytes: int | None = None) -> tuple[T, ...]:
@@ -189,7 +184,7 @@ _COMPRESSORS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {
 
 def avro_codec(compression: str) -> str:
     """The Avro name of a value of option `manifest.compression`. Raises BadInput."""
-    codec = _AVRO_CODECS.get(compression.lower())
+    codec = AVRO_CODECS.get(compression.lower())
     if codec is None:
-        raise BadInput(f"option manifest.compression = {compression!r}: expected one of {', '.join(_AVRO_CODECS)}")
+        raise BadInput(f"option manifest.compression = {compression!r}: expected one of {', '.join(AVRO_CODECS)}")
     return codec

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from storage.errors import CorruptFile, SnapshotExpired
+from storage.errors import BadInput, CorruptFile, SnapshotExpired
 from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tags import tagged_snapshots
 from storage.table import TableContext
@@ -63,3 +63,16 @@ def _is_there(context: TableContext, snapshot_id: int) -> bool:
     if earliest is not None and earliest <= snapshot_id and store.exists(snapshot_id):
         return True
     return any(snapshot.id == snapshot_id for snapshot in tagged_snapshots(context.io, context.paths))
+
+
+def snapshot_by_id(context: TableContext, snapshot_id: int) -> Snapshot:
+    """Raises SnapshotExpired for one that was there, BadInput for one that is yet to come."""
+    snapshots = context.snapshots
+    found = snapshots.find(snapshot_id)
+    if found is not None:
+        return found
+    earliest, latest = snapshots.earliest_id(), snapshots.latest_id()
+    if latest is not None and snapshot_id < latest:
+        raise snapshot_expired(context, snapshot_id)
+    there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+    raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")

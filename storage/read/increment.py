@@ -17,7 +17,7 @@ from storage.errors import BadInput
 from storage.options.scan_options import IncrementalScanMode, StartupMode
 from storage.read.auto_tags import snapshots_to_auto_tag
 from storage.read.changes import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
-from storage.read.expired_snapshots import snapshot_expired
+from storage.read.expired_snapshots import snapshot_by_id
 from storage.read.snapshot_diff import SnapshotDiff
 from storage.read.stream.share import Share
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -150,7 +150,7 @@ class _Range:
         if start == end:
             return None
         if self.mode is IncrementalScanMode.DIFF:
-            return _difference(_snapshot(self.context, start), _snapshot(self.context, end))
+            return _difference(snapshot_by_id(self.context, start), snapshot_by_id(self.context, end))
         return self._changes(start, end)
 
     def _between_tags(self, where: str, before: Snapshot, after: Snapshot) -> Increment:
@@ -192,15 +192,3 @@ _FILES: Final = {
 
 def _difference(before: Snapshot | None, after: Snapshot) -> Increment:
     return None if before is not None and before.id == after.id else DifferenceOf(before, after)
-
-
-def _snapshot(context: TableContext, snapshot_id: int) -> Snapshot:
-    snapshots = context.snapshots
-    found = snapshots.find(snapshot_id)
-    if found is not None:
-        return found
-    earliest, latest = snapshots.earliest_id(), snapshots.latest_id()
-    if latest is not None and snapshot_id < latest:
-        raise snapshot_expired(context, snapshot_id)
-    there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
-    raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")

@@ -14,7 +14,7 @@ from storage.errors import BadInput
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.options.scan_options import StartupMode
-from storage.read.expired_snapshots import snapshot_expired
+from storage.read.expired_snapshots import snapshot_by_id
 from storage.read.stream.start import Start, first_position, newest_compacted
 from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tags import TagStore
@@ -121,15 +121,7 @@ def time_in_ms(as_of: datetime | int) -> int:
 
 def _by_id(context: TableContext, snapshot_id: int) -> Snapshot:
     check_whole_number("scan(snapshot=…)", snapshot_id, at_least=1)
-    store = context.snapshots
-    found = store.find(snapshot_id)
-    if found is not None:
-        return found
-    earliest, latest = store.earliest_id(), store.latest_id()
-    if latest is not None and snapshot_id < latest:
-        raise snapshot_expired(context, snapshot_id)
-    there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
-    raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")
+    return snapshot_by_id(context, snapshot_id)
 
 
 def _as_of(context: TableContext, as_of: datetime | int) -> Snapshot:

@@ -129,9 +129,7 @@ class ColumnarDecoder:
             cells, flags = decoder.to_arrow(values)
             if flags is not None:
                 flags_of[column.name] = flags
-            nulls_allowed = 0 if flags is None or column.in_primary_key else int(flags.sum())
-            if not column.type.nullable and cells.null_count > nulls_allowed:
-                raise ValueError(f"null in column {column.name}")
+            column.check_nulls(cells, flags)
             columns.append(cells)
         return columns, flags_of
 

@@ -97,9 +97,7 @@ class ColumnImages:
                 flags = None if flags is None else flags[order]
             if flags is not None:
                 flags_of[column.name] = flags
-            nulls_allowed = 0 if flags is None or column.in_primary_key else int(flags.sum())
-            if not column.type.nullable and cells.null_count > nulls_allowed:
-                raise ValueError(f"null in column {column.name}")
+            column.check_nulls(cells, flags)
             columns.append(cells)
         rows = changes.rows[np.concatenate([old_places, new_places])[order]]
         return DecodedRows(self._target, rows, kinds, columns, flags_of)

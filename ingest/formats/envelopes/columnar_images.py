@@ -191,11 +191,7 @@ class ColumnarImages:
         arrays = []
         for column, decoder, values in zip(self._record_schema.columns, self._decoders, columns, strict=True):
             cells, _ = decoder.to_arrow(values)
-            nulls_allowed = 0
-            if column.name in left_out and not column.in_primary_key:
-                nulls_allowed = int(left_out[column.name].sum())
-            if not column.type.nullable and cells.null_count > nulls_allowed:
-                raise ValueError(f"null in column {column.name}")
+            column.check_nulls(cells, left_out.get(column.name))
             arrays.append(cells if order is None else cells.take(order))
         return DecodedRows(self._record_schema.target, source_rows, kinds, arrays, left_out)
 

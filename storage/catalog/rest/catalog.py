@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.catalog.identifier import Identifier, check_database_name, check_own_database
+from storage.catalog.identifier import Identifier, check_database_name, check_own_database, no_database
 from storage.catalog.options import check_letters, is_case_sensitive
 from storage.catalog.rest.change_messages import change_message, schema_message
 from storage.catalog.rest.client import Refused, RestClient
@@ -336,11 +336,7 @@ class RestCatalog:
             raise BadInput(f"{what}: {e}") from e
 
     def _no_database(self, name: str) -> BadInput:
-        known = self.list_databases()
-        there = f"there are {', '.join(known[:10])}" if known else "there is none"
-        return BadInput(
-            f"no database {name!r} in {self!r}; {there}{did_you_mean(name, known)} (create_database makes one)"
-        )
+        return no_database(name, repr(self), self.list_databases())
 
     def _no_table(self, identifier: Identifier) -> BadInput:
         if identifier.database not in self.list_databases():

@@ -21,15 +21,11 @@ from storage.files.formats.avro_schema import AvroType, avro_schema
 from storage.files.formats.avro_values import from_values, to_values
 from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, FormatWriterSettings, batch_of, corruption
 from storage.files.min_max import ColumnMinMax, MinMaxCollector
+from storage.format import AVRO_CODECS
 from storage.types import DataField, arrow_schema
 
 Row: TypeAlias = dict[str, Any]
 
-_CODECS: Final = {
-    "zstd": "zstandard",
-    "none": "null",  # Java knows only the word "null"
-    **{codec: codec for codec in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")},
-}
 _BLOCK_BYTES: Final = 64_000  # before compression, as in Java
 
 
@@ -184,12 +180,12 @@ class AvroWriter:
 
     def __init__(self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings) -> None:
         name = settings.options.get("avro.codec", settings.compression)
-        codec = _CODECS.get(name.lower())
+        codec = AVRO_CODECS.get(name.lower())
         if codec is None:
             raise UnsupportedFeature(
                 f"file.compression = {name}",
                 "Avro files can't be compressed with it",
-                f"Set one of {', '.join(_CODECS)}",
+                f"Set one of {', '.join(AVRO_CODECS)}",
             )
         self._stream = stream
         self._fields = fields

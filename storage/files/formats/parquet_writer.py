@@ -38,21 +38,12 @@ from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed
 from storage.files.formats.parquet_large_values import CODECS as LARGE_VALUES_CODECS
 from storage.files.formats.parquet_large_values import joined, large_columns, read_footer, write_row_group
 from storage.files.min_max import ColumnMinMax
+from storage.format import PARQUET_CODECS
 from storage.options.values import parse_boolean, parse_size_bytes
 from storage.types import AtomicType, DataField, DataType, Root, RowType, arrow_type
 from storage.types.arrow_buffers import to_single_array
 
 _FIELD_ID_KEY: Final = "PARQUET:field_id"
-_CODECS: Final = {
-    "none": "NONE",
-    "uncompressed": "NONE",
-    "snappy": "SNAPPY",
-    "gzip": "GZIP",
-    "lz4": "LZ4",
-    "lz4_raw": "LZ4",
-    "zstd": "ZSTD",
-    "brotli": "BROTLI",
-}
 
 # Rows wait in memory until a row group is complete: Arrow writes a row group at once, column after column.
 _ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
@@ -328,12 +319,12 @@ class _WriterOptions:
     """What table options say about Parquet files. Names are those of parquet-mr, as in Java."""
 
     def __init__(self, settings: FormatWriterSettings) -> None:
-        codec = _CODECS.get(settings.compression.lower())
+        codec = PARQUET_CODECS.get(settings.compression.lower())
         if codec is None:
             raise UnsupportedFeature(
                 f"file.compression = {settings.compression}",
                 "Parquet files can't be compressed with it here",
-                f"Set one of {', '.join(_CODECS)}",
+                f"Set one of {', '.join(PARQUET_CODECS)}",
             )
         self.codec = codec
         self.zstd_level = format_option(settings, "parquet.compression.codec.zstd.level", int, settings.zstd_level)
