@@ -6,7 +6,7 @@ merges some keys without a part of their rows; here only sections go that are th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -38,11 +38,19 @@ _Buckets = dict[tuple[bytes, int], Split]
 class SnapshotDiff:
     """before: None is an empty table.
     context: under the schema that rows are mapped to.
+    columns: only these and those of the primary key, in the table's order; rows that differ in others only are the
+        same.
     Raises UnsupportedFeature for a table without a primary key: nothing says which of its rows are the same.
     """
 
     def __init__(
-        self, context: TableContext, before: Snapshot | None, after: Snapshot, *, sequence_numbers: bool = False
+        self,
+        context: TableContext,
+        before: Snapshot | None,
+        after: Snapshot,
+        *,
+        sequence_numbers: bool = False,
+        columns: Sequence[str] | None = None,
     ) -> None:
         if not context.schema.has_primary_key:
             raise UnsupportedFeature(
@@ -54,7 +62,8 @@ class SnapshotDiff:
         self._context = context
         self._before = before
         self._after = after
-        names = context.schema.names
+        wanted = {*(context.schema.names if columns is None else columns), *context.schema.primary_keys}
+        names = [name for name in context.schema.names if name in wanted]
         self._names = [*names, KIND_COLUMN, *([SEQUENCE_COLUMN] if sequence_numbers else [])]
         self._compared = [name for name in names if name not in context.schema.primary_keys]
         self._reader = SnapshotReader(context, tuple(self._names))

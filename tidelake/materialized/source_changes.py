@@ -22,7 +22,7 @@ from storage.errors import BadInput, SnapshotExpired, UnsupportedFeature
 from storage.format import KIND_COLUMN, CommitKind
 from storage.merge.normalized_keys import align_keys, normalize_column
 from storage.read.changes import ChangeBatch, ChangeReader, ChangeSource
-from storage.read.increment import DifferenceOf, read_increment
+from storage.read.snapshot_diff import SnapshotDiff
 from storage.read.stream.share import ALL
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
@@ -105,7 +105,8 @@ def _of_keys(context: TableContext, before: SourceState, after: Snapshot, names:
         _found(context, before)  # says why
         raise NoChanges(f"snapshot {before.snapshot_id} of {context.name}, which the last refresh read, has expired")
     try:
-        rows = _held(read_increment(context, DifferenceOf(known, after)), [*names, KIND_COLUMN], context)
+        difference = SnapshotDiff(context, known, after, columns=names).read()
+        rows = _held(difference, [*names, KIND_COLUMN], context)
     except (BadInput, UnsupportedFeature) as error:
         raise NoChanges(str(error)) from None
     retracts = pa.array(is_retract(row_kinds(rows)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tidelake
 from storage.format import RowKind
+from storage.read.snapshot_diff import SnapshotDiff
 from tests.support.levels import examples
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64()), ("p", pa.int64())])
@@ -85,6 +86,20 @@ def catalog() -> Any:
     catalog.create_database("db")
     yield catalog
     catalog.drop_database("db", cascade=True)
+
+
+def test_of_some_columns_the_others_do_not_count(catalog: tidelake.Catalog) -> None:
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    for rows in ({"id": [1, 2], "v": [1.0, 2.0], "p": [1, 1]}, {"id": [1, 2], "v": [1.0, 3.0], "p": [2, 2]}):
+        with table.writer() as writer:
+            writer.write(pa.table(rows, SCHEMA))
+            writer.commit()
+    before, after = table.snapshots()
+    found = [change.rows for change in SnapshotDiff(table.context, before, after, columns=["v"]).read()]
+    assert pa.Table.from_batches(found).to_pylist() == [
+        {"id": 2, "v": 2.0, "_VALUE_KIND": 1},
+        {"id": 2, "v": 3.0, "_VALUE_KIND": 2},
+    ]
 
 
 def test_without_a_primary_key_there_is_no_difference_to_compute(catalog: tidelake.Catalog) -> None:

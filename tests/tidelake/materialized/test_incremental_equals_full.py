@@ -33,6 +33,7 @@ SOURCES: Final[dict[str, dict[str, str]]] = {
     "lookup, dynamic buckets": {"changelog-producer": "lookup", "dynamic-bucket.target-row-num": "3"},
     "full-compaction": {"bucket": "2", "changelog-producer": "full-compaction"},
     "deletion vectors": {"bucket": "1", "deletion-vectors.enabled": "true"},
+    "a sequence field": {"bucket": "1", "sequence.field": "pieces"},
     "partial update": {"bucket": "1", "merge-engine": "partial-update", "changelog-producer": "lookup"},
 }
 
