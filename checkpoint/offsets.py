@@ -61,7 +61,7 @@ class SourcePosition:
     """What one snapshot of a pipeline says of its source. Immutable.
 
     identity: where the offsets count.
-    ranges: every partition ever read for the table, also those without news (start == end).
+    ranges: every partition ever read for the table, also those without new records (start == end).
     accepted: why it doesn't begin where the last one ended; None as a rule.
 
     Raises BadInput for a range that ends before it starts, or starts below 0.

@@ -304,7 +304,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     stop the pipeline in any case, and `schema_evolution` says what becomes of columns that a table lacks, and of
     values that only a wider column would hold. dead_letters: where tolerated records are kept: a folder, or
     `{table: database.table}`; left out: the folder `<pipeline>.dead-letters` in the warehouse.
-    log_include_messages: whether the log tells the reason of a dead letter, which may quote the record.
+    log_include_messages: whether the log has the reason of a dead letter, which may quote the record.
     waiting_ms_max: how long a partition may wait for a value that a record of another partition has; then its
     record counts as one that can't be decoded. waiting_bytes_max: how much may be held back while partitions wait;
     beyond it their records count as such, too.
@@ -391,7 +391,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     moved_rows: what is kept of rows whose primary key changes.
     quarantine: what becomes of tables that fail while others are well.
     write: memory and disk for rows on their way into files.
-    metrics: the HTTP endpoint that tells how the pipeline does.
+    metrics: the HTTP endpoint with metrics, health and status of the pipeline.
     """
 
     pipeline: Name

@@ -1,4 +1,4 @@
-"""The consumers of a table: readers whose positions it keeps, and for whom expiry spares snapshots."""
+"""The consumers of a table: readers whose positions it keeps, and whose snapshots do not expire."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TableConsumers:
 
     @checked
     def delete(self, name: str) -> None:
-        """Forget the consumer: nothing is spared for it any more. Raises BadInput when there is none."""
+        """Delete the consumer: expiry keeps no snapshots for it any more. Raises BadInput when there is none."""
         consumer = self._consumer(name)
         if consumer.read() is None:
             there = ", ".join(one.name for one in self.list()) or "none"

@@ -16,8 +16,8 @@ from storage.verify.row_history import RowHistory, Version
 
 
 def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:
-    """By `topic-partition`, the offsets [start, end) whose records a snapshot of a pipeline holds; those without news
-    are left out. Empty for a snapshot of anybody else.
+    """By `topic-partition`, the offsets [start, end) whose records a snapshot of a pipeline holds; those without
+    new records are left out. Empty for a snapshot of anybody else.
     """
     text = snapshot.properties.get(POSITION_PROPERTY) if snapshot is not None else None
     if snapshot is None or text is None:

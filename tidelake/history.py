@@ -1,4 +1,4 @@
-"""A table's history in the hands of its users: snapshots, tags, branches, rollbacks, and what they leave behind."""
+"""A table's history, as its users change it: snapshots, tags, branches, rollbacks, orphan files."""
 
 from __future__ import annotations
 

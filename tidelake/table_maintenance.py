@@ -1,4 +1,4 @@
-"""What keeps a table in order: partitions that go or are marked, statistics, and what is done about lost files."""
+"""Maintenance of a table: partitions that expire or are marked as done, statistics, repairs after lost files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a running pipeline tells people and their tools: metrics, probes, a status page."""
+"""What a running pipeline reports: metrics, probes, a status page."""

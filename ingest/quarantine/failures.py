@@ -1,4 +1,4 @@
-"""Whose failure is it: one table's, or the pipeline's?"""
+"""Distinguishes failures of one table from failures of the pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys changed after a dead letter, as the log itself tells: whoever is older must not come last."""
+"""Which keys changed after a dead letter, read from the log: an older change must not overwrite a newer one."""
 
 from __future__ import annotations
 

@@ -73,11 +73,11 @@ class _Shares:
         return None if nulls is None else max(0.0, 1 - share - nulls)
 
     def _compared(self, column: str, operator: str, value: pa.Scalar) -> float | None:
-        told, nulls = self.statistics.columns.get(column), self._nulls(column)
-        if told is None or nulls is None or not told.get("distinctCount"):
+        held, nulls = self.statistics.columns.get(column), self._nulls(column)
+        if held is None or nulls is None or not held.get("distinctCount"):
             return None
-        below = _place(told, value)
-        each = (1 - nulls) / float(told["distinctCount"])
+        below = _place(held, value)
+        each = (1 - nulls) / float(held["distinctCount"])
         match operator:
             case "==":
                 return each if below is None or 0 <= below <= 1 else 0.0
@@ -89,15 +89,15 @@ class _Shares:
         return (1 - nulls) * (inside if operator in ("<", "<=") else 1 - inside)
 
     def _nulls(self, column: str) -> float | None:
-        told = self.statistics.columns.get(column)
-        if told is None or told.get("nullCount") is None:
+        held = self.statistics.columns.get(column)
+        if held is None or held.get("nullCount") is None:
             return None
-        return float(told["nullCount"]) / self.rows if self.rows else 0.0
+        return float(held["nullCount"]) / self.rows if self.rows else 0.0
 
 
-def _place(told: dict[str, Any], value: pa.Scalar) -> float | None:
+def _place(held: dict[str, Any], value: pa.Scalar) -> float | None:
     """Where a value lies between the bounds: 0 at the smallest, 1 at the largest. None where nothing is known."""
-    bounds = [_number(told.get(name), value.type) for name in ("min", "max")]
+    bounds = [_number(held.get(name), value.type) for name in ("min", "max")]
     own = _number(value, value.type)
     low, high = bounds
     if low is None or high is None or own is None:

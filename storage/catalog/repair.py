@@ -1,4 +1,4 @@
-"""What a catalog with names of its own says of the tables that lie in its warehouse, made right after their files.
+"""Repairs the entries of a catalog that keeps names of its own, from the tables in its warehouse.
 
 For tables that were copied there, or restored, and entries that were lost or changed by hand. Files are never touched.
 

@@ -1,1 +1,1 @@
-"""File indexes: what a data file tells of its columns, so that a read can skip the file, or rows of it."""
+"""File indexes: what is known of a data file's columns before it is opened, so that reads skip it, or rows of it."""

@@ -1,4 +1,4 @@
-"""A Bloom filter over keys, asked for many at a time: of most keys that are not there it says so.
+"""A Bloom filter over keys, asked for many at a time: it excludes most keys that are absent.
 
 The bits of a key lie in one word, so that a key costs one access to memory. It is of this process only, never stored.
 """

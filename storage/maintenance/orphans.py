@@ -1,6 +1,6 @@
 """Removes files of a table that nothing names: of crashes, lost commits, rollbacks, deleted branches.
 
-A file goes when it is old enough, and when two looks at all branches, one after the other, found nobody who names it.
+A file goes when it is old enough, and when two looks at all branches, one after the other, found no reference to it.
 One look is not enough: a fast-forward copies snapshots from a branch that was not looked at yet to one that was, and
 the branch may be deleted before its turn. What a commit under way has written is young.
 
@@ -22,7 +22,7 @@ from storage.errors import BadInput, CorruptFile
 from storage.expire.empty_directories import delete_empty_directories
 from storage.expire.retained_states import all_branches
 from storage.fileio.base import FileStatus
-from storage.maintenance.named_files import NamedFiles
+from storage.maintenance.referenced_files import ReferencedFiles
 from storage.manifests.file_names import Hashes, hashes_of
 from storage.table import TableContext
 from storage.verify.file_listing import FileListing
@@ -51,7 +51,7 @@ def clean_orphans(
     before_ms = (epoch_ms() if now_ms is None else now_ms) - older_than_ms
     lying = {directory: hashes for directory in _directories(context) if len(hashes := _names_in(context, directory))}
     temporary = list(_temporary(context))
-    named = NamedFiles(context)
+    named = ReferencedFiles(context)
     for _ in range(2):
         try:
             lying = _left_over(lying, named.look())

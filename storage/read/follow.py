@@ -164,7 +164,7 @@ class Follower:
 
     @property
     def wait_ms(self) -> int:
-        """How long to wait before the next `step`: short after news, longer the longer nothing came."""
+        """How long to wait before the next `step`: short after a new snapshot, longer the longer none came."""
         return int(min(_FIRST_WAIT_MS * 2 ** min(self._idle_steps, 20), self.longest_wait_ms))
 
     def when_there(
@@ -201,7 +201,7 @@ def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
 
 
 def _wait(follower: Follower, stop: CancelEvent) -> None:
-    """Until there is a snapshot, or until it is time to look for other news."""
+    """Until there is a snapshot, or until it is time to look again."""
     there = threading.Event()
     cancel = follower.when_there(there.set, stop.is_set) if isinstance(stop, threading.Event) else None
     if cancel is None:

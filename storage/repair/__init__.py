@@ -1,1 +1,1 @@
-"""What is lost, and what a table can do without it."""
+"""Repairs of tables that lost files: data files, manifests, snapshots."""

@@ -1,4 +1,4 @@
-"""Where a table's history begins, said anew: after snapshots in the middle of it were lost, or deleted by hand.
+"""Sets the earliest snapshot of a table again, after snapshots of its history were lost, or deleted by hand.
 
 Source: Java `flink/procedure/RepairEarliestSnapshotProcedure.java`.
 """

@@ -1,4 +1,4 @@
-"""Consumers: readers whose position is kept in the table, so that expiry spares what they still need.
+"""Consumers: readers whose position is kept in the table, so that expiry keeps what they still need.
 
 Source: Java `consumer/Consumer.java`, `consumer/ConsumerManager.java`.
 """
@@ -20,7 +20,7 @@ NEXT_SNAPSHOT: Final = "nextSnapshot"
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A reader's position, kept in the table: snapshots from it on are spared by expiry. Paimon's own file."""
+    """A reader's position, kept in the table: expiry keeps snapshots from it on. Paimon's own file."""
 
     io: FileIO
     paths: TablePaths
@@ -55,7 +55,7 @@ class Consumer:
         self.io.write(self.paths.consumer(self.name), text.encode())
 
     def forget(self) -> None:
-        """Nothing is spared for it any more."""
+        """Expiry keeps nothing for it any more."""
         self.io.delete(self.paths.consumer(self.name))
 
 

@@ -1,4 +1,4 @@
-"""Is the changelog the table? A state, and what changed since, folded together, beside the state at the end.
+"""Whether the changelog is complete: a state and the changes since, applied to it, give the state at the end.
 
 Bucket by bucket, each in the order of its keys:
 

@@ -30,7 +30,7 @@ async def iterate(start: Callable[[], Iterator[T]]) -> AsyncGenerator[T]:
 
 
 async def wait_for_snapshot(follower: Follower) -> None:
-    """Until there is a snapshot, or until it is time to look for other news."""
+    """Until there is a snapshot, or until it is time to look again."""
     loop, there = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:

@@ -1,4 +1,4 @@
-"""One run of the demo: write a change log, run a pipeline, compare_table the tables."""
+"""One run of the demo: write a change log, run a pipeline, compare the tables."""
 
 from __future__ import annotations
 

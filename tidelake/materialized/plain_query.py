@@ -1,4 +1,4 @@
-"""Queries that are plain enough to be known through and through: one table, its rows or its groups.
+"""Queries simple enough to be refreshed from changes: one table, its rows or its groups.
 
     SELECT id, amount * 2 AS twice FROM orders WHERE status = 'paid'
     SELECT day, SUM(amount) AS total, COUNT(*) AS orders FROM orders GROUP BY day

@@ -105,7 +105,7 @@ def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
     times = np.sort(np.concatenate([np.empty(0, np.int64), *of_partitions]))
     times, buckets = times[times >= since], max(0, Bucketing.of(schema, options).num_buckets)
     rows = sum(part.num_rows for part in sampled.rows)
-    told = (
+    found = (
         sampled.context.name,
         sampled.is_there,
         {one.name: str(one.type) for one in schema.fields},
@@ -116,7 +116,7 @@ def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
     )
     span_ms = int(times[-1] - times[0]) if len(times) else 0
     if span_ms <= 0:
-        return TableEstimate(*told, None, None, None, None, None, buckets)
+        return TableEstimate(*found, None, None, None, None, None, buckets)
     rate = (len(times) - 1) / span_ms
     intervals = span_ms / interval_ms
     busy = len(np.unique((times - times[0]) // interval_ms))
@@ -129,7 +129,7 @@ def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
     compacted_files, compacted = _compacted(sampled.context, flushes, file_bytes)
     written = commits * touched * file_bytes
     return TableEstimate(
-        *told,
+        *found,
         rate * _HOUR_MS,
         commits,
         commits * touched + spread * compacted_files,

@@ -1,6 +1,7 @@
 """Liveness of partitions: notices those that no broker answers for.
 
-aiokafka retries a broker that went away for ever, and only logs it: to its caller that looks like a topic without news.
+aiokafka retries a broker that went away for ever, and only logs it: to its caller that looks like a
+topic without new records.
 """
 
 from __future__ import annotations

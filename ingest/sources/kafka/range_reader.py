@@ -144,7 +144,7 @@ class RangeReader:
         )
 
     async def _check_held(self, partition: TopicPartition, position: int, end: int) -> None:
-        """After a poll without news: whether there is anything to wait for."""
+        """After a poll without records: whether there is anything to wait for."""
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_MS / 1000):
                 held = await self._held(partition)

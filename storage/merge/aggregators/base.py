@@ -82,7 +82,7 @@ class WithoutRetract:
 
 @dataclass(frozen=True, slots=True)
 class RowByRow:
-    """A function that works in Python, spared the groups that are one row as it stands: a SET alone."""
+    """A function that works in Python, without the groups that are one row as it stands: a SET alone."""
 
     function: Aggregator
 

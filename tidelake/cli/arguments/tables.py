@@ -32,7 +32,7 @@ def _add_consumers(verbs: Verbs) -> None:
     reset = table_command(consumers, "reset", "have one go on elsewhere; stop it first", module="consumers")
     reset.add_argument("consumer", metavar="CONSUMER")
     reset.add_argument("--to", type=positive, required=True, metavar="ID", help="the snapshot that it reads next")
-    delete = table_command(consumers, "delete", "forget one: nothing is spared for it any more", module="consumers")
+    delete = table_command(consumers, "delete", "delete one: expiry keeps no snapshots for it", module="consumers")
     delete.add_argument("consumer", metavar="CONSUMER")
 
 

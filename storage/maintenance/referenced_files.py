@@ -34,7 +34,7 @@ class _State:
     optional: Iterable[ListFile | None] = ()
 
 
-class NamedFiles:
+class ReferencedFiles:
     """One thread at a time."""
 
     def __init__(self, context: TableContext) -> None:
