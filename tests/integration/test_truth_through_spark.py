@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import tidelake
+from ingest.formats.registry import open_format
 from tests.support.cases import raw_lines
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
-from tidelake.spark import sink
+from tidelake.spark import register, sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,20 +28,27 @@ def test_a_capture_read_by_spark_gives_the_truth(recorded: RecordedTable, spark:
     table = catalog.create_table(name, recorded.schema, primary_key=recorded.primary_key, options=two_buckets(recorded))
     log = tmp_path / "log"
     split_into_files(recorded, log, MICRO_BATCHES)
-    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(log), lineSep="\n").select("value")
-    reader = lines.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    register(spark)
     with format_options_for(recorded) as options:
-        query = reader.foreachBatch(
-            sink(
-                name,
-                str(tmp_path / "lake"),
-                format=recorded.format,
-                match=recorded.topics,
-                source_types=recorded.source_types,
-                connector=options,
-                truncates="skip",
+        headers = ",".join(open_format(recorded.format, options).KEPT_HEADERS)
+        source = spark.readStream.format("tidelake-changelog-folder").option("maxFilesPerTrigger", 1)
+        records = source.option("headers", headers).load(str(log))
+        writer = records.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = (
+            writer.trigger(availableNow=True)
+            .foreachBatch(
+                sink(
+                    name,
+                    str(tmp_path / "lake"),
+                    format=recorded.format,
+                    match=recorded.topics,
+                    source_types=recorded.source_types,
+                    connector=options,
+                    truncates="skip",
+                )
             )
-        ).start()
+            .start()
+        )
         query.awaitTermination()
     assert differences(recorded, table.scan().to_arrow(), are_truncates_skipped=True) == []
 
@@ -58,4 +65,3 @@ def split_into_files(recorded: RecordedTable, folder: Path, count: int) -> None:
     for number, start in enumerate(range(0, len(lines), size)):
         path = folder / f"{number}.jsonl"
         path.write_bytes(b"\n".join(lines[start : start + size]) + b"\n")
-        os.utime(path, (number, number))  # Spark reads files in the order of their times

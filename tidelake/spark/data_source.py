@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from storage.errors import UnsupportedFeature
 from tidelake.spark.batch_writer import AppendWriter
+from tidelake.spark.changelog_folder.data_source import ChangeLogFolderDataSource
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.reader import FilteringBatchReader, SnapshotBatchReader, schema_of
@@ -18,11 +19,12 @@ from tidelake.spark.stream_reader import TableStreamReader
 
 
 def register(spark: SparkSession) -> None:
-    """Make formats `tidelake` and `tidelake-kafka` known to a session. Its Python workers need this package too.
+    """Make formats `tidelake`, `tidelake-kafka` and `tidelake-changelog-folder` known to a session. Its Python workers
+    need this package too.
 
-    Nothing to do where Spark found them by itself (`pyspark_tidelake`).
+    Nothing to do for the first two where Spark found them by itself (`pyspark_tidelake`).
     """
-    for source in (TidelakeDataSource, KafkaDataSource):
+    for source in (TidelakeDataSource, KafkaDataSource, ChangeLogFolderDataSource):
         register_source(spark, source)
 
 

@@ -28,11 +28,13 @@ from ingest.spark.sink import LettersTable, SparkSink, sink, write_batch
 from ingest.tables.table_differences import check_differences
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
+from tidelake.spark.changelog_folder.data_source import ChangeLogFolderDataSource
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.kafka.offsets import of_members
 from tidelake.spark.kafka.read_options import options_of
 from tidelake.spark.registration import register_source
 from tidelake.spark.schema_following import SchemaFollowing, changes_that_need_order
+from tidelake.spark.stream_limits import HAS_LIMITS
 from tidelake.spark.table_creation import TableCreation
 
 _FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
@@ -204,8 +206,11 @@ def _source(spark: SparkSession, config: Config) -> DataFrame:
     if isinstance(source, FolderSettings):
         if not source.path.is_dir():
             raise BadInput(f"{source.path} is not a folder. `source.path` names the one that holds the change logs")
-        lines = spark.readStream.option("pathGlobFilter", "*.{jsonl,jsonl.gz}").option("lineSep", "\n")
-        return lines.option("maxFilesPerTrigger", _FILES_A_BATCH).text(source.path.absolute().as_uri())
+        register_source(spark, ChangeLogFolderDataSource)
+        limits = {"maxFilesPerTrigger": str(_FILES_A_BATCH)} if HAS_LIMITS else {}
+        headers = ",".join(sorted(open_format(config.format, config.format_options).KEPT_HEADERS))
+        folder = spark.readStream.format(ChangeLogFolderDataSource.name()).options(**limits, headers=headers)
+        return folder.load(str(source.path.absolute()))
     register_source(spark, KafkaDataSource)
     has_headers = bool(open_format(config.format, config.format_options).KEPT_HEADERS)
     schema = _KAFKA_COLUMNS + (", headers array<struct<key string, value binary>>" if has_headers else "")
@@ -257,8 +262,6 @@ def _refuse(config: Config) -> None:
     if isinstance(source, KafkaSettings):
         stops_early = source.until_timestamp_ms is not None
         refused.append((stops_early, "source.until_timestamp_ms", "a query ends where the partitions ended"))
-    elif list(source.path.glob("*.jsonl.zst")):
-        refused.append((True, "*.jsonl.zst in source.path", "Spark reads them only with a native library"))
     for is_given, setting, reason in refused:
         if is_given:
             raise UnsupportedFeature(setting, reason, _RUN_HERE)

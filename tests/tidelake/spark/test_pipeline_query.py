@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import time
 import urllib.request
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
 import pytest
+import zstandard
 from msgspec import structs
 
 import tidelake
@@ -192,11 +194,39 @@ def test_a_setting_of_kafka_reaches_the_connector_or_is_refused_or_named(
     assert [reaches, refused, named].count(True) == 1
 
 
-def test_files_that_spark_can_t_open_are_refused_before_it_starts(spark: SparkSession, tmp_path: Path) -> None:
+def test_compressed_files_and_what_is_appended_to_plain_ones_are_read_as_the_service_reads_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = write_shop_log(tmp_path / "log")
+    lines = [line for path in sorted((tmp_path / "log").iterdir()) for line in path.read_bytes().splitlines(True)]
+    changes = tmp_path / "changes"
+    changes.mkdir()
+    third = len(lines) // 3
+    (changes / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[:third])))
+    (changes / "b.jsonl.zst").write_bytes(zstandard.compress(b"".join(lines[third : 2 * third])))
+    (changes / "c.jsonl").write_bytes(b"".join(lines[2 * third : -10]))
+    tables = create_shop_tables(tmp_path / "lake")
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    with (changes / "c.jsonl").open("ab") as file:
+        file.writelines(lines[-10:])
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    for table in TABLES:
+        found = rows_in_key_order(table, tables[table.name].scan().to_arrow())
+        assert found == shop.expected_rows(table).to_pylist()
+
+
+def test_a_checkpoint_directory_of_another_source_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
-    (tmp_path / "changes" / "z.jsonl.zst").write_bytes(b"")
-    with pytest.raises(UnsupportedFeature, match="native library"):
-        start_query(spark, config(tmp_path), str(tmp_path / "checkpoint"))
+    create_shop_tables(tmp_path / "lake")
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    for log in sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*")):
+        version, metadata, *_ = log.read_text().splitlines()
+        log.write_text("\n".join([version, metadata, '{"logOffset":0}']))
+    for checksum in (tmp_path / "checkpoint" / "offsets").glob(".*.crc"):
+        checksum.unlink()
+    (tmp_path / "changes" / "z.jsonl").write_text("")
+    with pytest.raises(Exception, match="no file of change logs"):
+        run(spark, config(tmp_path), tmp_path / "checkpoint")
 
 
 @pytest.mark.interop

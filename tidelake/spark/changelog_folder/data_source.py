@@ -1,0 +1,35 @@
+"""`format("tidelake-changelog-folder")`: what Spark asks first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from storage.errors import UnsupportedFeature
+from tidelake.spark.changelog_folder.read_options import FORMAT, FolderReadOptions
+from tidelake.spark.changelog_folder.readers import FolderBatchReader, FolderStreamReader, columns_of
+
+
+class ChangeLogFolderDataSource(DataSource):
+    """See `tidelake.spark.changelog_folder.read_options` for what may be given. Spark keeps it pickled."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return columns_of(FolderReadOptions.of(self.options))
+
+    def reader(self, schema: StructType) -> FolderBatchReader:
+        return FolderBatchReader(FolderReadOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> FolderStreamReader:  # noqa: N802 - Spark's name
+        return FolderStreamReader(FolderReadOptions.of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        raise UnsupportedFeature(f'write.format("{FORMAT}")', "change logs are only read here", "Write a table")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        return self.writer(schema, overwrite)

@@ -1,0 +1,118 @@
+"""A task's part: lines of change logs as Arrow batches of Kafka's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from checkpoint.offsets import TopicPartition
+from ingest.sources.change_log_file import ChangeLogFile
+from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
+from storage.errors import BadInput
+from storage.fileio.access import Access, access
+from tidelake.spark.changelog_folder.folder_files import FilePart, gone
+from tidelake.spark.spark_types import arrow_form, in_arrow_form
+
+HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+COLUMNS: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+HEADERS_COLUMN: Final = pa.field("headers", HEADERS)
+
+
+def record_batches(
+    folder: Path,
+    schema: StructType,
+    parts: Sequence[FilePart],
+    kept_headers: frozenset[str],
+    starts: Mapping[TopicPartition, int],
+) -> Iterator[pa.RecordBatch]:
+    """kept_headers: names of those that `headers` has. starts: records of a partition before its offset are left out.
+    Raises BadInput for a line that is no record, and for a file
+    that is gone, cut, or another one than was planned.
+    """
+    form = arrow_form(schema)
+    for part in parts:
+        path = folder / part.name
+        first = 0  # bytes of the blocks before
+        for block in _blocks(folder, part):
+            try:
+                found = parse_records(block, kept_headers)
+            except BadLine as bad:
+                text = bytes(block[bad.offset :]).split(b"\n", 1)[0]
+                at = f"byte {part.start + first + bad.offset}" + (", uncompressed" if part.is_compressed else "")
+                raise BadInput(
+                    f"{path}, {at}: not a change record: {bad.reason}: {text[:120]!r}. A line is an object with topic, "
+                    "partition, offset, key, value, timestamp_ms and headers"
+                ) from None
+            first += len(block)
+            for records in found:
+                rows = _rows(records, schema)
+                if start := starts.get(records.partition, 0):
+                    rows = rows.filter(pa.array(records.offsets >= start))
+                if rows.num_rows:
+                    yield in_arrow_form(rows, form)
+
+
+def _blocks(folder: Path, part: FilePart) -> Iterator[bytes | memoryview]:
+    path = folder / part.name
+    try:
+        with access(Access.READ, str(path)):
+            size = path.stat().st_size
+            if size < part.end or (part.is_compressed and size != part.end):
+                raise BadInput(f"{path} has {size} bytes, and had {part.end} when its batch was planned")
+        if part.is_compressed:
+            yield from _uncompressed(path)
+            return
+        with path.open("rb") as file:
+            file.seek(part.start)
+            yield file.read(part.end - part.start)
+    except FileNotFoundError:
+        raise gone(folder, part.name) from None
+
+
+def _uncompressed(path: Path) -> Iterator[bytes | memoryview]:
+    file = ChangeLogFile(path)
+    yield from file.blocks()
+    if file.is_cut:
+        raise BadInput(f"{path} ends in the middle of its compressed data. Write it whole, or remove it")
+    if file.tail.strip():
+        yield file.tail
+
+
+def _rows(records: PartitionRecords, schema: StructType) -> pa.RecordBatch:
+    """The columns of `schema`, in its order."""
+    count = len(records.offsets)
+    columns: dict[str, Callable[[], pa.Array]] = {
+        "key": lambda: records.keys,
+        "value": lambda: records.values,
+        "topic": lambda: pa.repeat(pa.scalar(records.partition.topic, pa.string()), count),
+        "partition": lambda: pa.array(np.full(count, records.partition.partition, np.int32)),
+        "offset": lambda: pa.array(records.offsets),
+        "timestamp": lambda: _timestamps(records),
+        "headers": lambda: _headers(records),
+    }
+    return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema.names)
+
+
+def _timestamps(records: PartitionRecords) -> pa.TimestampArray:
+    """Null where a record has no time."""
+    times = pa.array(records.timestamps_ms, mask=records.timestamps_ms == -1)
+    return times.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+
+
+def _headers(records: PartitionRecords) -> pa.Array:
+    pairs = [records.headers.get(row) for row in range(len(records.offsets))]
+    return pa.array([None if of is None else [{"key": k, "value": v} for k, v in of] for of in pairs], HEADERS)

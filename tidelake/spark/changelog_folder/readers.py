@@ -1,0 +1,156 @@
+"""Batch and streaming reads: the driver plans parts of files, tasks read them.
+
+An offset in Spark's log says how far each file is read, by its name. A query that begins has read nothing.
+
+Source: PySpark `sql/worker/plan_data_source_read.py`, `sql/streaming/python_streaming_source_runner.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ingest.sources.change_log_file import SUFFIXES
+from storage.errors import BadInput, PositionRefused, UnsupportedFeature
+from tidelake.spark.changelog_folder.folder_files import (
+    FilePart,
+    Limits,
+    Places,
+    cut_line,
+    next_places,
+    parts_between,
+    sizes_of,
+    tasks,
+)
+from tidelake.spark.changelog_folder.line_reading import COLUMNS, HEADERS_COLUMN, record_batches
+from tidelake.spark.changelog_folder.read_options import FORMAT, FolderReadOptions
+from tidelake.spark.spark_types import check_columns, spark_schema
+from tidelake.spark.stream_limits import (
+    HAS_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+
+class PartsPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, parts: Sequence[FilePart]) -> None:
+        super().__init__(None)
+        self.parts = parts
+
+
+def columns_of(options: FolderReadOptions) -> StructType:
+    return spark_schema(COLUMNS.append(HEADERS_COLUMN) if options.kept_headers else COLUMNS)
+
+
+class _LineReader:
+    """What both have in common. Spark pickles it for each task."""
+
+    def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
+        check_columns(schema, columns_of(options), FORMAT)
+        self._options = options
+        self._schema = schema
+
+    def _partitions_of(self, starts: Places, ends: Places) -> list[InputPartition]:
+        return [PartsPartition(parts) for parts in tasks(parts_between(self._options.folder, starts, ends))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Spark makes up a partition of its own where there is none."""
+        if isinstance(partition, PartsPartition):
+            options = self._options
+            yield from record_batches(
+                options.folder, self._schema, partition.parts, options.kept_headers, options.starts
+            )
+
+
+class FolderBatchReader(_LineReader, DataSourceReader):
+    """What is there now. Every file must be whole."""
+
+    def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        if options.limits != Limits():
+            raise BadInput("options maxFilesPerTrigger and maxBytesPerTrigger are of streams; leave them out")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        folder = self._options.folder
+        sizes = sizes_of(folder)
+        ends = next_places(folder, {}, sizes, Limits())
+        if (cut := cut_line(folder, ends, sizes)) is not None:
+            raise cut
+        return self._partitions_of({}, ends)
+
+
+class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """From the first file on. New files, and what is appended to plain ones, come as they are noticed; a line that is
+    not whole waits for its rest, where the trigger is not availableNow.
+    """
+
+    def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._is_bounded = False
+        self._target: Mapping[str, int] | None = None  # of trigger availableNow: sizes when it began
+        if not HAS_LIMITS and options.limits != Limits():
+            raise UnsupportedFeature(
+                "maxFilesPerTrigger and maxBytesPerTrigger",
+                "PySpark 4.1 tells a source neither where a batch begins nor how much to take",
+                "Leave them out, or take PySpark 4.2",
+            )
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._is_bounded = True
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return {}
+
+    if HAS_LIMITS:
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+            """Which one doesn't matter: any tells `latestOffset` to keep to the options."""
+            return ReadAllAvailable() if self._options.limits == Limits() else ReadMaxRows(2**62)
+
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+            is_limited = not isinstance(limit, ReadAllAvailable)
+            return self._next(_places(start), self._options.limits if is_limited else Limits())
+
+        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+            return dict(sizes_of(self._options.folder))
+
+    else:
+
+        def latestOffset(self) -> dict[str, Any]:  # type: ignore[misc]  # noqa: N802 - Spark's name
+            return self._next({}, Limits())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._partitions_of(_places(start), _places(end))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept outside of Spark's log."""
+
+    def _next(self, places: Places, limits: Limits) -> dict[str, Any]:
+        sizes: Mapping[str, int] = sizes_of(self._options.folder)
+        if self._is_bounded:
+            self._target = sizes if self._target is None else self._target
+            sizes = {name: min(size, self._target[name]) for name, size in sizes.items() if name in self._target}
+            sizes = {name: max(size, places.get(name, 0)) for name, size in sizes.items()}
+        ends = next_places(self._options.folder, places, sizes, limits)
+        if self._is_bounded and ends == places and (cut := cut_line(self._options.folder, ends, sizes)) is not None:
+            raise cut
+        return ends
+
+
+def _places(members: Mapping[str, Any]) -> dict[str, int]:
+    """Raises PositionRefused for offsets of another source."""
+    if others := [name for name in members if not name.endswith(SUFFIXES)]:
+        raise PositionRefused(
+            f"{FORMAT}: Spark's checkpoint directory names {others[0]!r}, which is no file of change logs: the query "
+            "that it belongs to read by another source",
+            ["a new checkpoint directory, with startingOffsets where tables have records of the folder already"],
+        )
+    return {name: int(at) for name, at in members.items()}
