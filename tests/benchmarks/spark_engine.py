@@ -34,6 +34,7 @@ Turns = Mapping[str, list[tuple[float, float]]]
 """By contender, of each turn: wall and CPU seconds."""
 
 _BATCH_ROWS: Final = 10_000
+_COMPACTIONS: Final = 3  # turns; each takes a gigabyte of a disk
 _TURNS: Final = 4  # below the number of runs from which a table compacts
 
 
@@ -224,7 +225,7 @@ def _compaction(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]
     """Beside one process that compacts a bucket at a time: with a thread for each core it would be as distributed. So
     many rows that they, and not what a job of Spark's costs, take the time.
     """
-    rows = _rows(max(10_000, int(6_000_000 * arguments["scale"])))
+    rows = _rows(max(10_000, int(8_000_000 * arguments["scale"])))
     table = _table(scratch, "written", rows.schema, "id", bucket="8", **{"write-only": "true"})
     for _ in range(3):
         with table.writer() as writer:
@@ -237,7 +238,7 @@ def _compaction(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]
         shutil.copytree(source, source.with_name(name))
         return f"bench.{name}"
 
-    names = {turn: (copied(f"spark{turn}"), copied(f"one{turn}")) for turn in range(_TURNS)}
+    names = {turn: (copied(f"spark{turn}"), copied(f"one{turn}")) for turn in range(_COMPACTIONS)}
 
     def in_one_thread(turn: int) -> None:
         compact_table(open_catalog(str(lake)).load(names[turn][1]), CompactionRequest(full=True), threads=1)
@@ -246,7 +247,8 @@ def _compaction(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]
         {
             "on Spark": lambda turn: procedures.compact(spark, names[turn][0], str(lake)),
             "one process": in_one_thread,
-        }
+        },
+        _COMPACTIONS,
     )
 
 

@@ -1,7 +1,8 @@
 """Spark's Python workers, of which some die or fall asleep when a task has written its files.
 
 Whoever wants that gives a lot; the next task that has written draws it. One that sleeps does so until a copy of it, on
-another host, has written the same rows: then both hand over what they wrote.
+another host, has written the same rows: then both hand over what they wrote. Only a first attempt does: Spark copies a
+task to no host where it failed, and there are two.
 Run as a module it is PySpark's daemon, from which workers fork.
 """
 
@@ -19,7 +20,7 @@ from typing import Any, Final
 FOLDER: Final = "UNLUCKY_WORKERS"
 DIES, SLEEPS = "dies", "sleeps"
 _DONE: Final = {DIES: "died", SLEEPS: "copied"}
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 240.0
 _REPOSITORY: Final = Path(__file__).parents[2]
 
 
@@ -69,7 +70,7 @@ def _after_writing(folder: Path) -> None:
         if Path(f"/proc/{asleep.read_text()}").exists():
             (folder / f"{_DONE[SLEEPS]}-{name}").touch()
             return
-    if _drawn(folder, SLEEPS):
+    if task.attemptNumber() == 0 and _drawn(folder, SLEEPS):
         unfinished = folder / f"falls-asleep-{mine}"
         unfinished.write_text(str(os.getpid()))
         unfinished.rename(folder / f"asleep-{mine}")
