@@ -302,7 +302,7 @@ def test_of_random_changes_both_drivers_make_the_same_table(
 ) -> None:
     columns = ", ".join(f"{column}: '{type_}'" for column, type_ in COLUMNS.items())
 
-    @settings(max_examples=examples(10))
+    @settings(max_examples=examples(6))
     @given(histories())
     def alike(changes: Sequence[Change]) -> None:
         of = (
