@@ -124,7 +124,6 @@ class CompactionScheduler:
         while (task := self._next()) is not None:
             task.run()
             del task  # or its result would live until the next one
-            pa.default_memory_pool().release_unused()  # Arrow keeps what is free, for this thread alone
 
     def _next(self) -> ScheduledTask[object] | None:
         with self._lock:
