@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ingest.arrow_memory import allocate_from_jemalloc
+from ingest.allocators import use_service_allocators
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
@@ -94,5 +94,5 @@ def job(source: Mapping[str, Any], warehouse: str) -> None:
 
 if __name__ == "__main__":
     pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
-    allocate_from_jemalloc()  # as `tidelake ingest run`
+    use_service_allocators()  # as `tidelake ingest run`
     job(**json.loads(sys.argv[1]))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ingest.arrow_memory import allocate_from_jemalloc
+from ingest.allocators import use_service_allocators
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
 from tests.benchmarks.clock import Clock, tell
@@ -29,7 +29,7 @@ def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
-    allocate_from_jemalloc()  # as `tidelake ingest run`
+    use_service_allocators()  # as `tidelake ingest run`
     clock = Clock()
     with clock:
         progress = asyncio.run(run(parse_config(sys.argv[1], "benchmark")))  # JSON is YAML

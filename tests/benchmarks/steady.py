@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.arrow_memory import allocate_from_jemalloc
+from ingest.allocators import use_service_allocators
 from ingest.pipeline.builder import run
 from storage.read.split import Split
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
@@ -128,5 +128,5 @@ def _runs(split: Split) -> set[tuple[int, int | str]]:
 
 if __name__ == "__main__":
     pa.array([None])  # see ingest_folder
-    allocate_from_jemalloc()  # as `tidelake ingest run`
+    use_service_allocators()  # as `tidelake ingest run`
     steady(**json.loads(sys.argv[1]))

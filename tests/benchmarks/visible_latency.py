@@ -23,7 +23,7 @@ import pyarrow as pa
 from aiokafka import AIOKafkaProducer
 
 import tidelake
-from ingest.arrow_memory import allocate_from_jemalloc
+from ingest.allocators import use_service_allocators
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
 from tests.benchmarks.contest import REPOSITORY, JobFailed, ours
@@ -171,7 +171,7 @@ if __name__ == "__main__":
     pa.array([None])  # see from_kafka
     asked = json.loads(sys.argv[1])
     if asked.pop("role") == "run":
-        allocate_from_jemalloc()  # as `tidelake ingest run`
+        use_service_allocators()  # as `tidelake ingest run`
         run_pipeline(**asked)
     else:
         asyncio.run(send_steadily(**asked))

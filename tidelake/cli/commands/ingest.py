@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ingest.pipeline.builder
 from checkpoint.moved_rows_state import MovedRowsState
 from checkpoint.offsets import SourcePosition
-from ingest.arrow_memory import allocate_from_jemalloc
+from ingest.allocators import use_service_allocators
 from ingest.config.config import load_config, shown
 from ingest.evolution.behavior import SchemaBehavior
 from ingest.monitoring.observations import RunObservations
@@ -78,7 +78,7 @@ def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command
     """
     tables = [table.name for table in loaded.named_tables]
     watch = _ProgressLine()
-    allocate_from_jemalloc()
+    use_service_allocators()
     with _live(out, watch):
         try:
             progress = asyncio.run(ingest.pipeline.builder.run(loaded, watch.begin, flags, command))
