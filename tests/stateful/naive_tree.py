@@ -128,11 +128,15 @@ class NaiveTree:
         rewritten = {file.file_name: file.level for file in before if file.file_name not in made}
         above = {name: level for name, level in others.items() if after and level > after[0].level}
         kept_deletes = [file for file in new if _holds_dropped_deletes(file)]
-        written = [file for file in new if file not in kept_deletes]
-        runs = [*self._runs(written), kept_deletes]  # the newest first
+        kept_deletes.sort(key=lambda file: file.max_sequence_number, reverse=True)
+        written = self._runs([file for file in new if file not in kept_deletes])
+        runs = [*written, *([file] for file in kept_deletes)]  # the newest first; each compaction kept its own deletes
         contents = [self._contents(key, run) for run in runs]
-        assert all(record.retracts for record in contents[-1].values())
-        found = self._seen(contents)
+        deletes: Content = {}
+        for content in reversed(contents[len(written) :]):
+            deletes |= content
+        assert all(record.retracts for record in deletes.values())
+        found = self._seen([*contents[: len(written)], deletes])
         expected = self._compacted(rewritten, above, found)
         missing = [record for key, record in expected.items() if key not in found]
         for record in missing:

@@ -376,6 +376,26 @@ def test_compactions_of_one_commit_that_went_to_two_levels_give_what_one_would()
     machine.teardown()
 
 
+def test_compactions_of_one_commit_may_each_keep_a_delete_of_the_same_key() -> None:
+    machine = MACHINES["groups with functions, one removes"]()
+    machine.create(
+        seed=34238,
+        is_troubled=False,
+        parted=True,
+        layout={"bucket": "1"},
+        keys=12,
+        budget_bytes=1,
+        spills=False,
+        looks_up=False,
+    )
+    steps = "25 6c 150c 6 150 1c 1c 25 1c 1 6 25 6 150c"  # c: the writer's compactions have ended by the commit
+    for step in steps.split():
+        count, ran = int(step.rstrip("c")), step.endswith("c")
+        machine.write_and_commit(count=count, ran=ran)
+        machine.readers_see_what_was_committed()
+    machine.teardown()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("about", MACHINES)
