@@ -33,7 +33,7 @@ def check_installed(table: str) -> None:
             f"a refresh of {table} in this process",
             "it needs the package duckdb",
             "Install it: pip install 'tidelake[sql]'. Or refresh on Spark: tidelake spark call "
-            "refresh_materialized_table",
+            "refresh_materialized_table -w WAREHOUSE",
         )
 
 

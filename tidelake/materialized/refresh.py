@@ -96,7 +96,7 @@ class Refresh:
             raise BadInput(
                 f"the query of {self.target.name} {reason}: dialects of SQL may read that in different ways, and a "
                 "definition doesn't say which is meant. If it is the SQL of DuckDB, say so: dialect='duckdb' "
-                "(--dialect duckdb). Else refresh on Spark: tidelake spark call refresh_materialized_table"
+                "(--dialect duckdb). Else refresh on Spark: tidelake spark call refresh_materialized_table -w WAREHOUSE"
             ) from None
         check_columns(self.target, plain.names)
         return plain, ""
