@@ -22,12 +22,14 @@ from storage.catalog.base import Catalog
 from storage.clock import epoch_ms
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
+from storage.ddl.schema_changes import AddColumn
 from storage.errors import BadInput
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.read.predicate import Predicate, as_predicate, col
 from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.table import TableContext
+from storage.types import STRING
 from storage.write.table_writer import TableWriter
 
 _TIME: Final = pa.timestamp("ms", "UTC")
@@ -49,11 +51,15 @@ COLUMNS: Final = pa.schema(
         pa.field("replay_id", pa.int64()),
         pa.field("replay_outcome", pa.string()),
         pa.field("replayed_at", _TIME),
+        pa.field("timestamp_type", pa.string()),
     ]
 )
 """id: of place, time, key and value of the record. schema_id: of a schema registry, where the value begins with one.
 replay_id, replay_outcome, replayed_at: of the replay that took the record, once there was one.
+timestamp_type: in Kafka's words. Tables of the first releases lack it, until a record is written that has one.
 """
+
+_LATER: Final = ("timestamp_type",)
 
 _OPTIONS: Final = {"bucket": "-1", "deletion-vectors.enabled": "true"}  # a replay marks the rows that it took
 _CONFLUENT_MAGIC: Final = 0
@@ -75,7 +81,7 @@ class DeadLetterTable:
     def open(self) -> TableContext:
         """Raises BadInput for a table of other columns."""
         context = self._catalog.load(self.name)
-        missing = [name for name in COLUMNS.names if name not in context.schema.names]
+        missing = [name for name in COLUMNS.names if name not in context.schema.names and name not in _LATER]
         if missing or context.schema.has_primary_key:
             what = f"lacks {', '.join(missing)}" if missing else "has a primary key"
             raise BadInput(
@@ -92,15 +98,29 @@ class DeadLetterTable:
         """One snapshot. The table is made when it isn't there."""
         if not self.exists:
             self.create()
-        context = self.open()
+        context = self._with_columns_of(rows)
         writer = TableWriter(context)
         try:
-            writer.write(rows)
+            writer.write(rows.select([name for name in COLUMNS.names if name in context.schema.names]))
             messages = writer.prepare_commit()
             commit = TableCommit(context, f"{self._pipeline}.dead-letters")
             commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages))
         finally:
             writer.abort()
+
+    def _with_columns_of(self, rows: pa.Table) -> TableContext:
+        """A table of an earlier release gets the columns that these rows have something in."""
+        context = self.open()
+        for name in _LATER:
+            if name not in context.schema.names and rows.column(name).null_count < len(rows):
+                try:
+                    self._catalog.alter_table(self.name, [AddColumn((name,), STRING)])
+                except BadInput:
+                    if name not in self.open().schema.names:
+                        raise
+                    # another pipeline that shares the table added it meanwhile
+                context = self.open()
+        return context
 
     def append_lines(self, lines: Sequence[str]) -> int:
         """Those that are not there yet, of lines as `DeadLetters` writes them, in one snapshot. Returns how many."""
@@ -120,12 +140,16 @@ class DeadLetterTable:
         if not self.exists:
             return COLUMNS.empty_table().select(list(columns))
         context = self.open()
+        there = tuple(name for name in COLUMNS.names if name in context.schema.names)
         own = col("pipeline") == self._pipeline
         condition = own if where is None else own & as_predicate(where, context.schema.arrow)
         condition.expression(context.schema.arrow)
-        reader = SnapshotReader(context, tuple(COLUMNS.names), condition)
+        reader = SnapshotReader(context, there, condition)
         splits = TableScan(context, condition).plan(context.snapshots.latest())
         found = pa.Table.from_batches(reader.read(splits), reader.schema)
+        for name in _LATER:
+            if name not in there:
+                found = found.append_column(COLUMNS.field(name), pa.nulls(len(found), COLUMNS.field(name).type))
         order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
         return found.sort_by(order).select(list(columns))
 
@@ -167,6 +191,7 @@ class TableDeadLetters(DeadLetters):
                 "message": failure.reason,
                 "schema_id": _schema_id(value),
                 "failed_at": epoch_ms(),
+                "timestamp_type": batch.timestamp_type(row),
             }
         )
         return len(key or b"") + len(value or b"") + len(failure.reason)
@@ -193,6 +218,7 @@ def _row_of_line(line: str, pipeline: str) -> dict[str, Any]:
         "message": members["reason"],
         "schema_id": _schema_id(value),
         "failed_at": epoch_ms(),
+        "timestamp_type": members.get("timestamp_type"),
     }
 
 

@@ -5,8 +5,8 @@ is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b
 
     {"topic", "partition", "offset", "timestamp_ms", "reason", "kind", "key", "value", "headers"}
 
-in the form of a change-log line (`value_base64` where bytes are no text), so that a corrected file can be read again as
-a source.
+in the form of a change-log line (`value_base64` where bytes are no text, `timestamp_type` where it is known), so that a
+corrected file can be read again as a source.
 """
 
 from __future__ import annotations
@@ -212,6 +212,7 @@ def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, An
         "partition": batch.partition,
         "offset": failure.offset,
         "timestamp_ms": int(batch.timestamps_ms[row]),
+        **({} if (timestamp_type := batch.timestamp_type(row)) is None else {"timestamp_type": timestamp_type}),
         "kind": failure.kind.value,
         "reason": failure.reason,
         **_text_or_base64("key", batch.keys[row].as_py()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,12 @@ BinaryColumn: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """Name and value of each header of a record, in order. A name may come twice."""
+
+TimestampTypes: TypeAlias = NDArray[np.int8]
+TIMESTAMP_TYPES: Final = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+"""Who gave a record its time: Kafka's names (`TimestampType`), and the numbers that stand for them."""
+UNTOLD: Final = -2
+"""Stands for the timestamp type of a record whose source doesn't tell it."""
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
@@ -44,6 +50,7 @@ class RawBatch:
         that it never hands over, and a batch of no records may carry nothing else.
     headers: row number to those of its headers that the format reads (`Format.kept_headers`); rows without any are
         absent. The source drops the others: a Python object per record costs more than decoding it.
+    timestamp_types (n,): numbers of TIMESTAMP_TYPES, UNTOLD where the source doesn't say; None: of no record does it.
     nbytes: bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too.
     """
 
@@ -55,10 +62,12 @@ class RawBatch:
     values: BinaryColumn
     next_offset: int
     headers: Mapping[int, Headers] = field(default_factory=dict)
+    timestamp_types: TimestampTypes | None = None
     nbytes: int = field(init=False)  # counted once, by who makes it: Arrow lets go of the interpreter's lock to count
 
     def __post_init__(self) -> None:
-        sizes = {len(self.offsets), len(self.timestamps_ms), len(self.keys), len(self.values)}
+        types = self.offsets if self.timestamp_types is None else self.timestamp_types
+        sizes = {len(self.offsets), len(self.timestamps_ms), len(self.keys), len(self.values), len(types)}
         if len(sizes) > 1:
             raise BadInput(f"{self.topic}-{self.partition}: columns of unequal length {sorted(sizes)} in one batch")
         for column in (self.keys, self.values):
@@ -74,6 +83,11 @@ class RawBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def timestamp_type(self, row: int) -> str | None:
+        """Who gave this record its time, in Kafka's words; None where the source doesn't tell it."""
+        name: str | None = timestamp_type_names(self.timestamp_types, np.array([row]))[0].as_py()
+        return name
+
     def slice(self, start: int, stop: int) -> RawBatch:
         """Rows [start, stop). `next_offset` is the first row left out, or this batch's own when none is."""
         stop = min(stop, len(self))
@@ -86,6 +100,7 @@ class RawBatch:
             self.values[start:stop],
             self.next_offset if stop == len(self) else int(self.offsets[stop]),
             {row - start: headers for row, headers in self.headers.items() if start <= row < stop},
+            None if self.timestamp_types is None else self.timestamp_types[start:stop],
         )
 
 
@@ -118,4 +133,31 @@ def _concat(batches: Sequence[RawBatch]) -> RawBatch:
         pa.concat_arrays([batch.values for batch in batches]),
         batches[-1].next_offset,
         {start + row: had for start, one in zip(starts, batches, strict=True) for row, had in one.headers.items()},
+        joined_types([(batch.timestamp_types, len(batch)) for batch in batches]),
     )
+
+
+def joined_types(parts: Sequence[tuple[TimestampTypes | None, int]]) -> TimestampTypes | None:
+    """Of parts that follow one another, each with how many records it has."""
+    if all(types is None for types, _ in parts):
+        return None
+    return np.concatenate([np.full(n, UNTOLD, np.int8) if types is None else types for types, n in parts])
+
+
+def timestamp_types_of(names: Sequence[str | None]) -> TimestampTypes | None:
+    """Of the names of TIMESTAMP_TYPES; another name, or none, tells nothing."""
+    found = np.array([TIMESTAMP_TYPES.get(name or "", UNTOLD) for name in names], np.int8)
+    return None if np.all(found == UNTOLD) else found
+
+
+def timestamp_type_names(types: TimestampTypes | None, rows: NDArray[np.intp]) -> pa.StringArray:
+    """Of these rows; null where a source doesn't tell it."""
+    if types is None:
+        return pa.nulls(len(rows), pa.string())
+    places = types[rows].astype(np.int64) - _FIRST_TYPE
+    return pa.array(list(TIMESTAMP_TYPES), pa.string()).take(
+        pa.array(places, mask=(places < 0) | (places >= len(TIMESTAMP_TYPES)))
+    )
+
+
+_FIRST_TYPE: Final = min(TIMESTAMP_TYPES.values())

@@ -1,7 +1,8 @@
 """Metadata columns: where a record came from, and when its change was made.
 
-Names and types are Paimon's (`cdc/CdcMetadataConverter.java`): of Kafka `topic`, `partition`, `offset`, `timestamp`; of
-its direct sources `database_name`, `schema_name`, `table_name`, `op_ts`, which here every format tells that knows them.
+Names and types are Paimon's (`cdc/CdcMetadataConverter.java`): of Kafka `topic`, `partition`, `offset`, `timestamp`,
+`timestamp_type`; of its direct sources `database_name`, `schema_name`, `table_name`, `op_ts`, which here every format
+tells that knows them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.base import ReadsAsJson
-from ingest.raw_batch import RawBatch
+from ingest.raw_batch import RawBatch, timestamp_type_names
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 from storage.types import BIGINT, INT, STRING, DataType, timestamp_ltz
@@ -27,6 +28,7 @@ _OF_LOG: Final[Mapping[str, DataType]] = {
     "partition": INT,
     "offset": BIGINT,
     "timestamp": timestamp_ltz(3),
+    "timestamp_type": STRING,
 }
 _OF_SOURCE: Final[Mapping[str, DataType]] = {
     "database_name": STRING,
@@ -53,8 +55,6 @@ def check_metadata(names: Mapping[str, str], format_name: str) -> None:
     Raises BadInput for one that there isn't, or that the format's records don't tell.
     """
     for name in names.values():
-        if name == "timestamp_type":
-            raise BadInput("metadata column timestamp_type: sources here don't tell it; leave it out")
         if name not in METADATA_TYPES:
             hint = did_you_mean(name, list(METADATA_TYPES)) or "."
             raise BadInput(f"there is no metadata column {name!r}{hint} There are {', '.join(METADATA_TYPES)}")
@@ -85,6 +85,8 @@ def metadata_arrays(
             case "timestamp":
                 times = batch.timestamps_ms[records]
                 found[column] = pa.array(times, mask=times < 0).view(pa.timestamp("ms", "UTC"))
+            case "timestamp_type":
+                found[column] = timestamp_type_names(batch.timestamp_types, records)
             case _:
                 if origins is None:
                     origins = _origins(batch, records, format_name, as_json)

@@ -59,4 +59,5 @@ def _taken(raw: RawBatch, keep: NDArray[np.bool_]) -> RawBatch:
         raw.values.filter(mask),
         raw.next_offset,
         {numbers[row]: headers for row, headers in raw.headers.items() if row in numbers},
+        None if raw.timestamp_types is None else raw.timestamp_types[keep],
     )

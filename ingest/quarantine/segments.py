@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from checkpoint.offsets import SourcePosition
 from checkpoint.position_text import position_from_text, position_to_text
-from ingest.raw_batch import RawBatch
+from ingest.raw_batch import UNTOLD, RawBatch, TimestampTypes
 from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
 
 VERSION: Final = 1
 _HEAD: Final = b"tidelake.quarantine"
 _HEADER: Final = pa.struct([("name", pa.string()), ("value", pa.binary())])
+_TIMESTAMP_TYPE: Final = "timestamp_type"  # segments of the first releases lack it, and those releases look past it
 _SCHEMA: Final = pa.schema(
     [
         ("offset", pa.int64()),
@@ -29,6 +30,7 @@ _SCHEMA: Final = pa.schema(
         ("key", pa.large_binary()),
         ("value", pa.large_binary()),
         ("headers", pa.list_(_HEADER)),
+        (_TIMESTAMP_TYPE, pa.int8()),
     ]
 )
 
@@ -120,6 +122,7 @@ def _columns(batch: RawBatch) -> pa.RecordBatch:
         batch.keys.cast(pa.large_binary()),
         batch.values.cast(pa.large_binary()),
         pa.array(headers, _SCHEMA.field("headers").type),
+        pa.nulls(len(batch), pa.int8()) if batch.timestamp_types is None else pa.array(batch.timestamp_types),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
@@ -141,4 +144,11 @@ def _batch(columns: pa.RecordBatch, where: dict[str, Any]) -> RawBatch:
         columns["value"].cast(pa.binary()),
         where["next"],
         headers,
+        _timestamp_types(columns),
     )
+
+
+def _timestamp_types(columns: pa.RecordBatch) -> TimestampTypes | None:
+    if _TIMESTAMP_TYPE not in columns.schema.names or columns[_TIMESTAMP_TYPE].null_count == len(columns):
+        return None
+    return np.asarray(columns[_TIMESTAMP_TYPE].fill_null(UNTOLD))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import RawBatch, binary_column
+from ingest.raw_batch import RawBatch, binary_column, timestamp_types_of
 
 DeadLetter = dict[str, Any]
 """A row of the dead letters' table."""
@@ -50,4 +50,5 @@ def _raw_batch(partition: TopicPartition, dead_letters: list[DeadLetter]) -> Raw
         binary_column([one["value"] for one in dead_letters]),
         dead_letters[-1]["offset"] + 1,
         headers,
+        timestamp_types_of([one["timestamp_type"] for one in dead_letters]),
     )

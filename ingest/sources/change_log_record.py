@@ -2,8 +2,8 @@
 
     {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, text], …]}
 
-`key` and `value` are text or null; `key_base64`, `value_base64` stand for bytes that are no text. Other members are
-ignored.
+`key` and `value` are text or null; `key_base64`, `value_base64` stand for bytes that are no text. `timestamp_type` may
+be CreateTime, LogAppendTime or NoTimestampType, as Kafka calls them. Other members are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import BinaryColumn, Headers, RawBatch
+from ingest.raw_batch import BinaryColumn, Headers, RawBatch, TimestampTypes, joined_types, timestamp_types_of
 
 _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**63 - 1)]
@@ -37,6 +37,7 @@ class _Line(msgspec.Struct, gc=False):  # without gc: a block's worth of tracked
     value: str | None = None
     key_base64: bytes | None = None
     value_base64: bytes | None = None
+    timestamp_type: Any = None  # any: what only looks like Kafka's is another tool's, and tells nothing
     headers: msgspec.Raw = msgspec.Raw(b"[]")  # almost always the same text over and over: decoded once
 
 
@@ -70,6 +71,7 @@ class PartitionRecords:
     keys: BinaryColumn
     values: BinaryColumn
     headers: dict[int, Headers]
+    timestamp_types: TimestampTypes | None = None
 
     def batch(self, first: int) -> RawBatch:
         """From row `first` on. Offsets must rise."""
@@ -82,6 +84,7 @@ class PartitionRecords:
             self.values,
             int(self.offsets[-1]) + 1,
             self.headers,
+            self.timestamp_types,
         )
         return whole.slice(first, len(whole)) if first else whole
 
@@ -128,6 +131,7 @@ def _records(partition: TopicPartition, lines: list[_Line], kept_headers: Collec
         _column([line.key for line in lines], [line.key_base64 for line in lines]),
         _column([line.value for line in lines], [line.value_base64 for line in lines]),
         _headers([line.headers for line in lines], kept_headers),
+        _timestamp_types([line.timestamp_type for line in lines]),
     )
 
 
@@ -143,7 +147,14 @@ def _joined(parts: list[PartitionRecords]) -> PartitionRecords:
         pa.concat_arrays([part.keys for part in parts]),
         pa.concat_arrays([part.values for part in parts]),
         {start + row: found for start, part in zip(starts, parts, strict=False) for row, found in part.headers.items()},
+        joined_types([(part.timestamp_types, len(part.offsets)) for part in parts]),
     )
+
+
+def _timestamp_types(told: list[Any]) -> TimestampTypes | None:
+    if told.count(None) == len(told):
+        return None
+    return timestamp_types_of([name if isinstance(name, str) else None for name in told])
 
 
 def _column(texts: list[str | None], encoded: list[bytes | None]) -> BinaryColumn:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.raw_batch import Headers, RawBatch
+from ingest.raw_batch import UNTOLD, Headers, RawBatch, TimestampTypes
 from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
 from storage.errors import BadInput
+
+_TIMESTAMP_TYPE: Final = "timestampType"
 
 
 def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
@@ -64,6 +67,7 @@ def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
         records.keys.take(pa.array(order)),
         records.values.take(pa.array(order)),
         {int(new_place[row]): headers for row, headers in records.headers.items()},
+        None if records.timestamp_types is None else records.timestamp_types[order],
     )
 
 
@@ -86,6 +90,7 @@ def _from_kafka_columns(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> 
             _binary(rows, "value"),
             int(offsets[-1]) + 1,
             _headers(rows, kept_headers),
+            _timestamp_types(rows),
         )
 
 
@@ -95,6 +100,14 @@ def _milliseconds(rows: pa.RecordBatch) -> NDArray[np.int64]:
     times = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False)
     milliseconds: NDArray[np.int64] = times.cast(pa.int64()).fill_null(-1).to_numpy()
     return milliseconds
+
+
+def _timestamp_types(rows: pa.RecordBatch) -> TimestampTypes | None:
+    """Spark's connector has Kafka's numbers. A stream may leave the column out."""
+    if _TIMESTAMP_TYPE not in rows.schema.names or rows.column(_TIMESTAMP_TYPE).null_count == rows.num_rows:
+        return None
+    types: TimestampTypes = rows.column(_TIMESTAMP_TYPE).fill_null(UNTOLD).to_numpy().astype(np.int8)
+    return types
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> pa.BinaryArray:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.formats.debezium.envelope import OLD_KEY_HEADER
-from ingest.raw_batch import RawBatch, binary_column, join_batches
+from ingest.raw_batch import RawBatch, binary_column, join_batches, timestamp_type_names, timestamp_types_of
 from storage.errors import BadInput
 
 
@@ -40,6 +40,7 @@ def test_a_column_joined_at_once_is_the_column_of_its_values(values: list[bytes 
     [
         ({"keys": pa.array([b"k"], pa.binary())}, "t-3: columns of unequal length"),
         ({"values": pa.array(["v"] * 4)}, "t-3: keys and values are binary, not string"),
+        ({"timestamp_types": np.zeros(3, np.int8)}, "t-3: columns of unequal length"),
         ({"next_offset": 16}, "t-3: next offset 16 is not past 16"),
     ],
 )
@@ -70,6 +71,29 @@ def test_a_slice_ends_where_the_next_record_begins(
     assert part.next_offset == next_offset
     assert set(part.headers) == headers
     assert part.values.to_pylist() == _batch().values.to_pylist()[start:stop]
+
+
+NAMES = ["CreateTime", None, "LogAppendTime", "NoTimestampType"]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 4), (1, 3), (2, 9), (2, 2)])
+def test_a_slice_keeps_who_gave_its_records_their_times(start: int, stop: int) -> None:
+    part = _batch(timestamp_types=timestamp_types_of(NAMES)).slice(start, stop)
+    assert [part.timestamp_type(row) for row in range(len(part))] == NAMES[start:stop]
+    assert timestamp_type_names(part.timestamp_types, np.arange(len(part))).to_pylist() == NAMES[start:stop]
+
+
+def test_batches_of_sources_that_tell_it_and_that_don_t_are_joined() -> None:
+    told = _batch(timestamp_types=timestamp_types_of(NAMES))
+    (whole,) = join_batches([_batch(), told, _batch()], 1 << 20)
+    assert [whole.timestamp_type(row) for row in range(len(whole))] == [*[None] * 4, *NAMES, *[None] * 4]
+    (silent,) = join_batches([_batch(), _batch()], 1 << 20)
+    assert silent.timestamp_types is None
+    assert timestamp_types_of(["a name that Kafka lacks", None]) is None
+
+
+def test_a_number_that_kafka_lacks_tells_nothing() -> None:
+    assert timestamp_type_names(np.array([3, -3, 1], np.int8), np.arange(3)).to_pylist() == [None, None, NAMES[2]]
 
 
 def test_a_slice_weighs_less_than_its_batch() -> None:

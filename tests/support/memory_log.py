@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
-from ingest.raw_batch import Headers, RawBatch
+from ingest.raw_batch import Headers, RawBatch, timestamp_types_of
 from ingest.sources.base import Earliest, Start
 
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
@@ -18,7 +18,9 @@ pa.array([b""])  # Arrow's first array from Python objects imports pandas, which
 
 @dataclass
 class MemoryLog:
-    """Outlives the pipelines that read it. first: offsets of records that are gone, below."""
+    """Outlives the pipelines that read it. first: offsets of records that are gone, below. timestamp_types: Kafka's
+    words, that records have by turns.
+    """
 
     cluster_id: str = "memory"
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -27,6 +29,7 @@ class MemoryLog:
     )
     headers: dict[tuple[TopicPartition, int], Headers] = field(default_factory=dict)
     first: dict[TopicPartition, int] = field(default_factory=dict)
+    timestamp_types: Sequence[str | None] = (None,)
 
     def append(
         self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0, headers: Headers = ()
@@ -88,6 +91,7 @@ class MemoryLogSource:
         records = self._log.records[partition][start : start + self._batch_records]
         offsets = np.arange(start, start + len(records), dtype=np.int64)
         keys, values = (pa.array([record[part] for record in records], pa.binary()) for part in (0, 1))
+        types = self._log.timestamp_types
         headers = {row: self._log.headers.get((partition, start + row), ()) for row in range(len(records))}
         return RawBatch(
             partition.topic,
@@ -98,6 +102,7 @@ class MemoryLogSource:
             values,
             start + len(records),
             {row: found for row, found in headers.items() if found},
+            timestamp_types_of([types[offset % len(types)] for offset in offsets.tolist()]),
         )
 
     async def check_identity(self) -> None:

@@ -39,7 +39,7 @@ from tidelake.spark.table_creation import TableCreation
 
 _FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
 _KAFKA_COLUMNS: Final = (  # what the sink looks at
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 )
 _RUN_HERE: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
 

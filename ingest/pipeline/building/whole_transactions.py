@@ -21,7 +21,7 @@ from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from ingest.clock import Clock
 from ingest.formats.transactions import TransactionEnd, TransactionOf, TransactionRow
 from ingest.monitoring.observations import TransactionCounts
-from ingest.raw_batch import BinaryColumn, RawBatch
+from ingest.raw_batch import BinaryColumn, RawBatch, joined_types
 from ingest.sources.base import Source, Start
 from storage.logs import get_logger
 
@@ -238,6 +238,7 @@ def _joined(parts: Sequence[RawBatch]) -> RawBatch:
             for part, start in zip(parts, starts, strict=False)
             for row, headers in part.headers.items()
         },
+        joined_types([(part.timestamp_types, len(part)) for part in parts]),
     )
 
 

@@ -89,6 +89,7 @@ def raw_batch(
         columns.values,
         next_offset,
         columns.headers_named(kept_headers),
+        columns.timestamp_types.astype(np.int8),
     )
 
 

@@ -71,7 +71,7 @@ def test_a_key_that_can_t_be_computed_makes_a_bad_record() -> None:
             "lacks the derived column y: add it with `tidelake table alter",
         ),
         ("computed_columns: {v: year(id)}, metadata_columns: [v]", "there is no metadata column 'v'"),
-        ("metadata_columns: [timestamp_type]", "sources here don't tell it"),
+        ("metadata_columns: [timestamp_typ]", "timestamp_typ'; did you mean 'timestamp_type'"),
     ],
 )
 def test_a_table_that_can_t_have_them_is_refused_at_the_start(settings: str, message: str) -> None:
@@ -90,20 +90,36 @@ def test_now_is_no_part_of_a_key() -> None:
 
 def test_metadata_columns_say_where_a_row_came_from() -> None:
     world = with_table(
-        "metadata_columns: [topic, partition, offset, timestamp, database_name, schema_name, table_name, op_ts], "
-        "metadata_column_prefix: meta_"
+        "metadata_columns: [topic, partition, offset, timestamp, timestamp_type, database_name, schema_name, "
+        "table_name, op_ts], metadata_column_prefix: meta_"
     )
+    world.log.timestamp_types = ["LogAppendTime"]
     world.add({"id": 1})
     world.add({"id": 2}, {"id": "INT"}, partition=1)
     world.run()
     found = [{k.removeprefix("meta_"): v for k, v in row.items()} for row in world.rows()]
-    common = {"topic": TOPIC, "database_name": "shop", "schema_name": "public", "table_name": "orders", "op_ts": None}
+    common: dict[str, Any] = {"topic": TOPIC, "timestamp_type": "LogAppendTime"}
+    common |= {"database_name": "shop", "schema_name": "public", "table_name": "orders", "op_ts": None}
     at = datetime.fromtimestamp(0, UTC)
     assert found == [
         {"id": "1", "partition": 0, "offset": 0, "timestamp": at, **common},
         {"id": "2", "partition": 1, "offset": 0, "timestamp": at, **common},
     ]
     assert world.columns["meta_op_ts"] == "TIMESTAMP(3) WITH LOCAL TIME ZONE"
+    assert world.columns["meta_timestamp_type"] == "STRING"
+
+
+@pytest.mark.parametrize("batch_records", [1, 2, 9])
+def test_each_row_tells_who_gave_its_record_its_time(batch_records: int) -> None:
+    """A topic's `message.timestamp.type` may change; a record of the first format has none at all."""
+    world = with_table("metadata_columns: [timestamp_type]")
+    world.log.timestamp_types = names = ["CreateTime", "LogAppendTime", "NoTimestampType", None]
+    for number in range(6):
+        world.add({"id": number})
+    world.add({"id": 0, "v": "1"}, op="u")  # the seventh: of none
+    world.run(batch_records=batch_records)
+    expected = {str(number): names[number % 4] for number in range(6)} | {"0": names[6 % 4]}
+    assert {row["id"]: row["timestamp_type"] for row in world.rows()} == expected
 
 
 SAID: list[tuple[str, dict[str, Any], tuple[str | None, str | None, str | None]]] = [
@@ -154,13 +170,16 @@ def test_every_format_tells_what_it_knows(
     format_name: str, record: dict[str, Any], names: tuple[str | None, str | None, str | None]
 ) -> None:
     world = with_table(
-        "primary_key: [id], metadata_columns: [database_name, schema_name, table_name, op_ts]", f"format: {format_name}"
+        "primary_key: [id], metadata_columns: [database_name, schema_name, table_name, op_ts, timestamp_type]",
+        f"format: {format_name}",
     )
+    world.log.timestamp_types = ["LogAppendTime"]
     world.log.append(TOPIC, json.dumps(record).encode(), b'{"id": "1"}')
     world.run()
     (row,) = world.rows()
     assert tuple(row[name] for name in ("database_name", "schema_name", "table_name")) == names
     assert int(row["op_ts"].timestamp()) == 1_700_000_000
+    assert row["timestamp_type"] == "LogAppendTime"
 
 
 def test_a_format_that_does_not_know_is_refused() -> None:

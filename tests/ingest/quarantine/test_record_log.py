@@ -12,7 +12,7 @@ from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
 from checkpoint.table_state import SnapshotSummary
 from ingest.quarantine.own_position import join_log
 from ingest.quarantine.record_log import RecordLog
-from ingest.raw_batch import RawBatch
+from ingest.raw_batch import RawBatch, timestamp_types_of
 from storage.errors import CorruptFile
 from storage.fileio.memory import MemoryFileIO
 
@@ -26,7 +26,8 @@ def batch(partition: TopicPartition, offsets: Sequence[int], next_offset: int) -
     keys = pa.array([None if offset % 2 else b"k" for offset in offsets], pa.binary())
     values = pa.array([b"v%d" % offset for offset in offsets], pa.binary())
     headers = {1: (("h", b"1"), ("h", None))} if len(offsets) > 1 else {}
-    return RawBatch(*partition, at, at + 5, keys, values, next_offset, headers)
+    types = timestamp_types_of([(None, "CreateTime", "LogAppendTime")[offset % 3] for offset in offsets])
+    return RawBatch(*partition, at, at + 5, keys, values, next_offset, headers, types)
 
 
 def opened(io: MemoryFileIO) -> RecordLog:
@@ -57,6 +58,25 @@ def test_records_come_back_in_their_order_with_keys_headers_and_nulls(io: Memory
         assert kept.keys == one.keys
         assert kept.values == one.values
         assert kept.headers == one.headers
+        assert np.array_equal(kept.timestamp_types, one.timestamp_types)  # type: ignore[arg-type]
+
+
+def test_a_segment_of_an_earlier_release_tells_no_timestamp_types(io: MemoryFileIO) -> None:
+    log = RecordLog(io, DIRECTORY, "t", {P0: 0})
+    log.append(P0, batch(P0, [1, 2], 3), 3)
+    log.flush(CLUSTER)
+    (entry,) = io.list_directory(DIRECTORY)
+    path = f"{DIRECTORY}/{entry.name}"
+    reader = pa.ipc.open_stream(io.read(path))
+    rows, metadata = reader.read_next_batch_with_custom_metadata()
+    before = rows.drop_columns(["timestamp_type"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, before.schema) as writer:
+        writer.write_batch(before, custom_metadata=metadata)
+    io.delete(path)
+    io.write(path, bytes(sink.getvalue()))
+    (kept,) = opened(io).read_after({})
+    assert (kept.offsets.tolist(), kept.timestamp_types) == ([1, 2], None)
 
 
 def test_what_was_not_written_down_is_not_there(io: MemoryFileIO) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 
 import tidelake
 from ingest.config.config import parse_config
-from ingest.dead_letter_table import TableDeadLetters
+from ingest.dead_letter_table import COLUMNS, TableDeadLetters
 from ingest.pipeline.builder import build_pipeline
 from ingest.replay import replay
 from ingest.replay.replay import DeadLetterReplay, ReplayReport
 from ingest.settings import Config
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput, CommitConflict
+from storage.schema.table_schema import TableSchema
 from tests.support.levels import examples
 
 Change = tuple[int, Any]  # key and quantity; None deletes
@@ -29,7 +32,7 @@ BAD = "many"  # no INT; a STRING
 LETTERS = "ops.dead_letters"
 
 
-def line(offset: int, change: Change, partition: int = 0) -> str:
+def line(offset: int, change: Change, partition: int = 0, **more: str) -> str:
     id_, quantity = change
     source = {"db": "shop", "table": "orders", "connector": "postgresql"}
     row = {"id": id_, "quantity": "0" if quantity is None else str(quantity), "version": offset}
@@ -41,6 +44,7 @@ def line(offset: int, change: Change, partition: int = 0) -> str:
         "timestamp_ms": 1_700_000_000_000 + offset,
         "key": json.dumps({"id": id_}),
         "value": json.dumps({**value, "source": source}),
+        **more,
     }
     return json.dumps(record) + "\n"
 
@@ -63,6 +67,7 @@ class Shop:
         self.settings = "tables: [{name: shop.orders}]"
         self.files = 0
         self.offset = 0
+        self.timestamp_type: str | None = None  # what lines say from now on
 
     @property
     def config(self) -> Config:
@@ -75,7 +80,8 @@ class Shop:
         return parse_config(text, "shop.yaml", [], {}, pipeline="shop")
 
     def add(self, *changes: Change) -> None:
-        lines = [line(self.offset + number, change) for number, change in enumerate(changes)]
+        more = {} if self.timestamp_type is None else {"timestamp_type": self.timestamp_type}
+        lines = [line(self.offset + number, change, 0, **more) for number, change in enumerate(changes)]
         (self.path / "in" / f"{self.files:04}.jsonl").write_text("".join(lines))
         self.files += 1
         self.offset += len(changes)
@@ -166,13 +172,14 @@ def test_columns_that_no_record_holds_are_what_they_would_have_been(
             warehouse_options: {case-sensitive: 'false'}
             tables: [{name: shop.days, match: orders, primary_key: [id, day], partition_by: [day],
               columns: {quantity: INT}, computed_columns: {day: 'substring(QUANTITY_DAY, 0, 1)'},
-              metadata_columns: [offset]}]
+              metadata_columns: [offset, timestamp_type]}]
     """
 
     def add(offset: int, quantity: str) -> None:
         row = {letters("id"): 1 + offset % 2, letters("quantity"): quantity, letters("quantity_day"): f"{offset % 2}x"}
         value = {"before": None, "after": row, "op": "c", "source": {"db": "shop", "table": "orders"}}
         place = {"topic": "shop", "partition": 0, "offset": offset, "timestamp_ms": 1, "key": None}
+        place["timestamp_type"] = "LogAppendTime" if offset > 2 else "CreateTime"
         (tmp_path / "in" / f"{offset}.jsonl").write_text(json.dumps({**place, "value": json.dumps(value)}) + "\n")
 
     add(0, "5")
@@ -184,10 +191,57 @@ def test_columns_that_no_record_holds_are_what_they_would_have_been(
     shop.catalog.alter_table("shop.days", [tidelake.UpdateColumnType("quantity", "STRING")])
     assert outcomes(shop.replay()) == {"replayed": 2, "superseded": 1}
     rows = shop.catalog.table("shop.days").scan().to_arrow().sort_by("id").to_pylist()
-    assert [(row["id"], row["quantity"], row["day"], row["offset"]) for row in rows] == [
-        ("1", "7", "0", 4),
-        ("2", BAD, "1", 3),
+    assert [(row["id"], row["quantity"], row["day"], row["offset"], row["timestamp_type"]) for row in rows] == [
+        ("1", "7", "0", 4, "LogAppendTime"),
+        ("2", BAD, "1", 3, "LogAppendTime"),
     ]
+
+
+def test_a_table_of_an_earlier_release_gets_the_column_with_the_first_letter_that_fills_it(shop: Shop) -> None:
+    shop.catalog.create_database("ops")
+    before = pa.schema([field for field in COLUMNS if field.name != "timestamp_type"])
+    shop.catalog.create_table(LETTERS, before, options={"bucket": "-1", "deletion-vectors.enabled": "true"})
+    shop.add((1, BAD))
+    shop.run()
+    assert "timestamp_type" not in shop.letters()[0]  # the lines say nothing of it
+    shop.timestamp_type = "CreateTime"
+    shop.add((2, BAD))
+    shop.run()
+    assert [letter["timestamp_type"] for letter in shop.letters()] == [None, "CreateTime"]
+    shop.fix()
+    assert outcomes(shop.replay()) == {"replayed": 2}
+    assert shop.rows() == {1: BAD, 2: BAD}
+
+
+def test_a_table_of_an_earlier_release_is_replayed_as_it_is(shop: Shop) -> None:
+    shop.catalog.create_database("ops")
+    before = pa.schema([field for field in COLUMNS if field.name != "timestamp_type"])
+    shop.catalog.create_table(LETTERS, before, options={"bucket": "-1", "deletion-vectors.enabled": "true"})
+    shop.add((1, BAD))
+    shop.run()
+    shop.fix()
+    assert outcomes(shop.replay()) == {"replayed": 1}
+    assert shop.rows() == {1: BAD}
+
+
+def test_pipelines_that_share_a_table_of_an_earlier_release_add_its_column_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one adds it between the look at the table and the change."""
+    shop.catalog.create_database("ops")
+    before = pa.schema([field for field in COLUMNS if field.name != "timestamp_type"])
+    shop.catalog.create_table(LETTERS, before, options={"bucket": "-1", "deletion-vectors.enabled": "true"})
+    alter = FileSystemCatalog.alter_table
+
+    def late(self: FileSystemCatalog, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+        alter(self, name, changes)
+        return alter(self, name, changes)
+
+    monkeypatch.setattr(FileSystemCatalog, "alter_table", late)
+    shop.timestamp_type = "LogAppendTime"
+    shop.add((1, BAD))
+    shop.run()
+    assert [letter["timestamp_type"] for letter in shop.letters()] == ["LogAppendTime"]
 
 
 def test_a_dry_run_writes_nothing(shop: Shop) -> None:

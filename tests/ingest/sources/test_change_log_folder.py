@@ -117,6 +117,18 @@ def test_what_is_left_out_is_null_and_what_is_unknown_is_passed_over(tmp_path: P
     assert (batch.keys.to_pylist(), batch.values.to_pylist(), batch.timestamps_ms.tolist()) == ([None], [None], [-1])
 
 
+def test_a_line_may_tell_who_gave_its_record_its_time_in_kafkas_words(tmp_path: Path) -> None:
+    told = ['"CreateTime"', '"LogAppendTime"', '"create"', "1", "null"]
+    lines = [
+        f'{{"topic":"t","partition":0,"offset":{at},"timestamp_type":{text}}}\n'.encode()
+        for at, text in enumerate(told)
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines) + line(len(told)))
+    batch = read_all(tmp_path)[1]
+    types = [batch.timestamp_type(row) for row in range(len(batch))]
+    assert types == ["CreateTime", "LogAppendTime", None, None, None, None]
+
+
 def test_blank_lines_and_windows_line_ends_are_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"\n\r\n" + line(0).replace(b"\n", b"\r\n") + b"  \n" + line(1) + b"\n")
     assert offsets_of(read_all(tmp_path)) == {T0: [0, 1]}

@@ -23,6 +23,7 @@ KAFKA = pa.schema(
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
@@ -37,6 +38,7 @@ def record(topic: str, partition: int, offset: int) -> Record:
         "partition": partition,
         "offset": offset,
         "timestamp": offset * 1_000,  # microseconds
+        "timestampType": (0, 1, -1, None)[offset % 4],
         "headers": [{"key": OLD_KEY_HEADER, "value": name}, {"key": "other", "value": b""}]
         if offset % 3 == 0
         else None,
@@ -47,6 +49,7 @@ def records_of(batch: RawBatch) -> list[Record]:
     columns = (batch.keys.to_pylist(), batch.values.to_pylist(), batch.offsets.tolist(), batch.timestamps_ms.tolist())
     return [
         {"key": key, "value": value, "offset": offset, "timestamp": time, "headers": batch.headers.get(row)}
+        | {"timestamp_type": batch.timestamp_type(row)}
         for row, (key, value, offset, time) in enumerate(zip(*columns, strict=True))
     ]
 
@@ -81,6 +84,7 @@ def test_records_of_kafka_are_told_apart_by_partition_and_stand_in_offset_order(
                 "value": expected["value"],
                 "offset": offset,
                 "timestamp": offset,
+                "timestamp_type": ("CreateTime", "LogAppendTime", "NoTimestampType", None)[offset % 4],
                 "headers": expected["headers"] and ((OLD_KEY_HEADER, expected["headers"][0]["value"]),),
             }
             for offset in range(3, 60, 2)

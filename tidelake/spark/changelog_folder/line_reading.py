@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from checkpoint.offsets import TopicPartition
+from ingest.raw_batch import UNTOLD
 from ingest.sources.change_log_file import ChangeLogFile
 from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
 from storage.errors import BadInput
@@ -27,6 +28,7 @@ COLUMNS: Final = pa.schema(
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
         pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("timestampType", pa.int32()),
     ]
 )
 HEADERS_COLUMN: Final = pa.field("headers", HEADERS)
@@ -102,6 +104,7 @@ def _rows(records: PartitionRecords, schema: StructType) -> pa.RecordBatch:
         "partition": lambda: pa.array(np.full(count, records.partition.partition, np.int32)),
         "offset": lambda: pa.array(records.offsets),
         "timestamp": lambda: _timestamps(records),
+        "timestampType": lambda: _timestamp_types(records),
         "headers": lambda: _headers(records),
     }
     return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema.names)
@@ -111,6 +114,14 @@ def _timestamps(records: PartitionRecords) -> pa.TimestampArray:
     """Null where a record has no time."""
     times = pa.array(records.timestamps_ms, mask=records.timestamps_ms == -1)
     return times.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+
+
+def _timestamp_types(records: PartitionRecords) -> pa.Int32Array:
+    """Null where a record doesn't tell."""
+    types = records.timestamp_types
+    if types is None:
+        return pa.nulls(len(records.offsets), pa.int32())
+    return pa.array(types.astype(np.int32), mask=types == UNTOLD)
 
 
 def _headers(records: PartitionRecords) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -120,6 +121,7 @@ def test_metadata_columns_tell_the_source_table_and_its_time(
     registry: SchemaRegistryServer, is_in_small_letters: bool
 ) -> None:
     names = {"database_name": "STRING", "schema_name": "STRING", "table_name": "STRING", "op_ts": "TIMESTAMP_LTZ(3)"}
+    names["timestamp_type"] = "STRING"
     target = orders({"id": "BIGINT", "note": "STRING", "qty": "INT", **names})
     table = TableSettings(name=target.name, metadata_columns=list(names))
     format_: OpenedFormat = open_format("debezium-avro", {"schema_registry_url": registry.url})
@@ -128,9 +130,10 @@ def test_metadata_columns_tell_the_source_table_and_its_time(
     derived = {target.name: DerivedColumns.of(table, "debezium-avro")}
     decoder = DerivingDecoder(format_.decoder, lambda source: target, derived, "debezium-avro")
     batch = batch_of([change("c", after=ROW, schema=6, source={**SOURCE, "ts_ms": 1_700_000_000_123})])
-    (part,) = decoder.decode(batch).tables
+    (part,) = decoder.decode(replace(batch, timestamp_types=np.array([1], np.int8))).tables
     (row,) = part.rows.select(list(names)).to_pylist()
-    assert [row[name] for name in names] == ["shop", "public", "orders", datetime.fromtimestamp(1_700_000_000.123, UTC)]
+    at = datetime.fromtimestamp(1_700_000_000.123, UTC)
+    assert [row[name] for name in names] == ["shop", "public", "orders", at, "LogAppendTime"]
 
 
 @pytest.mark.usefixtures("either_way")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,14 @@ async def test_a_record_comes_as_it_was_sent(kafka_broker: KafkaBroker) -> None:
     assert (batch.keys.to_pylist(), batch.values.to_pylist()) == ([None, b""], [b"\xff\x00", None])
     assert (batch.timestamps_ms.tolist(), batch.offsets.tolist()) == ([7, 8], [0, 1])
     assert batch.headers == {0: (("__debezium.oldkey", b'{"id":1}'), ("__debezium.newkey", None))}
+
+
+@pytest.mark.parametrize("given", ["CreateTime", "LogAppendTime"])
+async def test_a_record_tells_who_gave_it_its_time(kafka_broker: KafkaBroker, given: str) -> None:
+    topic = await asyncio.to_thread(partial(kafka_broker.create_topic, None, 1, **{"message.timestamp.type": given}))
+    await asyncio.to_thread(kafka_broker.send, records(3), topic)
+    (batch,) = [one for one in await read_to_end(kafka_broker, topic) if len(one)]
+    assert [batch.timestamp_type(row) for row in range(3)] == [given] * 3
 
 
 async def test_a_reader_that_is_behind_gets_full_batches_and_nobody_makes_objects_of_records(

@@ -30,7 +30,13 @@ def test_a_batch_read_has_every_record_of_every_file(spark: SparkSession, tmp_pa
     register(spark)
     (tmp_path / "b.jsonl").write_text(lines(3, 6))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines(0, 3).encode()))
-    raw = {"topic": "u", "partition": 7, "offset": 1, "value_base64": base64.b64encode(b"\xff\x00").decode()}
+    raw = {
+        "topic": "u",
+        "partition": 7,
+        "offset": 1,
+        "timestamp_type": "LogAppendTime",
+        "value_base64": base64.b64encode(b"\xff\x00").decode(),
+    }
     (tmp_path / "c.jsonl").write_text(json.dumps({**raw, "headers": [["h", "1"], ["other", "2"]]}))
     found = spark.read.format(FORMAT).option("headers", "h").load(str(tmp_path)).orderBy("topic", "offset").collect()
     assert [(row.topic, row.partition, row.offset, bytes(row.value)) for row in found] == [
@@ -38,6 +44,7 @@ def test_a_batch_read_has_every_record_of_every_file(spark: SparkSession, tmp_pa
         ("u", 7, 1, b"\xff\x00"),
     ]
     assert [None if row.timestamp is None else row.timestamp.second for row in found] == [0, 1, 2, 3, 4, 5, None]
+    assert [row.timestampType for row in found] == [*[None] * 6, 1]
     assert [(pair.key, bytes(pair.value)) for pair in found[6].headers] == [("h", b"1")]
     some = spark.read.format(FORMAT).schema("offset long, value binary").option("startingOffsets", '{"t": {"0": 3}}')
     assert sorted(row.offset for row in some.load(str(tmp_path)).collect()) == [1, 1, 3, 4, 5]
