@@ -12,6 +12,7 @@ import msgspec
 
 from ingest.config.config_layers import add_environment, add_flags, read_yaml
 from ingest.config.config_messages import config_error
+from ingest.config.connect_names import take_connect_names
 from ingest.config.table_option_checks import option_errors
 from ingest.config.template_checks import template_errors
 from ingest.config.yaml_settings import ConfigError, Path
@@ -55,8 +56,13 @@ def parse_config(
     pipeline: the default of that setting.
     """
     given = read_yaml(text, name)
+    take_connect_names(given, {})
+    below = dict(given.places)
     add_environment(given, environment or {}, Config.__struct_fields__)
+    take_connect_names(given, below)
+    below = dict(given.places)
     add_flags(given, flags)
+    take_connect_names(given, below)
     if pipeline:
         given.values.setdefault("pipeline", pipeline)
     try:

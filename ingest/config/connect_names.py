@@ -1,0 +1,116 @@
+"""Kafka Connect's names for what becomes of bad records, as settings of `errors`.
+
+They are taken wherever a setting is written, whole (`errors.log.enable: true`, as in a connector's JSON) or below
+`errors`. One that asks for what is done here anyway is taken; one that asks for something else is refused, with what
+there is instead. Names and meanings: Kafka's `ConnectorConfig` and `SinkConnectorConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ingest.config.config_layers import ConfigLayers
+from ingest.config.yaml_settings import Path, SettingPlace
+
+_GROUP: Final = "errors"
+_TO_TABLE: Final = (
+    "Set `errors.dead_letters: {table: database.table}`, which `tidelake dead-letters list` shows, or leave "
+    "both out: then they are files in the warehouse."
+)
+
+_SAME: Final[Mapping[str, Path]] = {
+    "errors.tolerance": (_GROUP, "tolerance"),
+    "errors.log.include.messages": (_GROUP, "log_include_messages"),
+}
+
+_AS_HERE: Final[Mapping[str, tuple[str, str, str]]] = {
+    "errors.log.enable": (
+        "true",
+        "the log always tells of dead letters: topic, partition, offset and code, at most one line every 10 s",
+        "Leave it out. `errors.log_include_messages` decides whether the reason is there, too.",
+    ),
+    "errors.deadletterqueue.context.headers.enable": (
+        "true",
+        "a dead letter always has its topic, partition, offset and reason, in columns of its table",
+        "Leave it out.",
+    ),
+    "errors.retry.timeout": (
+        "0",
+        "a record that can't be decoded is not tried again: it would give the same",
+        "Leave it out. How long a broker may be away is `source.unreachable_after_ms`; a table that can't be written "
+        "is tried again as `quarantine.retry_ms_min` and `quarantine.retry_ms_max` say.",
+    ),
+}
+"""To what it may be, why it can't be anything else, and what to do."""
+
+_REFUSED: Final[Mapping[str, tuple[str, str]]] = {
+    "errors.deadletterqueue.topic.name": ("dead letters go into a table, not into a topic", _TO_TABLE),
+    "errors.deadletterqueue.topic.replication.factor": (
+        "dead letters go into a table, which has no replication factor",
+        _TO_TABLE,
+    ),
+    "errors.retry.delay.max.ms": (
+        "a record that can't be decoded is not tried again: it would give the same",
+        "Leave it out. The longest time between two tries of a table that can't be written is "
+        "`quarantine.retry_ms_max`.",
+    ),
+}
+
+CONNECT_NAMES: Final = frozenset({*_SAME, *_AS_HERE, *_REFUSED})
+
+
+def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace]) -> None:
+    """Make settings of those that the newest layer has. before: the places of the layers below.
+
+    Raises ConfigError for one that is refused, and for a setting that the layer has by both names.
+    """
+    for path, name in list(_found(given.values, ())):
+        ours = _SAME.get(name)
+        if path == ours:
+            continue
+        value, place = _taken(given.values, path), given.place(path)
+        if ours is None:
+            _check(name, value, place)
+            continue
+        there = given.places.get(ours)
+        if there is not None and there is not before.get(ours):
+            raise place.error(f"`{name}` is `{'.'.join(map(str, ours))}`, which is given, too", "Keep one of them.")
+        group = given.values.setdefault(_GROUP, {})
+        if not isinstance(group, dict):
+            raise given.place((_GROUP,)).error(f"`{_GROUP}` is not a group of settings", f"Write `{_GROUP}: {{…}}`.")
+        group[ours[-1]] = value
+        given.places[ours] = place
+
+
+def _found(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]:
+    """Each with where it stands: its name may be cut anywhere, as YAML and flags do at points."""
+    for member, value in values.items():
+        path = (*above, member)
+        name = ".".join(map(str, path))
+        if name in CONNECT_NAMES:
+            yield path, name
+        elif isinstance(value, dict) and any(one.startswith(f"{name}.") for one in CONNECT_NAMES):
+            yield from _found(value, path)
+
+
+def _taken(values: dict[Any, Any], path: Path) -> Any:
+    """The value, taken out; groups that hold nothing but it go with it."""
+    member, *below = path
+    if not below:
+        return values.pop(member)
+    found = _taken(values[member], tuple(below))
+    if not values[member]:
+        del values[member]
+    return found
+
+
+def _check(name: str, value: Any, place: SettingPlace) -> None:
+    """Raises ConfigError unless it asks for what is done anyway."""
+    if name in _REFUSED:
+        reason, remedy = _REFUSED[name]
+        raise place.error(f"`{name}`: {reason}", remedy)
+    only, reason, remedy = _AS_HERE[name]
+    given = str(value).strip().lower()
+    if given != only:
+        raise place.error(f"`{name}: {given}`: {reason}", remedy)
