@@ -98,6 +98,8 @@ def _explained(kind: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
 
 def _type_text(kind: inspect.Type) -> str:
     match kind:
+        case inspect.IntType(ge=minimum, le=maximum) if minimum is not None and maximum is not None:
+            return f"whole number, {minimum} to {maximum}"
         case inspect.IntType(ge=minimum):
             return "whole number" if minimum is None else f"whole number, {minimum} or more"
         case inspect.BoolType():

@@ -15,6 +15,8 @@ import msgspec
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+KafkaInt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # travels to brokers in four bytes
+KafkaLong = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 TABLE_NAME_PATTERN: Final = r"^[^.]+\.[^.]+$"
 PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")  # in the name of an entry that stands for many tables
@@ -77,8 +79,8 @@ class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     partition to next offset, for all partitions. group: a consumer group; reading begins at its committed offsets.
     """
 
-    timestamp_ms: NotNegative | None = None
-    offsets: Mapping[str, Mapping[NotNegative, NotNegative]] | None = None
+    timestamp_ms: KafkaLong | None = None
+    offsets: Mapping[str, Mapping[NotNegative, KafkaLong]] | None = None
     group: Name | None = None
 
 
@@ -117,7 +119,7 @@ class KafkaSettings(
     topic_pattern: Name | None = None
     start: Literal["earliest", "latest"] | StartSettings = "earliest"
     until: Literal["end", "forever"] = "forever"
-    until_timestamp_ms: NotNegative | None = None
+    until_timestamp_ms: KafkaLong | None = None
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     group_id: Name | None = None
     discovery_interval_ms: Positive = 30_000
@@ -128,10 +130,10 @@ class KafkaSettings(
     client_rack: Name | None = None
     request_timeout_ms: Positive = 40_000
     connections_max_idle_ms: Positive = 540_000
-    fetch_min_bytes: Positive = 1
-    fetch_max_bytes: Positive = 52_428_800
-    fetch_max_wait_ms: Positive = 500
-    max_partition_fetch_bytes: Positive = 1_048_576
+    fetch_min_bytes: KafkaInt = 1
+    fetch_max_bytes: KafkaInt = 52_428_800
+    fetch_max_wait_ms: KafkaInt = 500
+    max_partition_fetch_bytes: KafkaInt = 1_048_576
     check_crcs: bool = True
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -13,17 +12,20 @@ import msgspec
 from ingest.config.config_layers import add_environment, add_flags, read_yaml
 from ingest.config.config_messages import config_error
 from ingest.config.connect_names import take_connect_names
+from ingest.config.kafka_checks import kafka_errors
 from ingest.config.table_option_checks import option_errors
 from ingest.config.template_checks import template_errors
 from ingest.config.yaml_settings import ConfigError, Path
 from ingest.formats.connect_schema import spelled_source_type
 from ingest.formats.types.type_mapping import TypeMapping
-from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options, StartSettings
+from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options
+from storage.arguments import check_file_name
 from storage.catalog.options import is_case_sensitive
 from storage.errors import BadInput
 from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
 from storage.types import parse_type
 
+_LONGEST_AFFIX: Final = ".dead-letters"
 _CHARACTERS_MAX: Final = 16 << 20  # a device without an end is no configuration
 
 
@@ -96,8 +98,13 @@ def _decode(wanted: type, value: Any) -> Any:
 
 def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
     """What no single setting shows: (path, reason, remedy)."""
+    try:
+        check_file_name("pipeline", config.pipeline, affix=_LONGEST_AFFIX)
+    except BadInput as error:
+        yield ("pipeline",), f"{error}", "It is part of the names of its files, and of its consumer in each table."
     if isinstance(config.source, KafkaSettings):
-        yield from _kafka_contradictions(config.source)
+        for path, reason, remedy in kafka_errors(config.source):
+            yield ("source", *path), reason, remedy
     elif _is_folder(config.dead_letters, config.source.path):
         yield (
             ("errors", "dead_letters") if config.errors.dead_letters else ("source", "path"),
@@ -143,26 +150,3 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
 
 def _is_folder(location: str, folder: pathlib.Path) -> bool:
     return scheme_of(location) == LOCAL_SCHEME and os.path.realpath(local_path(location)) == os.path.realpath(folder)
-
-
-def _kafka_contradictions(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
-    at: Path = ("source",)
-    if not source.topic_names and source.topic_pattern is None:
-        yield at, "no topic is named", "Add `topics: […]` or `topic_pattern: …`."
-    if source.topic_pattern is not None:
-        try:
-            re.compile(source.topic_pattern)
-        except (re.error, RecursionError, OverflowError) as error:
-            yield (*at, "topic_pattern"), f"not a regular expression: {error}", "Example: `shop\\.public\\..*`."
-    if isinstance(source.start, StartSettings):
-        given = [name for name in StartSettings.__struct_fields__ if getattr(source.start, name) is not None]
-        if len(given) != 1:
-            reason = f"`start` names {' and '.join(given) or 'nothing'}"
-            yield (*at, "start"), reason, f"Give one of: {', '.join(StartSettings.__struct_fields__)}."
-    needs_password = source.security_protocol.startswith("SASL") and source.sasl_mechanism != "GSSAPI"
-    if needs_password and (source.sasl_plain_username is None or source.sasl_plain_password is None):
-        yield (
-            (*at, "security_protocol"),
-            f"{source.security_protocol} with {source.sasl_mechanism} needs a user and a password",
-            "Add `sasl_plain_username`; the password is best set as TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD.",
-        )

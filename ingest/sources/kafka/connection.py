@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from ssl import SSLContext, SSLError
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
@@ -14,6 +17,7 @@ from aiokafka.helpers import create_ssl_context
 
 from ingest.settings import KafkaSettings
 from ingest.sources.kafka.client_internals import KafkaClient, use_client
+from storage.errors import BadInput
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
@@ -26,6 +30,8 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
         "security_protocol": settings.security_protocol,
     }
     if "SASL" in settings.security_protocol:
+        if settings.sasl_mechanism == "GSSAPI" and find_spec("gssapi") is None:
+            raise BadInput("`source.sasl_mechanism` GSSAPI needs the package gssapi: pip install gssapi")
         arguments |= {
             "sasl_mechanism": settings.sasl_mechanism,
             "sasl_plain_username": settings.sasl_plain_username,
@@ -34,15 +40,39 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
             "sasl_kerberos_domain_name": settings.sasl_kerberos_domain_name,
         }
     if "SSL" in settings.security_protocol.split("_"):
-        context = create_ssl_context(
-            cafile=settings.ssl_cafile,
-            certfile=settings.ssl_certfile,
-            keyfile=settings.ssl_keyfile,
-            password=settings.ssl_password and settings.ssl_password.reveal(),
-        )
-        context.check_hostname = settings.ssl_check_hostname
-        arguments["ssl_context"] = context
+        arguments["ssl_context"] = _ssl_context(settings)
     return arguments
+
+
+def _ssl_context(settings: KafkaSettings) -> SSLContext:
+    """Raises BadInput for files that can't be used: what OpenSSL says names none."""
+    for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
+        path: Path | None = getattr(settings, name)
+        try:
+            if path is not None:
+                path.read_bytes()
+        except OSError as error:
+            raise BadInput(f"`source.{name}`: can't read {path}: {error.strerror}. Give a PEM file") from error
+    try:
+        context: SSLContext = create_ssl_context(cafile=settings.ssl_cafile)
+    except (SSLError, ValueError) as error:
+        raise BadInput(
+            f"`source.ssl_cafile`: {settings.ssl_cafile} can't be used: {error}. Give certificates of authorities, as "
+            "PEM"
+        ) from error
+    if settings.ssl_certfile is not None:
+        # never None: OpenSSL would ask for the password of a key on the terminal, and wait
+        password = "" if settings.ssl_password is None else settings.ssl_password.reveal()
+        try:
+            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password)
+        except (SSLError, ValueError) as error:
+            files = f"{settings.ssl_certfile}" + (f", {settings.ssl_keyfile}" if settings.ssl_keyfile else "")
+            raise BadInput(
+                f"`source.ssl_certfile`, `source.ssl_keyfile`: {files} can't be used: {error}. Give the client's "
+                "certificate and its key, as PEM, and `source.ssl_password` for a key that is encrypted"
+            ) from error
+    context.check_hostname = settings.ssl_check_hostname
+    return context
 
 
 def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:

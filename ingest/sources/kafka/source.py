@@ -188,9 +188,10 @@ class KafkaSource:
                 ends = await self._end_offsets(partitions)
                 return {p: ends[p] if found[p] is None else found[p].offset for p in partitions}
             case AtOffsets(offsets):
-                return self._complete(partitions, offsets, "`source.start.offsets`")
+                return await self._checked(partitions, offsets, "`source.start.offsets`")
             case FromGroup(group_id):
-                return self._complete(partitions, await self._group_offsets(group_id), f"consumer group {group_id}")
+                found_offsets = await self._group_offsets(group_id)
+                return await self._checked(partitions, found_offsets, f"consumer group {group_id}")
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """An end below the beginning is one that retention passed while we asked."""
@@ -224,15 +225,22 @@ class KafkaSource:
         found = await self._retries.until_done(f"read offsets of group {group_id}", fetch)
         return {TopicPartition(*p): committed.offset for p, committed in found.items() if committed.offset >= 0}
 
-    def _complete(
+    async def _checked(
         self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, int], where: str
     ) -> dict[TopicPartition, int]:
+        """Who begins past the end misses what comes, and a run that ends at once would tell nobody."""
         if missing := [partition for partition in partitions if partition not in offsets]:
             raise BadInput(
                 f"{self}: {where} has no offset for {few_of(map(str, sorted(missing)))}. "
                 "Name every partition, or start "
                 "elsewhere"
             )
+        for partition, there in (await self.bounds(partitions)).items():
+            if not there.start <= offsets[partition] <= there.end:
+                raise BadInput(
+                    f"{self}: {where} begins {partition} at {offsets[partition]}, and it has the offsets from "
+                    f"{there.start} on, before {there.end}, now. Begin between these, or elsewhere, as with `earliest`"
+                )
         return {partition: offsets[partition] for partition in partitions}
 
     # ------------------------------------------------------------ reading

@@ -68,6 +68,23 @@ def test_tolerance(text: str, expected: object) -> None:
     assert parse(GOOD, f"errors.tolerance={text}").errors.tolerance == expected
 
 
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "kafka",
+        "kafka:9092",
+        "'[::1]:9092'",
+        "'::1'",
+        "10.0.0.1:9092",
+        "[a:9092, b:9092]",
+        "'a:9092, b:9092'",
+        "k-0.k_a:1",
+    ],
+)
+def test_brokers_are_named_as_kafka_s_clients_name_them(servers: str) -> None:
+    assert isinstance(parse(GOOD.replace("broker:9092", servers)).source, KafkaSettings)
+
+
 def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
     assert parse(GOOD + "checkpoint: {interval_ms: 1}").checkpoint.interval_ms == 1
     environment = {"TIDELAKE_CHECKPOINT__INTERVAL_MS": "2"}
@@ -375,6 +392,70 @@ timestamp ns, bits(n)
         shop.yaml:6: SASL_SSL with PLAIN needs a user and a password
             security_protocol: SASL_SSL
         Add `sasl_plain_username`; the password is best set as TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD.""",
+    ),
+    MessageCase(
+        "a port that is none",
+        GOOD.replace("broker:9092", "'broker:99999'"),
+        """\
+        shop.yaml:4: 'broker:99999' is no address of a broker
+            bootstrap_servers: 'broker:99999'
+        Example: `kafka:9092`.""",
+    ),
+    MessageCase(
+        "an address with a protocol",
+        GOOD.replace("broker:9092", "SSL://broker:9092"),
+        """\
+        shop.yaml:4: 'SSL://broker:9092' has a protocol in front
+            bootstrap_servers: SSL://broker:9092
+        Write `host:port`; the protocol is `security_protocol`.""",
+    ),
+    MessageCase(
+        "certificates that would not be used",
+        GOOD.replace("topics: [a, b]", "topics: a\n  ssl_cafile: /etc/ca.pem"),
+        """\
+        shop.yaml:6: `ssl_cafile`: with `security_protocol` PLAINTEXT it would not be used
+            ssl_cafile: /etc/ca.pem
+        Set `security_protocol` to SSL or SASL_SSL, or leave it out.""",
+    ),
+    MessageCase(
+        "a user that would not be used",
+        GOOD.replace("topics: [a, b]", "topics: a\n  sasl_plain_username: etl"),
+        """\
+        shop.yaml:6: `sasl_plain_username`: with `security_protocol` PLAINTEXT it would not be used
+            sasl_plain_username: etl
+        Set `security_protocol` to SASL_SSL or SASL_PLAINTEXT, or leave it out.""",
+    ),
+    MessageCase(
+        "a key without its certificate",
+        GOOD.replace("topics: [a, b]", "topics: a\n  security_protocol: SSL\n  ssl_keyfile: /etc/key.pem"),
+        """\
+        shop.yaml:7: a key without its certificate proves nothing
+            ssl_keyfile: /etc/key.pem
+        Add `ssl_certfile`.""",
+    ),
+    MessageCase(
+        "more than a request to a broker can say",
+        GOOD.replace("topics: [a, b]", "topics: a\n  max_partition_fetch_bytes: 2147483648"),
+        """\
+        shop.yaml:6: `source.max_partition_fetch_bytes`: expected `int` <= 2147483647
+            max_partition_fetch_bytes: 2147483648
+        Give such a value.""",
+    ),
+    MessageCase(
+        "a time that Kafka's clock never shows",
+        GOOD.replace("topics: [a, b]", "topics: a\n  start: {timestamp_ms: 9223372036854775808}"),
+        """\
+        shop.yaml:6: `source.start.timestamp_ms`: expected `int` <= 9223372036854775807
+            start: {timestamp_ms: 9223372036854775808}
+        Give such a value.""",
+    ),
+    MessageCase(
+        "a name that no file can have",
+        GOOD + "pipeline: a/b",
+        """\
+        shop.yaml:12: pipeline 'a/b' is blank, or holds a slash or a zero byte: no file can have it; choose another
+            pipeline: a/b
+        It is part of the names of its files, and of its consumer in each table.""",
     ),
     MessageCase(
         "a table twice",

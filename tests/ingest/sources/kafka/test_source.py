@@ -195,6 +195,25 @@ async def test_given_offsets_must_name_every_partition(kafka_broker: KafkaBroker
             await source.offsets(partitions, AtOffsets({partitions[0]: 3}))
 
 
+@pytest.mark.parametrize("offset", [1, 6, 2**63 - 1], ids=["deleted", "past the end", "the largest there is"])
+async def test_who_begins_where_nothing_is_is_told(kafka_broker: KafkaBroker, offset: int) -> None:
+    """Past the end a run that reads to it would end at once, and leave a position that passes over what comes."""
+    topic = await topic_with(kafka_broker, 5)
+    await delete_records(kafka_broker, topic, 2)
+    given = AtOffsets({TopicPartition(topic, 0): offset})
+    said = rf"start.offsets` begins {topic}-0 at {offset}, and it has the offsets from 2 on, before 5, now"
+    with pytest.raises(BadInput, match=said):
+        await read_to_end(kafka_broker, topic, given)
+
+
+@pytest.mark.parametrize("offset", [2, 5])
+async def test_the_first_record_and_the_end_are_places_to_begin(kafka_broker: KafkaBroker, offset: int) -> None:
+    topic = await topic_with(kafka_broker, 5)
+    await delete_records(kafka_broker, topic, 2)
+    batches = await read_to_end(kafka_broker, topic, AtOffsets({TopicPartition(topic, 0): offset}))
+    assert sum(map(len, batches)) == 5 - offset
+
+
 async def test_confirmed_offsets_are_the_group_s_and_a_group_s_offsets_are_a_start(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 5, 5)
     both = {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 4}

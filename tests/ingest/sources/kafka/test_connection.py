@@ -1,0 +1,96 @@
+"""What a client is made of: files and packages that it needs are named when they are missing."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ingest.settings import KafkaSettings, Secret
+from ingest.sources.kafka import connection
+from ingest.sources.kafka.connection import client_arguments
+from storage.errors import BadInput
+
+
+def settings(**more: Any) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers="kafka:9092", topics="t", security_protocol="SSL", **more)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate, its key, the key encrypted with a password, another key, and a text."""
+    folder = tmp_path_factory.mktemp("pem")
+    new_key = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=etl", "-nodes"]
+    for name in ("own", "other"):
+        made = [*new_key, "-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    encrypt = ["openssl", "rsa", "-aes256", "-passout", "pass:hunter2", "-in", "own.key", "-out", "locked.key"]
+    subprocess.run(encrypt, cwd=folder, check=True, capture_output=True)
+    (folder / "text").write_text("no certificate")
+    return folder
+
+
+@dataclass(frozen=True)
+class Case:
+    """files: setting to file. said: of the message."""
+
+    id: str
+    files: dict[str, str]
+    said: str
+    password: Secret | None = None
+
+
+CASES = (
+    Case("no such file", {"ssl_cafile": "nope.pem"}, r"`source.ssl_cafile`: can't read .*nope.pem: No such file"),
+    Case("a folder", {"ssl_certfile": "."}, r"`source.ssl_certfile`: can't read .*: Is a directory"),
+    Case(
+        "no certificates", {"ssl_cafile": "text"}, r"`source.ssl_cafile`: .*text can't be used: .*authorities, as PEM"
+    ),
+    Case(
+        "the key of another certificate",
+        {"ssl_certfile": "own.pem", "ssl_keyfile": "other.key"},
+        r"`source.ssl_certfile`, `source.ssl_keyfile`: .*own.pem, .*other.key can't be used: .*MISMATCH",
+    ),
+    Case("a certificate without a key", {"ssl_certfile": "own.pem"}, r"own.pem can't be used: .*and its key, as PEM"),
+    Case(
+        "a key whose password nobody gave",  # nobody is asked for it: a service has no terminal
+        {"ssl_certfile": "own.pem", "ssl_keyfile": "locked.key"},
+        r"locked.key can't be used: .*`source.ssl_password` for a key that is encrypted",
+    ),
+    Case(
+        "another password",
+        {"ssl_certfile": "own.pem", "ssl_keyfile": "locked.key"},
+        r"locked.key can't be used: ",
+        Secret("hunter3"),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_file_that_can_t_be_used_is_named_with_its_setting(case: Case, files: Path) -> None:
+    given = {name: files / file for name, file in case.files.items()}
+    with pytest.raises(BadInput, match=case.said) as raised:
+        client_arguments(settings(**given, ssl_password=case.password))
+    assert "hunter" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("key", "password"), [("own.key", None), ("own.key", "hunter3"), ("locked.key", "hunter2")])
+def test_a_certificate_with_its_key_is_taken(files: Path, key: str, password: str | None) -> None:
+    own = settings(ssl_cafile=files / "own.pem", ssl_certfile=files / "own.pem", ssl_keyfile=files / key)
+    given = msgspec.structs.replace(own, ssl_password=None if password is None else Secret(password))
+    context = client_arguments(given)["ssl_context"]
+    assert context.check_hostname
+    assert [one["subject"] for one in context.get_ca_certs()] == [((("commonName", "etl"),),)]
+
+
+def test_kerberos_without_its_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "find_spec", lambda name: None)
+    asked = KafkaSettings(
+        bootstrap_servers="kafka:9092", topics="t", security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI"
+    )
+    with pytest.raises(BadInput, match="GSSAPI needs the package gssapi: pip install gssapi"):
+        client_arguments(asked)
