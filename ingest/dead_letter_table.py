@@ -154,6 +154,17 @@ class DeadLetterTable:
         return found.sort_by(order).select(list(columns))
 
 
+def values_of(letters: pa.Table) -> list[dict[str, Any]]:
+    """Rows of `DeadLetterTable.read`. Times are epoch milliseconds: those of Kafka's records go beyond the years that
+    Python's have, and one of them would keep all the others from being read.
+    """
+    for at, column in enumerate(letters.schema):
+        if pa.types.is_timestamp(column.type):
+            letters = letters.set_column(at, column.name, letters.column(at).cast(pa.int64()))
+    found: list[dict[str, Any]] = letters.to_pylist()
+    return found
+
+
 class TableDeadLetters(DeadLetters):
     """Dead letters that go into a table instead of files."""
 

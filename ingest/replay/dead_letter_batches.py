@@ -12,7 +12,7 @@ from checkpoint.offsets import TopicPartition
 from ingest.raw_batch import RawBatch, binary_column, timestamp_types_of
 
 DeadLetter = dict[str, Any]
-"""A row of the dead letters' table."""
+"""A row of the dead letters' table, as `dead_letter_table.values_of` gives it."""
 
 
 def place_of(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:
@@ -35,7 +35,7 @@ def raw_batches(dead_letters: Sequence[DeadLetter]) -> Iterator[tuple[RawBatch, 
 
 
 def _raw_batch(partition: TopicPartition, dead_letters: list[DeadLetter]) -> RawBatch:
-    times = [-1 if one["timestamp"] is None else round(one["timestamp"].timestamp() * 1000) for one in dead_letters]
+    times = [-1 if one["timestamp"] is None else one["timestamp"] for one in dead_letters]
     headers = {
         row: tuple((header["name"], header["value"]) for header in one["headers"])
         for row, one in enumerate(dead_letters)

@@ -115,7 +115,13 @@ def keys_of(rows: TableRows) -> list[Key]:
 
 
 def row_values(rows: pa.RecordBatch, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Of each row the values of these columns."""
+    """Of each row the values of these columns, to be compared. Timestamps are numbers: Python's have neither the years
+    nor the nanoseconds that a column may hold.
+    """
     if not columns:
         return [()] * rows.num_rows
-    return list(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+    return list(zip(*(_comparable(rows[name]).to_pylist() for name in columns), strict=True))
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column

@@ -25,7 +25,7 @@ import pyarrow as pa
 from checkpoint.offsets import TopicPartition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from compaction.compact_manager import compact_manager_factory
-from ingest.dead_letter_table import DeadLetterTable
+from ingest.dead_letter_table import DeadLetterTable, values_of
 from ingest.pipeline.builder import expanded
 from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.building.letter_case import format_of
@@ -123,11 +123,11 @@ class DeadLetterReplay:
 
     def _read_waiting(self, where: Predicate | Any) -> list[DeadLetter]:
         """Dead letters without an outcome."""
-        found = self._dead_letters.read(where).to_pylist()
+        found = values_of(self._dead_letters.read(where))
         return [one for one in found if one["replayed_at"] is None]
 
     def _replayed_places(self) -> set[tuple[TopicPartition, int]]:
-        found = self._dead_letters.read(columns=("topic", "partition", "offset", "replayed_at")).to_pylist()
+        found = values_of(self._dead_letters.read(columns=("topic", "partition", "offset", "replayed_at")))
         return {place_of(one) for one in found if one["replayed_at"] is not None}
 
     def _check_known(self, replay_id: int) -> None:

@@ -10,7 +10,9 @@ from functools import partial
 from inspect import signature
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
@@ -22,6 +24,8 @@ from storage.types import Root, arrow_type
 _to_arrow_schema: Final[Callable[[StructType], pa.Schema]] = (
     partial(to_arrow_schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema
 )
+
+_MILLISECONDS_MAX: Final = 9_223_372_036_854_775  # that microseconds of 64 bits can say
 
 
 def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType:
@@ -64,6 +68,16 @@ def in_arrow_form(rows: pa.RecordBatch, form: pa.Schema) -> pa.RecordBatch:
     """
     columns = [_cast(column, field) for column, field in zip(rows.columns, form, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=form)
+
+
+def spark_timestamps(times_ms: NDArray[np.int64], is_null: NDArray[np.bool_] | None = None) -> pa.TimestampArray:
+    """Of records, epoch milliseconds (n,). Null also where Spark's timestamps, which are microseconds, don't reach
+    (beyond the year 294246): a producer may send any number, and one record must not stop a stream.
+    """
+    beyond = (times_ms > _MILLISECONDS_MAX) | (times_ms < -_MILLISECONDS_MAX)
+    mask = beyond if is_null is None else beyond | is_null
+    micros = np.where(mask, 0, times_ms) * 1000
+    return pa.array(micros, mask=mask if mask.any() else None).cast(pa.timestamp("us", "UTC"))
 
 
 def check_columns(asked: StructType, own: StructType, table: str) -> None:

@@ -19,12 +19,14 @@ from ingest.config.config import parse_config
 from ingest.dead_letter_table import COLUMNS, TableDeadLetters
 from ingest.pipeline.builder import build_pipeline
 from ingest.replay import replay
+from ingest.replay.later_changes import row_values
 from ingest.replay.replay import DeadLetterReplay, ReplayReport
 from ingest.settings import Config
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput, CommitConflict
 from storage.schema.table_schema import TableSchema
+from storage.types import arrow_type, parse_type
 from tests.support.levels import examples
 
 Change = tuple[int, Any]  # key and quantity; None deletes
@@ -381,6 +383,20 @@ def test_an_engine_that_can_not_take_an_older_row_refuses_it_by_name(tmp_path: P
     assert report.outcomes == {"replayed": 1}
     (left,) = report.remaining
     assert left["reason"].startswith("shop.orders has newer changes of the key (1), and in merge-engine = first-row")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("TIMESTAMP(3)", [253_402_300_800_000, 2**53, 0]),  # milliseconds, the first of the year 10000
+        ("TIMESTAMP(9)", [1, 2, 3]),  # nanoseconds, which Python's datetimes lack
+    ],
+)
+def test_keys_may_be_times_that_python_has_none_of(kind: str, values: list[int]) -> None:
+    schema = pa.schema([("at", arrow_type(parse_type(kind)))])
+    rows = pa.record_batch([pa.array(values, pa.int64()).view(schema.field("at").type)], schema=schema)
+    assert row_values(rows, ["at"]) == [(value,) for value in values]
+    assert row_values(rows, []) == [()] * 3
 
 
 def test_files_are_told_how_to_become_a_table(shop: Shop) -> None:

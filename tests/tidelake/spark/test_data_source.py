@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, InputPartition, StringEndsWith
@@ -31,7 +32,7 @@ from tests.support.expected import difference
 from tidelake.spark import register
 from tidelake.spark.data_source import TidelakeDataSource
 from tidelake.spark.reader import FilteringBatchReader, SplitsPartition
-from tidelake.spark.spark_types import arrow_form, spark_schema
+from tidelake.spark.spark_types import arrow_form, spark_schema, spark_timestamps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -374,3 +375,20 @@ def part(variant: VariantVal | None) -> dict[str, bytes] | None:
 
 def is_of_nanoseconds(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.unit == "ns"
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "micros"),
+    [
+        (0, 0),
+        (-1, -1_000),
+        (9_223_372_036_854_775, 9_223_372_036_854_775_000),
+        (9_223_372_036_854_776, None),
+        (2**63 - 1, None),
+        (-(2**63), None),
+    ],
+)
+def test_a_record_of_a_time_that_spark_can_t_hold_has_none(time_ms: int, micros: int | None) -> None:
+    times = np.array([5, time_ms], np.int64)
+    assert spark_timestamps(times).cast(pa.int64()).to_pylist() == [5_000, micros]
+    assert spark_timestamps(times, times == 5).cast(pa.int64()).to_pylist() == [None, micros]

@@ -6,12 +6,12 @@ import asyncio
 import base64
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ingest.config.config import load_config
-from ingest.dead_letter_table import COLUMNS, DeadLetterTable
+from ingest.dead_letter_table import COLUMNS, DeadLetterTable, values_of
 from ingest.replay.replay import DeadLetterReplay, ReplayReport
 from ingest.settings import Config
 from storage.catalog.opening import open_catalog
@@ -21,6 +21,7 @@ from tidelake.cli.output import CommandOutput
 
 _PAYLOAD = ("key", "value", "headers")
 _LISTED = ("topic", "partition", "offset", "timestamp", "error_code", "message", "replay_outcome", "replayed_at")
+_TIMES = ("timestamp", "failed_at", "replayed_at")
 _VALUE_SHOWN = 4_000  # characters, for people
 
 
@@ -113,10 +114,7 @@ def _read(config: Config, where: str | None, columns: tuple[str, ...]) -> list[d
         )
     catalog = open_catalog(config.warehouse, config.warehouse_options)
     condition = None if where is None else parse_condition(where)
-    found: list[dict[str, Any]] = (
-        DeadLetterTable(catalog, config.dead_letters_table, config.pipeline).read(condition, columns).to_pylist()
-    )
-    return found
+    return values_of(DeadLetterTable(catalog, config.dead_letters_table, config.pipeline).read(condition, columns))
 
 
 def _members(letter: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +128,7 @@ def _members(letter: dict[str, Any]) -> dict[str, Any]:
         elif name in _PAYLOAD:
             members.update(_text_or_base64(name, value))
         else:
-            members[name] = _time_text(value) if isinstance(value, datetime) else value
+            members[name] = _time_text(value) if name in _TIMES and value is not None else value
     return members
 
 
@@ -141,5 +139,12 @@ def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
         return {f"{name}_base64": base64.b64encode(data or b"").decode()}
 
 
-def _time_text(time: datetime | None) -> str:
-    return "" if time is None else time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _time_text(time_ms: int | None) -> str:
+    """Or the number, where a calendar has no such year."""
+    if time_ms is None:
+        return ""
+    try:
+        time = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,7 +17,7 @@ from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_re
 from storage.errors import BadInput
 from storage.fileio.access import Access, access
 from tidelake.spark.changelog_folder.folder_files import FilePart, gone
-from tidelake.spark.spark_types import arrow_form, in_arrow_form
+from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_timestamps
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 COLUMNS: Final = pa.schema(
@@ -112,8 +112,7 @@ def _rows(records: PartitionRecords, schema: StructType) -> pa.RecordBatch:
 
 def _timestamps(records: PartitionRecords) -> pa.TimestampArray:
     """Null where a record has no time."""
-    times = pa.array(records.timestamps_ms, mask=records.timestamps_ms == -1)
-    return times.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+    return spark_timestamps(records.timestamps_ms, records.timestamps_ms == -1)
 
 
 def _timestamp_types(records: PartitionRecords) -> pa.Int32Array:

@@ -22,7 +22,7 @@ from storage.errors import PositionRefused
 from storage.logs import get_logger
 from tidelake.spark.kafka.ranges import RecordRange
 from tidelake.spark.kafka.read_options import KafkaReadOptions
-from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_schema
+from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_schema, spark_timestamps
 
 _log = get_logger(__name__)
 
@@ -149,4 +149,4 @@ def _rows(partition: TopicPartition, records: RecordColumns, schema: StructType)
 
 def _timestamps(records: RecordColumns) -> pa.TimestampArray:
     """-1, of a record without a time, becomes the last millisecond of 1969, as in Spark's connector."""
-    return pa.array(records.timestamps_ms * 1000).cast(pa.timestamp("us", "UTC"))
+    return spark_timestamps(records.timestamps_ms)

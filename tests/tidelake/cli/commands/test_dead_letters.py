@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ingest.replay.test_replay import BAD, Shop
+from tests.ingest.replay.test_replay import BAD, Shop, line
 from tests.support.command_line import Call
 
 
@@ -58,6 +58,27 @@ def test_the_log_tells_the_reason_where_it_is_asked_for(shop: Shop, config: Path
         e for e in map(json.loads, said.err.splitlines()[:-2]) if e["event"] == "a record becomes a dead letter"
     ]
     assert (event["code"], BAD in event["reason"]) == ("BAD_RECORD", True)
+
+
+def test_one_record_of_a_far_year_keeps_no_other_from_being_looked_at_and_replayed(
+    shop: Shop, config: Path, call: Call
+) -> None:
+    """A producer may send any time. Python's datetimes end with the year 9999."""
+    times = [1_700_000_000_123, 253_402_300_800_000, 2**63 - 1]
+    lines = [
+        json.dumps({**json.loads(line(offset, (offset, BAD))), "timestamp_ms": time_ms}) + "\n"
+        for offset, time_ms in enumerate(times)
+    ]
+    (shop.path / "in" / "far.jsonl").write_text("".join(lines))
+    assert call("ingest", "run", config).code == 0
+    shown = ["2023-11-14T22:13:20.123Z", "253402300800000 ms", "9223372036854775807 ms"]
+    for command in ("list", "show"):
+        found = call("dead-letters", command, config, "--json").lines
+        assert [letter["timestamp"] for letter in found] == shown
+        assert shown[2].split()[0] in "".join(call("dead-letters", command, config).out.split())
+    shop.fix()
+    assert "3 are replayed" in call("dead-letters", "replay", config).err
+    assert shop.rows() == dict.fromkeys(range(3), BAD)
 
 
 def test_of_files_it_says_where_they_are(shop: Shop, config: Path, call: Call) -> None:
