@@ -6,6 +6,9 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
+# Every process of a run would compile all modules again: the workers of pytest, each command, each Python worker of Spark.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 
