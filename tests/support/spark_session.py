@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -28,8 +29,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, UTC, loopback only, no web page; its own folder for whatever it leaves behind."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - tests without Spark don't wait for its import
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would take python3 from the PATH, which lacks our packages
     here = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = str(_interpreter(here / "python"))
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tidelake tests")
@@ -45,3 +46,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+def _interpreter(path: Path) -> Path:
+    """What workers run: python3 from the PATH lacks our packages.
+
+    Spark puts its zip ahead of the packages, and from a zip each worker compiles pyspark again: half of its start.
+    The installed pyspark is the same, and compiled.
+    """
+    import pyspark  # noqa: PLC0415 - as above
+
+    packages = Path(pyspark.__file__).parent.parent
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}:$PYTHONPATH" exec "{sys.executable}" "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+    return path
