@@ -125,7 +125,7 @@ class RunObservations:
         if partition not in self.partitions:
             start = int(batch.offsets[0]) if len(batch) else batch.next_offset
             self.partitions[partition] = PartitionProgress(start, start, now_ms)
-        self.partitions[partition].was_read(batch, now_ms)
+        self.partitions[partition].was_read(batch, now_ms, epoch_ms())
         counts = self.topics.setdefault(batch.topic, TopicCounts())
         counts.records += len(batch)
         counts.nbytes += batch.nbytes

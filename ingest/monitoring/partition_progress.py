@@ -42,10 +42,13 @@ class PartitionProgress:
         """Whether records were read that no commit covers yet."""
         return bool(self._uncommitted)
 
-    def was_read(self, batch: RawBatch, now_ms: int) -> None:
+    def was_read(self, batch: RawBatch, now_ms: int, now_epoch_ms: int) -> None:
+        """now_epoch_ms: no record counts as newer, whatever its producer's clock said: one of a far year would make
+        this partition look as if it lagged behind nothing any more.
+        """
         self._reached(batch.next_offset)
         if len(batch):
-            known = batch.timestamps_ms[batch.timestamps_ms > 0]
+            known = np.minimum(batch.timestamps_ms[batch.timestamps_ms > 0], now_epoch_ms)
             times = (int(known.min()), int(known.max())) if len(known) else (None, None)
             self._uncommitted.append(_ReadBatch(batch.next_offset, len(batch), batch.nbytes, *times))
         elif not self._uncommitted:  # offsets that hold no record: there is nothing to commit
@@ -105,9 +108,14 @@ class PartitionProgress:
         return max(0, behind_ms)
 
 
-def newest_time_ms(batch: RawBatch, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int | None:
-    """The newest time of these records of the batch, epoch milliseconds; None where they have none."""
+def newest_time_ms(
+    batch: RawBatch, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], now_epoch_ms: int
+) -> int | None:
+    """The newest time of these records of the batch, epoch milliseconds; None where they have none.
+
+    now_epoch_ms: see `PartitionProgress.was_read`.
+    """
     if not len(offsets):
         return None
-    newest = int(batch.timestamps_ms[np.searchsorted(batch.offsets, offsets)].max())
+    newest = min(int(batch.timestamps_ms[np.searchsorted(batch.offsets, offsets)].max()), now_epoch_ms)
     return newest if newest > 0 else None

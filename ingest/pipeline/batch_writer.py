@@ -26,6 +26,7 @@ from ingest.tables.unavailable_values import (
     key_change_halves,
     rows_leaving_key,
 )
+from storage.clock import epoch_ms
 from storage.errors import BadInput
 from storage.write.bucket_router import RoutedRows
 
@@ -208,7 +209,7 @@ class BatchWriter:
             ),
             failed=failed,
             tables=[
-                (rows.target.name, len(rows.rows), newest_time_ms(staged.raw, rows.offsets))
+                (rows.target.name, len(rows.rows), newest_time_ms(staged.raw, rows.offsets, epoch_ms()))
                 for rows, _ in staged.parts
                 if rows.target.name not in failed
             ],

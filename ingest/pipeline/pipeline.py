@@ -60,6 +60,7 @@ class Pipeline:
         self.monitor = monitor
         self._state = RunState.CREATED
         self._run_task: asyncio.Task[object] | None = None
+        self._reading_began = False
 
     def stop(self) -> None:
         """First call: read no more, write and commit what was read, end. Second: end at once.
@@ -93,13 +94,15 @@ class Pipeline:
         except asyncio.CancelledError:
             if self._state is not RunState.CANCELLED or self._run_task is None or self._run_task.uncancel():
                 raise
-            self.metrics.ended = "stopped at once"
+            # before reading begins there is nothing that a stop could leave uncommitted
+            self.metrics.ended = "stopped at once" if self._reading_began else "stopped"
         except BaseExceptionGroup as group:
             one = sole_error(group)
             raise one from one.__cause__  # not None: that would take the cause away
         finally:
             self._enter(RunEvent.WORK_ENDED)
-            await self._clean_up(is_expiry_finished=self.metrics.ended in ("stopped", "end of source"))
+            is_complete = self._reading_began and self.metrics.ended in ("stopped", "end of source")
+            await self._clean_up(is_expiry_finished=is_complete)
             self._enter(RunEvent.CLEANED_UP)
         return self.metrics
 
@@ -136,6 +139,7 @@ class Pipeline:
             fresh_tables=len(recovered.fresh),
         )
         self._enter(RunEvent.READING_BEGAN)
+        self._reading_began = True
         try:
             await self._flow.run(coordinator, recovered.starts, recovered.chosen)
         except* PositionRefused:

@@ -8,6 +8,8 @@ import pyarrow as pa
 from ingest.monitoring.partition_progress import PartitionProgress, newest_time_ms
 from ingest.raw_batch import RawBatch
 
+NOW_MS = 1_700_000_000_000
+
 
 def batch(offsets: list[int], times: list[int] | None = None, next_offset: int | None = None) -> RawBatch:
     values = pa.array([b"v"] * len(offsets), pa.binary())
@@ -18,7 +20,7 @@ def batch(offsets: list[int], times: list[int] | None = None, next_offset: int |
 
 def test_what_is_read_lags_until_it_is_committed() -> None:
     progress = PartitionProgress(5, 5, caught_up_ms=0)
-    progress.was_read(batch([5, 6], [1_000, 2_000]), 10)
+    progress.was_read(batch([5, 6], [1_000, 2_000]), 10, NOW_MS)
     assert (progress.lag, progress.lag_ms(20, 5_000), progress.has_uncommitted) == (2, 4_000, True)
     assert progress.was_committed(7, 30) == (2, batch([5, 6]).nbytes)
     assert (progress.lag, progress.lag_ms(40, 5_000), progress.newest_committed_ms) == (0, 0, 2_000)
@@ -26,7 +28,7 @@ def test_what_is_read_lags_until_it_is_committed() -> None:
 
 def test_a_batch_that_is_committed_in_part_still_waits() -> None:
     progress = PartitionProgress(0, 0, 0)
-    progress.was_read(batch([0, 1, 2], [1, 2, 3]), 0)
+    progress.was_read(batch([0, 1, 2], [1, 2, 3]), 0, NOW_MS)
     assert progress.was_committed(2, 0) == (0, 0)
     assert (progress.committed, progress.lag, progress.has_uncommitted) == (2, 1, True)
 
@@ -36,16 +38,16 @@ def test_offsets_that_hold_no_record_are_no_lag() -> None:
     progress = PartitionProgress(3, 3, 0)
     progress.end_is(5, 0)
     assert progress.lag == 2
-    progress.was_read(batch([], next_offset=5), 0)
+    progress.was_read(batch([], next_offset=5), 0, NOW_MS)
     assert (progress.committed, progress.lag) == (5, 0)
 
 
 def test_the_end_of_the_log_is_not_before_what_was_read() -> None:
     """It is asked now and then."""
     progress = PartitionProgress(0, 0, 0)
-    progress.was_read(batch([0]), 0)
+    progress.was_read(batch([0]), 0, NOW_MS)
     progress.end_is(2, 0)
-    progress.was_read(batch([1, 2]), 0)
+    progress.was_read(batch([1, 2]), 0, NOW_MS)
     assert progress.end == 3
     progress.offsets_were_read(7)
     assert progress.end == 7
@@ -55,8 +57,8 @@ def test_the_end_of_the_log_is_not_before_what_was_read() -> None:
 
 def test_they_are_behind_a_batch_that_waits() -> None:
     progress = PartitionProgress(0, 0, 0)
-    progress.was_read(batch([0], [9]), 0)
-    progress.was_read(batch([], next_offset=4), 0)
+    progress.was_read(batch([0], [9]), 0, NOW_MS)
+    progress.was_read(batch([], next_offset=4), 0, NOW_MS)
     assert progress.lag == 4
     progress.was_committed(1, 0)
     assert progress.lag == 0
@@ -65,7 +67,7 @@ def test_they_are_behind_a_batch_that_waits() -> None:
 def test_records_that_were_not_read_yet_are_no_older_than_the_last_time_that_there_were_none() -> None:
     """A topic that was quiet for an hour is not an hour behind when a record comes."""
     progress = PartitionProgress(0, 0, 0)
-    progress.was_read(batch([0], [1_000]), 0)
+    progress.was_read(batch([0], [1_000]), 0, NOW_MS)
     progress.was_committed(1, 0)
     progress.end_is(1, 3_600_000)
     progress.end_is(2, 3_600_500)
@@ -74,13 +76,26 @@ def test_records_that_were_not_read_yet_are_no_older_than_the_last_time_that_the
 
 def test_records_without_a_time_say_nothing_of_it() -> None:
     progress = PartitionProgress(0, 0, 100)
-    progress.was_read(batch([0], [-1]), 100)
+    progress.was_read(batch([0], [-1]), 100, NOW_MS)
     assert progress.lag_ms(150, 10**12) == 50  # since it was caught up
     progress.was_committed(1, 200)
     assert progress.newest_committed_ms is None
-    assert newest_time_ms(batch([0], [-1]), np.array([0])) is None
-    assert newest_time_ms(batch([0], [5]), np.array([], np.int64)) is None
+    assert newest_time_ms(batch([0], [-1]), np.array([0]), NOW_MS) is None
+    assert newest_time_ms(batch([0], [5]), np.array([], np.int64), NOW_MS) is None
 
 
 def test_the_newest_time_is_that_of_the_rows_records() -> None:
-    assert newest_time_ms(batch([3, 7, 9], [30, 90, 10]), np.array([3, 9, 9])) == 30
+    assert newest_time_ms(batch([3, 7, 9], [30, 90, 10]), np.array([3, 9, 9]), NOW_MS) == 30
+
+
+def test_a_producer_whose_clock_is_ahead_makes_nothing_look_newer_than_now() -> None:
+    """Else freshness and lag would be 0 from that record on, however long nothing more comes."""
+    progress = PartitionProgress(0, 0, caught_up_ms=0)
+    ahead = batch([0, 1], [NOW_MS + 3_600_000, 2**63 - 1])
+    progress.was_read(ahead, 0, NOW_MS)
+    assert progress.lag_ms(5_000, NOW_MS + 5_000) == 5_000
+    progress.was_committed(2, 5_000)
+    assert progress.newest_committed_ms == NOW_MS
+    assert newest_time_ms(ahead, np.array([0, 1]), NOW_MS) == NOW_MS
+    progress.end_is(9, 6_000)
+    assert progress.lag_ms(65_000, NOW_MS + 65_000) == 60_000
