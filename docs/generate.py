@@ -53,6 +53,7 @@ def configuration() -> str:
     for title, path, kind in (
         ("The pipeline", "", settings.Config),
         ("`source` of type `change-log-folder`", "source.", settings.FolderSettings),
+        ("`source.start` of a folder, when it is no word", "source.start.", settings.FolderStartSettings),
         ("`source` of type `kafka`", "source.", settings.KafkaSettings),
         ("`source.start` of Kafka, when it is no word", "source.start.", settings.StartSettings),
         ("An entry of `tables`", "tables[].", settings.TableSettings),
@@ -67,7 +68,7 @@ def configuration() -> str:
         ("`metrics`", "metrics.", settings.MetricsSettings),
     ):
         intro, meanings = _explained(kind)
-        sections.append(f"## {title}\n\n{intro}\n\n{_settings_table(path, kind, meanings)}")
+        sections += [part for part in (f"## {title}", intro, _settings_table(path, kind, meanings)) if part]
     return "\n\n".join(sections)
 
 

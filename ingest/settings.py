@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from ingest.hidden_values import Options, Secret
+
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 KafkaInt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # travels to brokers in four bytes
@@ -22,38 +24,10 @@ TABLE_NAME_PATTERN: Final = r"^[^.]+\.[^.]+$"
 PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")  # in the name of an entry that stands for many tables
 
 
-HIDDEN: Final = "***"
-SECRET_NAME: Final = re.compile(r"pass|secret|token|credential|access.?key|account.?key", re.IGNORECASE)
+class FolderStartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """offsets: topic to partition to next offset; partitions that aren't named begin with their first record."""
 
-
-class Secret:
-    """A value that is never printed. `reveal()` is for the client that needs it."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        return self._value
-
-    def __repr__(self) -> str:
-        return repr(HIDDEN)
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-
-class Options(dict[str, str]):
-    """Free options for somebody else; printed without the values of those whose names sound secret."""
-
-    def __repr__(self) -> str:
-        return repr({name: HIDDEN if SECRET_NAME.search(name) else value for name, value in self.items()})
+    offsets: Mapping[str, Mapping[NotNegative, KafkaLong]]
 
 
 class FolderSettings(
@@ -61,12 +35,14 @@ class FolderSettings(
 ):
     """Change-log files in a folder.
 
-    path: the folder. until: `end` reads what is there, `forever` waits for more. poll_interval_ms: how long to wait,
+    path: the folder. start: where a pipeline begins that has not committed yet; afterwards its tables know. until:
+    `end` reads what is there, `forever` waits for more. poll_interval_ms: how long to wait,
     when all has been read, before looking for new files and lines. max_record_bytes: how long a line may be,
     uncompressed; a longer one stops the pipeline before it fills the memory.
     """
 
     path: Path
+    start: Literal["earliest"] | FolderStartSettings = "earliest"
     until: Literal["end", "forever"] = "forever"
     poll_interval_ms: Positive = 1_000
     max_record_bytes: Positive = 64 << 20

@@ -18,7 +18,8 @@ from ingest.config.template_checks import template_errors
 from ingest.config.yaml_settings import ConfigError, Path
 from ingest.formats.connect_schema import spelled_source_type
 from ingest.formats.types.type_mapping import TypeMapping
-from ingest.settings import HIDDEN, SECRET_NAME, Config, KafkaSettings, Options
+from ingest.hidden_values import HIDDEN, SECRET_NAME, Options
+from ingest.settings import Config, KafkaSettings
 from storage.arguments import check_file_name
 from storage.catalog.options import is_case_sensitive
 from storage.errors import BadInput

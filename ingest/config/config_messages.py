@@ -68,7 +68,8 @@ def _types_at(path: Path, values: Any) -> list[inspect.Type]:
     """What the settings allow at a path, a union's members one by one. What was given (`type: kafka`) narrows it."""
     types = [inspect.type_info(Config)]
     for step in path:
-        types = [inner for type_ in types for option in _within(type_, step) for inner in _options(option)]
+        meant = [type_ for type_ in types if not _is_another(type_, values)] or types
+        types = [inner for type_ in meant for option in _within(type_, step) for inner in _options(option)]
         values = (
             values.get(step) if isinstance(values, dict) else values[int(step)] if isinstance(values, list) else None
         )

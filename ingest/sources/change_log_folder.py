@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ import numpy as np
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
-from ingest.sources.base import Earliest, Start, empty_batch
+from ingest.sources.base import AtOffsets, Earliest, Start, empty_batch
 from ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES, ChangeLogFile
 from ingest.sources.change_log_record import BadLine, PartitionRecords, first_decrease, is_complete, parse_records
 from storage.errors import BadInput
@@ -37,6 +37,7 @@ class ChangeLogFolder:
 
     follow: wait for more at the end; otherwise reading ends with what is there, and every file must be complete. While
         following, a cut line or cut compression waits for the rest.
+    known: partitions that are there, whatever has been read.
     kept_headers: names of the record headers that the format reads.
     """
 
@@ -49,6 +50,7 @@ class ChangeLogFolder:
         poll_interval_ms: int = POLL_INTERVAL_MS,
         max_record_bytes: int = MAX_RECORD_BYTES,
         clock: Clock | None = None,
+        known: Iterable[TopicPartition] = (),
     ) -> None:
         self._path = path
         self._follow = follow
@@ -56,6 +58,7 @@ class ChangeLogFolder:
         self._poll_interval_ms = poll_interval_ms
         self._max_record_bytes = max_record_bytes
         self._clock = clock or SystemClock()
+        self._known = frozenset(known)
         self._identity = SourceIdentity()
         self._files: dict[str, ChangeLogFile] = {}
         self._positions: dict[TopicPartition, int] = {}  # records below were read in an earlier life
@@ -69,7 +72,7 @@ class ChangeLogFolder:
             raise BadInput(f"{self._path} is not a folder. `source.path` names the one that holds the change logs")
         path = await asyncio.to_thread(self._path.resolve)
         self._identity = SourceIdentity(cluster_id=path.as_uri())
-        return frozenset(known)
+        return self._known.union(known)
 
     @property
     def identity(self) -> SourceIdentity:
@@ -77,9 +80,11 @@ class ChangeLogFolder:
         return self._identity
 
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
-        if start != Earliest():
-            raise BadInput(f"a folder of change logs is read from its beginning; it has no start {start}")
-        return dict.fromkeys(partitions, 0)
+        """A partition that `start` doesn't name begins with its first record."""
+        if not isinstance(start, Earliest | AtOffsets):
+            raise BadInput(f"a folder of change logs is read from its beginning or offsets; it has no start {start}")
+        named = start.offsets if isinstance(start, AtOffsets) else {}
+        return {partition: named.get(partition, 0) for partition in partitions}
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """Nothing: a file that was read may be removed, and where the folder ends is known when it was read."""

@@ -122,7 +122,11 @@ class TablePosition:
         topics: dict[str, dict[str, int]] = {}
         for partition, end in sorted(self.position.ends.items()):
             topics.setdefault(partition.topic, {})[str(partition.partition)] = end
-        return f"start the query at the table's position: option(\"startingOffsets\", '{json.dumps(topics)}')"
+        offsets = json.dumps(topics)
+        return (
+            f"start the query at the table's position: option(\"startingOffsets\", '{offsets}'), or for "
+            f"`tidelake spark run` in its configuration source.start: {{offsets: {offsets}}}"
+        )
 
 
 def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:

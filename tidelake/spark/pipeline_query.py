@@ -209,7 +209,8 @@ def _source(spark: SparkSession, config: Config) -> DataFrame:
         register_source(spark, ChangeLogFolderDataSource)
         limits = {"maxFilesPerTrigger": str(_FILES_A_BATCH)} if HAS_LIMITS else {}
         headers = ",".join(sorted(open_format(config.format, config.format_options).KEPT_HEADERS))
-        folder = spark.readStream.format(ChangeLogFolderDataSource.name()).options(**limits, headers=headers)
+        starts = {} if source.start == "earliest" else {"startingOffsets": _offsets_text(source.start.offsets)}
+        folder = spark.readStream.format(ChangeLogFolderDataSource.name()).options(**limits, **starts, headers=headers)
         return folder.load(str(source.path.absolute()))
     register_source(spark, KafkaDataSource)
     has_headers = bool(open_format(config.format, config.format_options).KEPT_HEADERS)
@@ -228,9 +229,12 @@ def _kafka_options(source: KafkaSettings) -> dict[str, str]:
     elif source.start.group is not None:
         options["startingGroup"] = source.start.group
     elif source.start.offsets is not None:
-        offsets = {topic: {str(p): at for p, at in ends.items()} for topic, ends in source.start.offsets.items()}
-        options["startingOffsets"] = json.dumps(offsets)
+        options["startingOffsets"] = _offsets_text(source.start.offsets)
     return options
+
+
+def _offsets_text(topics: Mapping[str, Mapping[int, int]]) -> str:
+    return json.dumps({topic: {str(partition): at for partition, at in of.items()} for topic, of in topics.items()})
 
 
 # ---------------------------------------------------------------- what Spark can't do

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from checkpoint.offsets import TopicPartition
-from ingest.settings import Config, FolderSettings, KafkaSettings
+from ingest.settings import Config, FolderSettings, FolderStartSettings, KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
 
@@ -23,6 +24,7 @@ def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
                 kept_headers=kept_headers,
                 poll_interval_ms=settings.poll_interval_ms,
                 max_record_bytes=settings.max_record_bytes,
+                known=starting_offsets(settings.start.offsets) if settings.start != "earliest" else (),
             )
         case KafkaSettings() as settings:
             try:
@@ -35,14 +37,20 @@ def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
 
 
 def build_start(config: Config) -> Start:
-    if isinstance(config.source, FolderSettings) or config.source.start == "earliest":
-        return Earliest()
     start = config.source.start
+    if start == "earliest":
+        return Earliest()
     if start == "latest":
         return Latest()
+    if isinstance(start, FolderStartSettings):
+        return AtOffsets(starting_offsets(start.offsets))
     if start.timestamp_ms is not None:
         return AtTimestamp(start.timestamp_ms)
     if start.group is not None:
         return FromGroup(start.group)
-    topics = (start.offsets or {}).items()
-    return AtOffsets({TopicPartition(t, number): at for t, offsets in topics for number, at in offsets.items()})
+    return AtOffsets(starting_offsets(start.offsets or {}))
+
+
+def starting_offsets(topics: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
+    """topics: as a configuration has them."""
+    return {TopicPartition(t, number): at for t, offsets in topics.items() for number, at in offsets.items()}

@@ -10,7 +10,8 @@ import pytest
 
 from ingest.config.config import load_config, parse_config, shown
 from ingest.config.yaml_settings import ConfigError
-from ingest.settings import Config, FolderSettings, KafkaSettings, Secret, StartSettings
+from ingest.hidden_values import Secret
+from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
 
 GOOD = """\
 warehouse: /lake
@@ -221,6 +222,14 @@ MESSAGES = [
         shop.yaml:2: `source.until` can't be `xyz`
             source: {type: change-log-folder, path: /in, until: xyz}
         Possible: end, forever.""",
+    ),
+    MessageCase(
+        "a start that only the other source has",
+        "warehouse: /lake\nsource: {type: change-log-folder, path: /in, start: latest}\ntables: [{name: shop.o}]\n",
+        """\
+        shop.yaml:2: `source.start` can't be `latest`
+            source: {type: change-log-folder, path: /in, start: latest}
+        Possible: earliest.""",
     ),
     MessageCase(
         "a setting of the other source",

@@ -23,7 +23,7 @@ from checkpoint.offsets import TopicPartition
 from ingest.formats.debezium.format import DebeziumJson
 from ingest.raw_batch import RawBatch
 from ingest.sources import change_log_file, change_log_record
-from ingest.sources.base import Earliest, Latest
+from ingest.sources.base import AtOffsets, Earliest, Latest
 from ingest.sources.change_log_file import MAX_RECORD_BYTES
 from ingest.sources.change_log_folder import ChangeLogFolder
 from ingest.sources.change_log_record import parse_records
@@ -250,12 +250,13 @@ def test_files_that_were_read_may_be_gone(tmp_path: Path) -> None:
     assert offsets_of(read_all(tmp_path, {T0: 3})) == {T0: [3, 4]}
 
 
-async def test_a_folder_begins_at_offset_zero_and_nowhere_else(tmp_path: Path) -> None:
-    source = ChangeLogFolder(tmp_path, follow=False, kept_headers=DebeziumJson.KEPT_HEADERS)
-    assert await source.open({T0}) == {T0}
+async def test_a_folder_begins_at_offset_zero_or_at_those_it_is_given_and_nowhere_else(tmp_path: Path) -> None:
+    source = ChangeLogFolder(tmp_path, follow=False, kept_headers=DebeziumJson.KEPT_HEADERS, known=[T1])
+    assert await source.open({T0}) == {T0, T1}
     assert source.identity.cluster_id == tmp_path.as_uri()
     assert await source.offsets([T0, T1], Earliest()) == {T0: 0, T1: 0}
-    with pytest.raises(BadInput, match="from its beginning"):
+    assert await source.offsets([T0, T1], AtOffsets({T1: 7})) == {T0: 0, T1: 7}
+    with pytest.raises(BadInput, match="from its beginning or offsets"):
         await source.offsets([T0], Latest())
 
 

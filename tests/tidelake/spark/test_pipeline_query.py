@@ -7,6 +7,7 @@ import gzip
 import json
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
@@ -16,10 +17,12 @@ import zstandard
 from msgspec import structs
 
 import tidelake
+from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.builder import run as run_pipeline
 from ingest.settings import Config, KafkaSettings
+from ingest.spark.batch_position import recorded_position
 from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from storage.logs import FIELDS
 from tests.support.kafka_broker import KafkaBroker
@@ -32,10 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def config(home: Path, more: str = "") -> Config:
+def config(home: Path, more: str = "", source: str = "") -> Config:
     text = (
         f"warehouse: {home}/lake\n"
-        f"source: {{type: change-log-folder, path: {home}/changes, until: end}}\n"
+        f"source: {{type: change-log-folder, path: {home}/changes, until: end{source}}}\n"
         f"tables: [{{name: shop.customers}}, {{name: shop.orders}}, {{name: shop.stock}}]\n{more}"
     )
     return parse_config(text, "shop.yaml", pipeline="shop")
@@ -50,6 +53,11 @@ def run(spark: SparkSession, settings: Config, checkpoint: Path) -> None:
     assert running.has_ended()
 
 
+def ranges_of(table: tidelake.Table, number: int) -> Mapping[TopicPartition, OffsetRange]:
+    """In the table's snapshot of this number."""
+    return recorded_position(table.context.snapshots.get(table.snapshots()[number].id)).ranges
+
+
 def test_every_table_of_a_configuration_is_fed_by_one_query(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     tables = create_shop_tables(tmp_path / "lake")
@@ -62,6 +70,43 @@ def test_every_table_of_a_configuration_is_fed_by_one_query(spark: SparkSession,
     with pytest.raises(PositionRefused, match="would be there twice"):
         run(spark, config(tmp_path), tmp_path / "another")
     assert {len(table.snapshots()) for table in tables.values()} == {1}
+
+
+@pytest.mark.parametrize("then", ["Spark", "the service"])
+def test_another_driver_of_a_folder_begins_where_the_same_file_s_start_says(
+    spark: SparkSession, tmp_path: Path, then: str
+) -> None:
+    """After the service a query, as its refusal says; with tables that are new to both, the service does the same."""
+    shop = write_shop_log(tmp_path / "changes")
+    logs = sorted((tmp_path / "changes").iterdir())
+    later = {path: path.read_text() for path in logs[1:]}
+    for path in later:
+        path.unlink()
+    tables = create_shop_tables(tmp_path / "lake")
+    asyncio.run(run_pipeline(config(tmp_path)))
+    for path, text in later.items():
+        path.write_text(text)
+    with pytest.raises(PositionRefused, match="would be there twice"):
+        run(spark, config(tmp_path), tmp_path / "from its beginning")
+
+    ends = {p: r.end for table in tables.values() for p, r in ranges_of(table, -1).items()}
+    topics: dict[str, dict[int, int]] = {}
+    for partition, end in ends.items():
+        topics.setdefault(partition.topic, {})[partition.partition] = end
+    begins = f", start: {{offsets: {json.dumps(topics)}}}"
+    if then == "Spark":
+        run(spark, config(tmp_path, source=begins), tmp_path / "checkpoint")
+        for table in TABLES:
+            found = rows_in_key_order(table, tables[table.name].scan().to_arrow())
+            assert found == shop.expected_rows(table).to_pylist()
+        return
+    renamed = structs.replace(config(tmp_path, source=begins), pipeline="new", warehouse=str(tmp_path / "another"))
+    create_shop_tables(tmp_path / "another")
+    asyncio.run(run_pipeline(renamed))
+    another = tidelake.open_catalog(str(tmp_path / "another"))
+    for table in TABLES:
+        began = {p: r.start for p, r in ranges_of(another.table(f"shop.{table.name}"), 0).items()}
+        assert ends.items() <= began.items()
 
 
 def test_a_bad_record_on_an_executor_is_told_as_its_decoder_told_it(spark: SparkSession, tmp_path: Path) -> None:

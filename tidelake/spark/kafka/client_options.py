@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ingest.settings import KafkaSettings, Secret
+from ingest.hidden_values import Secret
+from ingest.settings import KafkaSettings
 from storage.errors import BadInput, UnsupportedFeature
 from storage.messages.suggestions import did_you_mean
 

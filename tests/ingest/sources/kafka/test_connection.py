@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.settings import KafkaSettings, Secret
+from ingest.hidden_values import Secret
+from ingest.settings import KafkaSettings
 from ingest.sources.kafka import connection
 from ingest.sources.kafka.connection import client_arguments
 from storage.errors import BadInput

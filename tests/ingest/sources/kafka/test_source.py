@@ -18,8 +18,9 @@ from aiokafka.structs import TopicPartition as KafkaPartition
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
 from ingest.formats.debezium.format import DebeziumJson
+from ingest.hidden_values import Secret
 from ingest.raw_batch import RawBatch
-from ingest.settings import KafkaSettings, Secret
+from ingest.settings import KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, SourceUnavailable, Start
 from ingest.sources.kafka.source import KafkaSource
 from storage.errors import BadInput, PositionRefused

@@ -1,0 +1,39 @@
+"""Values that nothing prints: passwords and keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+HIDDEN: Final = "***"
+SECRET_NAME: Final = re.compile(r"pass|secret|token|credential|access.?key|account.?key", re.IGNORECASE)
+
+
+class Secret:
+    """A value that is never printed. `reveal()` is for the client that needs it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return repr(HIDDEN)
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class Options(dict[str, str]):
+    """Free options for somebody else; printed without the values of those whose names sound secret."""
+
+    def __repr__(self) -> str:
+        return repr({name: HIDDEN if SECRET_NAME.search(name) else value for name, value in self.items()})
