@@ -4,10 +4,34 @@ df.writeStream.foreachBatch(sink(table="shop.orders", warehouse="/data/lake"))
 
 register(spark)
 spark.read.format("tidelake").option("warehouse", "/data/lake").option("table", "shop.orders").load()
+
+Names are imported when one is first used: each Python worker of Spark imports this package, and few need the sink.
 """
 
-from ingest.spark.sink import SparkSink, sink
-from tidelake.spark.actions.row_changes import delete, merge, update, write
-from tidelake.spark.data_source import register
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __all__ = ["SparkSink", "delete", "merge", "register", "sink", "update", "write"]
+
+if TYPE_CHECKING:
+    from ingest.spark.sink import SparkSink, sink
+    from tidelake.spark.actions.row_changes import delete, merge, update, write
+    from tidelake.spark.data_source import register
+else:
+    _MODULES = {
+        "SparkSink": "ingest.spark.sink",
+        "sink": "ingest.spark.sink",
+        "delete": "tidelake.spark.actions.row_changes",
+        "merge": "tidelake.spark.actions.row_changes",
+        "update": "tidelake.spark.actions.row_changes",
+        "write": "tidelake.spark.actions.row_changes",
+        "register": "tidelake.spark.data_source",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'tidelake.spark' has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)
+
+    def __dir__() -> list[str]:
+        return __all__
