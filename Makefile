@@ -72,16 +72,16 @@ test: lint tools ## all checks, and the tests that take less than ten minutes
 	@$(if $(WITHOUT_JAVA),export $(WITHOUT_JAVA); )$(call pytest,)
 
 .PHONY: test-interop
-test-interop: $(VENV)/.development tools ## every case beside Java Paimon, Kafka, Spark and S3, and all that tests draw at random
+test-interop: $(VENV)/.development tools ## every case beside Java Paimon, Kafka, Spark and S3, and more of what tests draw at random
 	$(call title,'pytest -m interop or sampled')
 	@tests/tools/require-java
 	@$(call pytest,-m '(interop or sampled or hypothesis) and not long' --hypothesis-profile=thorough)
 
 .PHONY: test-long
-test-long: $(VENV)/.development tools ## the tests that take minutes each
-	$(call title,'pytest -m long')
+test-long: $(VENV)/.development tools ## the tests that take minutes each, and all that tests draw at random
+	$(call title,'pytest -m long or hypothesis')
 	@tests/tools/require-java
-	@$(call pytest,-m long --hypothesis-profile=thorough)
+	@$(call pytest,-m 'long or hypothesis' --hypothesis-profile=long)
 
 .PHONY: lint
 lint: $(VENV)/.development ## style, types, and which way imports point

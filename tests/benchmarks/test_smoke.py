@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,6 +15,7 @@ from tests.benchmarks.__main__ import SUITES, main
 from tests.benchmarks.contest import REPOSITORY
 from tests.benchmarks.page import page, with_sections
 from tests.benchmarks.sections import Goal, PageSection, Plan
+from tests.support.levels import is_of_the_day
 
 IN_QUICK_RUNS: Final = "w1"  # needs neither a broker nor much time
 
@@ -28,17 +29,18 @@ def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changelog_growth, "MILLIONS", (1, changelog_growth.PEAK_MILLIONS))
 
 
+def suites() -> Iterator[Any]:
+    """The quick one first. `make test-interop` takes a third of the others, every day another one."""
+    for number, name in enumerate(sorted(SUITES, key=lambda name: name != IN_QUICK_RUNS)):
+        if name == "spark":  # six sessions, one after the other
+            yield pytest.param(name, marks=[pytest.mark.needs("Spark"), pytest.mark.long, pytest.mark.timeout(900)])
+        else:
+            is_long = number > 0 and not is_of_the_day(number, 3)
+            yield pytest.param(name, marks=[pytest.mark.long] if is_long else [])
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "suite",
-    [
-        # six sessions of Spark, one after the other
-        pytest.param(name, marks=[pytest.mark.needs("Spark"), pytest.mark.long, pytest.mark.timeout(900)])
-        if name == "spark"
-        else pytest.param(name)
-        for name in sorted(SUITES, key=lambda name: name != IN_QUICK_RUNS)
-    ],
-)
+@pytest.mark.parametrize("suite", list(suites()))
 def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = tmp_path / "found.json"
     less = ["--scale", "0.01", "--pairs", "1", "--peers", ""]

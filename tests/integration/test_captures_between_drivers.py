@@ -1,14 +1,14 @@
 """Captures read from a real broker, by Spark alone and by drivers that take turns, leave what their databases held.
 
 All tables of a variant are one pipeline. A change of drivers is what docs/positions.md says: Spark begins where the
-tables end, and the pipeline is told once to go on behind what Spark has read. Whoever drives, a capture is read once in
-an ordinary run, into tables that are there or that the drivers make; the other two forms are `long`.
+tables end, and the pipeline is told once to go on behind what Spark has read. Spark or drivers in turns, into tables
+that are there or that the drivers make: of these four forms each capture has one a day, the other three are `long`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from ingest.settings import Config, KafkaSettings, StartSettings, TableSettings
 from ingest.spark.batch_position import TablePosition
 from tests.integration.test_truth_of_evolving_tables import config_for, lines_of
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.levels import is_of_the_day
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
 from tidelake.spark.pipeline_query import start_query
 
@@ -47,22 +48,24 @@ def by_variant() -> dict[str, list[RecordedTable]]:
 CAPTURES: Final = by_variant()
 
 
+FORMS: Final = {
+    "Spark": ([SPARK], True),
+    "Spark, into tables that it makes": ([SPARK], False),
+    "asyncio, Spark, asyncio": ([ASYNCIO, SPARK, ASYNCIO], True),
+    "asyncio, Spark, asyncio, into tables that they make": ([ASYNCIO, SPARK, ASYNCIO], False),
+}
+
+
+def captures_in_each_form() -> Iterator[Any]:
+    """A day has all forms, and another one of each capture than the day before."""
+    for number, (name, tables) in enumerate(CAPTURES.items()):
+        for shift, (form, (drivers, are_there)) in enumerate(FORMS.items()):
+            marks = [] if is_of_the_day(number + shift, len(FORMS)) else [pytest.mark.long]
+            yield pytest.param(tables, drivers, are_there, id=f"{name}, {form}", marks=marks)
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("drivers", "are_there"),
-    [
-        pytest.param([SPARK], True, id="Spark", marks=pytest.mark.long),
-        pytest.param([SPARK], False, id="Spark, into tables that it makes"),
-        pytest.param([ASYNCIO, SPARK, ASYNCIO], True, id="asyncio, Spark, asyncio"),
-        pytest.param(
-            [ASYNCIO, SPARK, ASYNCIO],
-            False,
-            id="asyncio, Spark, asyncio, into tables that they make",
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-@pytest.mark.parametrize("tables", CAPTURES.values(), ids=CAPTURES.keys())
+@pytest.mark.parametrize(("tables", "drivers", "are_there"), list(captures_in_each_form()))
 def test_captures_end_as_their_databases_whoever_drives(
     tables: Sequence[RecordedTable],
     drivers: Sequence[str],

@@ -20,7 +20,7 @@ from tests.interop.layouts import NAMED
 from tests.interop.naive_table import NaiveTable
 from tests.interop.shared_table import KIND, Reader, SharedTable, changes
 from tests.support.expected import Json
-from tests.support.levels import examples
+from tests.support.levels import rounds
 
 OPTIONS: Final = {"bucket": "-1", "dynamic-bucket.target-row-num": "5", "num-sorted-run.compaction-trigger": "3"}
 # No slash: Java names its local lookup files after the partition's value and fails below a folder that isn't there.
@@ -94,7 +94,7 @@ ENGINES: Final = {
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 @pytest.mark.parametrize("options", ENGINES.values(), ids=list(ENGINES))
 def test_java_and_tidelake_take_turns(options: Mapping[str, str], key: tuple[str, ...], new_table: NewTable) -> None:
-    take_turns(made(new_table, key, options), options, turns=max(4, examples(10)))
+    take_turns(made(new_table, key, options), options, turns=max(4, rounds(6)))
 
 
 @pytest.mark.long

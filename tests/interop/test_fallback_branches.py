@@ -13,7 +13,7 @@ import pytest
 
 import tidelake
 from tests.support.java_oracle import JavaOracle
-from tests.support.levels import examples
+from tests.support.levels import rounds
 from tests.support.line_server import Refused
 from tidelake import AddColumn, SetOption, col
 
@@ -84,7 +84,7 @@ CONDITIONS: Final[list[tuple[Any, Any]]] = [
 def test_a_partition_comes_from_one_branch_as_in_java(
     option: str, key: Sequence[str], tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
-    for seed in range(examples(5)):
+    for seed in range(rounds(5)):
         dice = Random(seed)
         lake = Lake(tmp_path / str(seed), java_oracle, option, key)
         lake.branch()

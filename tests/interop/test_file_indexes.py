@@ -20,7 +20,7 @@ from storage.file_index.kinds import KINDS
 from storage.types import AtomicType, parse_type
 from tests.support.expected import json_values
 from tests.support.java_oracle import JavaOracle
-from tests.support.levels import examples
+from tests.support.levels import rounds
 from tidelake import Table, col
 
 NAME: Final = "db.t"
@@ -158,7 +158,7 @@ def meaning(name: str, kind: str, data: bytes, values: pa.Array) -> Any:
 def test_the_same_rows_have_the_bytes_that_java_writes(
     file_format: str, tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
-    for seed in range(examples(10)):
+    for seed in range(rounds(10)):
         twins = Twins(tmp_path / str(seed), java_oracle, seed, file_format, "1 mb" if seed % 2 else "1 b")
         theirs, ours = twins.indexes("java"), twins.indexes("ours")
         assert {name: kinds.keys() for name, kinds in ours.items()} == {n: kinds.keys() for n, kinds in theirs.items()}
@@ -212,7 +212,7 @@ def typed(value: Any, kind: pa.DataType) -> Any:
 def test_each_finds_the_same_rows_through_the_other_s_indexes(
     threshold: str, tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
-    for seed in range(examples(5)):
+    for seed in range(rounds(5)):
         twins = Twins(tmp_path / str(seed), java_oracle, seed, "parquet", threshold)
         plain = twins.table("ours", {"file-index.read.enabled": "false"})
         dice = Random(seed)

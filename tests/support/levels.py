@@ -6,9 +6,14 @@
 A test beside a foreign part (external_services.py) needs no mark: of many cases `make test` runs two. Of a folder that
 TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED names, all cases run.
 
-A test that draws its cases at random (with Hypothesis), or that goes through many in a loop (marked `sampled`), takes a
-fifth of them in `make test`. It runs again in `make test-interop`, which loads the Hypothesis profile "thorough", and
-takes all. Their number goes through `examples`, a list of them through `sample`.
+A test that draws its cases at random (with Hypothesis) takes a fifth of them in `make test`. It runs again in
+`make test-interop`, which loads the Hypothesis profile "thorough", and draws half; and in `make test-long`, profile
+"long", which draws all. Their number goes through `examples`. A test that goes through many cases in a loop (marked
+`sampled`) has the same ones in each run: a fifth in `make test`, all in `make test-interop`. Their number goes through
+`rounds`, a list of them through `sample`.
+
+Of cases that take long and resemble each other `make test-interop` takes those of the day, and `make test-long` all:
+`is_of_the_day`. TIDELAKE_TEST_DAY names another day than today.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import date
 from random import randrange
 from typing import Final, TypeVar
 
@@ -28,23 +34,52 @@ Case = TypeVar("Case")
 
 HOOKS: Final = ("TIDELAKE_VECTORS", "TIDELAKE_GOLDEN", "TIDELAKE_RECORDED")
 PERCENT_IN_QUICK_RUNS: Final = 20
+PERCENT_IN_THOROUGH_RUNS: Final = 50
+DAY: Final = "TIDELAKE_TEST_DAY"
 CASES_BESIDE_A_PART: Final = 2
 
 # Time never decides a test: no deadline.
 settings.register_profile("quick", deadline=None, max_examples=PERCENT_IN_QUICK_RUNS)
-settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.register_profile("thorough", deadline=None, max_examples=PERCENT_IN_THOROUGH_RUNS)
+settings.register_profile("long", deadline=None, max_examples=100)
 settings.load_profile("quick")
 
 
+# Of the run, not of its workers: they must collect the same tests, also around midnight.
+os.environ.setdefault(DAY, str(date.today().toordinal()))
+
+
+def pytest_report_header() -> str:
+    return f"cases of the day: {DAY}={os.environ[DAY]}"
+
+
 def examples(count: int) -> int:
-    """How many of `count` random cases this run draws: all in a thorough run, else a fifth, but not less than three."""
+    """How many of `count` random cases this run draws: all in a long run, else a half or a fifth, but not less than
+    three.
+    """
+    return _share(count, settings().max_examples)
+
+
+def rounds(count: int) -> int:
+    """How many of `count` cases, the same in each run, this one goes through: all, or of a quick run a fifth, but not
+    less than three.
+    """
     percent = settings().max_examples
+    return _share(count, percent if percent == PERCENT_IN_QUICK_RUNS else 100)
+
+
+def _share(count: int, percent: int) -> int:
     return min(count, max(3, count * percent // 100))
 
 
 def sample(cases: Sequence[Case]) -> list[Case]:
     """The cases that this run takes, at even distances."""
-    return [cases[number] for number in _spread(examples(len(cases)), len(cases))]
+    return [cases[number] for number in _spread(rounds(len(cases)), len(cases))]
+
+
+def is_of_the_day(number: int, days: int) -> bool:
+    """Whether case `number` is one of today. Within so many days each is."""
+    return (int(os.environ[DAY]) + number) % days == 0
 
 
 def random_half(cases: Sequence[Case]) -> list[Case]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests.support.levels import examples, left_to_interop, random_half, sample
+from tests.support.levels import DAY, examples, is_of_the_day, left_to_interop, random_half, rounds, sample
 
 
 @pytest.mark.parametrize(
@@ -21,16 +21,33 @@ def test_some_cases_of_each_test_stay_in_every_run(cases: str, kept: int, expect
     assert "".join(left_to_interop(cases, kept)) == expected
 
 
-@pytest.mark.parametrize(("profile", "expected"), [("quick", [1, 3, 3, 60]), ("thorough", [1, 3, 15, 300])])
-def test_a_thorough_run_draws_all_examples_and_a_quick_one_a_fifth(profile: str, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("profile", "drawn", "gone_through"),
+    [
+        pytest.param("quick", [0, 1, 3, 3, 60], [0, 1, 3, 3, 60], id="a quick run: a fifth"),
+        pytest.param("thorough", [0, 1, 3, 7, 150], [0, 1, 3, 15, 300], id="a thorough run: half of what is drawn"),
+        pytest.param("long", [0, 1, 3, 15, 300], [0, 1, 3, 15, 300], id="a long run: all"),
+    ],
+)
+def test_each_kind_of_run_takes_its_share_of_the_cases(profile: str, drawn: list[int], gone_through: list[int]) -> None:
     before = settings.get_current_profile_name()
     settings.load_profile(profile)
     try:
-        assert [examples(count) for count in (0, 1, 3, 15, 300)] == [0, *expected]
-        assert sample(range(100)) == list(range(0, 100, 100 // examples(100)))
+        assert [examples(count) for count in (0, 1, 3, 15, 300)] == drawn
+        assert [rounds(count) for count in (0, 1, 3, 15, 300)] == gone_through
+        assert sample(range(100)) == list(range(0, 100, 100 // rounds(100)))
         assert sample("") == []
     finally:
         settings.load_profile(before)
+
+
+def test_within_so_many_days_each_case_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    days: dict[int, list[int]] = {}
+    for day in range(739_000, 739_003):
+        monkeypatch.setenv(DAY, str(day))
+        days[day] = [number for number in range(7) if is_of_the_day(number, 3)]
+    assert sorted(number for numbers in days.values() for number in numbers) == [*range(7)]
+    assert all(days.values())
 
 
 def test_a_random_half_is_every_second_case_and_both_halves_come() -> None:

@@ -33,7 +33,7 @@ from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tags import TagStore
 from storage.verify.inspection import inspect
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
-from tests.support.levels import examples
+from tests.support.levels import rounds
 from tidelake import TidelakeError
 from tidelake.table import Table
 
@@ -275,5 +275,5 @@ def test_thousands_of_steps_lose_nothing() -> None:
 
 @pytest.mark.sampled
 def test_every_retained_state_reads_to_the_end_after_each_step() -> None:
-    for seed in range(examples(20)):
+    for seed in range(rounds(20)):
         live(seed, STEPS)

@@ -24,7 +24,7 @@ from storage.read.scan import TableScan
 from storage.read.skipping.index_answers import IndexQuestion
 from storage.types import AtomicType, arrow_type, parse_type
 from tests.support.cases import unpack_golden
-from tests.support.levels import examples, sample
+from tests.support.levels import rounds, sample
 from tidelake import Table, col
 
 NAME: Final = "db.t"
@@ -158,7 +158,7 @@ def shown(table: pa.Table) -> list[str]:
 @pytest.mark.sampled
 @pytest.mark.parametrize("has_key", [False, True], ids=["append table", "primary key"])
 def test_conditions_find_the_same_rows_with_indexes_as_without(has_key: bool) -> None:
-    for seed in range(examples(30)):
+    for seed in range(rounds(30)):
         dice = Random(seed)
         table, columns = indexed_table(f"memory://{uuid4().hex}/lake", dice, has_key=has_key)
         plain = Table(table.context.with_options(WITHOUT))

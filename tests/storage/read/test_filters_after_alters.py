@@ -20,7 +20,7 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.memory import MemoryFileIO
 from storage.schema.type_changes import can_change
 from storage.types import DataField, arrow_field, arrow_type, parse_type
-from tests.support.levels import examples
+from tests.support.levels import rounds
 from tidelake import Predicate, Table, TidelakeError, col
 
 NAME: Final = "db.t"
@@ -51,7 +51,7 @@ VALUES: Final[Mapping[str, Sequence[Any]]] = {
 }
 FORMATS: Final = ("parquet", "orc", "avro")
 _COMPARE: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
-_LIVES: Final = range(30, 30 + examples(15))
+_LIVES: Final = range(30, 30 + rounds(15))
 _LIVES_OF_LONG_RUN: Final = range(1_000, 4_000)
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from storage.merge.aggregators import Step
 from tests.storage.merge.aggregators.support import fold, function
-from tests.support.levels import examples
+from tests.support.levels import rounds
 
 T = TypeVar("T")
 
-SEEDS: Final = examples(400)
+SEEDS: Final = rounds(400)
 ROWS: Final = 30
 
 
