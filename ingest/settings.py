@@ -127,6 +127,10 @@ class KafkaSettings(
     def topic_names(self) -> list[str]:
         return [self.topics] if isinstance(self.topics, str) else self.topics
 
+    @property
+    def server_text(self) -> str:
+        return self.bootstrap_servers if isinstance(self.bootstrap_servers, str) else ",".join(self.bootstrap_servers)
+
 
 SchemaChangeName = Literal[
     "add", "add.column", "alter", "alter.column.type", "rename", "rename.column", "drop", "drop.column", "column"

@@ -31,11 +31,21 @@ class KafkaBroker:
     def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
         self._data = data
         self._settings = [part for key, value in (settings or {}).items() for part in ("--set", f"{key}={value}")]
-        self.address = ""  # host:port, the same after every start
+        self.address = ""  # host:port, the same after every start without another port
 
-    def start(self) -> None:
-        """Start, or start again with the records it had. Ready when this returns."""
-        self.address = build_tool(KAFKA / "start-kafka", "--data", self._data, "--wait", str(_START_S), *self._settings)
+    def start(self, port: int | None = None) -> None:
+        """Start, or start again with the records it had; port: elsewhere from now on. Ready when this returns."""
+        place = [] if port is None else ["--port", str(port)]
+        command: list[str | Path] = [
+            KAFKA / "start-kafka",
+            "--data",
+            self._data,
+            "--wait",
+            str(_START_S),
+            *place,
+            *self._settings,
+        ]
+        self.address = build_tool(*command)
 
     def stop(self) -> None:
         """A clean shutdown."""

@@ -19,6 +19,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.conn import create_conn
 from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.api import Request
@@ -37,6 +38,10 @@ BATCHES_A_POLL: Final = 64
 """What `getmany` may bring of `hand_over_batches` at a time: a record batch is 16 KB as producers send them, and some
 fetched bytes are looked at before the next ones are asked for."""
 
+OF_A_CONNECTION: Final = frozenset(inspect.signature(create_conn).parameters)
+"""What `create_conn` takes; a client takes more."""
+_FIRST_SERVERS: Final = "those of bootstrap_servers"
+
 _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and what they take besides `self`
     (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # ours is called in its place
     (AIOKafkaClient, "_get_conn", ["node_id", "group", "no_hint"]),  # and so is this one
@@ -51,14 +56,18 @@ _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and wh
 
 
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
-    """aiokafka's, but it never creates a topic by asking for it, and leaves a broker alone that did not answer.
+    """aiokafka's, but it never creates a topic by asking for it, leaves a broker alone that did not answer, and finds
+    brokers that have moved.
 
     Brokers create topics by default: one that was deleted would be there again at once, empty, and nothing would show
-    it. aiokafka connects again for each request, ten times a second; here a broker is tried again after a wait.
+    it. aiokafka connects again for each request, ten times a second; here a broker is tried again after a wait. And
+    aiokafka asks only brokers that it knows: when all are somewhere else, those that it was given first may be there,
+    or their names stand for other addresses now (Java's clients ask them since KIP-899).
     """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self._for_connections = {name: arguments[name] for name in arguments if name in OF_A_CONNECTION}
         self._broken: dict[
             Hashable, tuple[BrokerBackoff, float]
         ] = {}  # connection to its waits, and the end of this one
@@ -101,8 +110,35 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
             if metadata.brokers:
                 cluster_metadata.update_metadata(metadata)
                 return True
+        metadata = await self._ask_first_servers(request)
+        if metadata is not None and metadata.brokers:
+            cluster_metadata.update_metadata(metadata)
+            return True
         cluster_metadata.failed_update(None)
         return False
+
+    async def _ask_first_servers(self, request: Any) -> Any:
+        """Those of `bootstrap_servers`, when no other one answered. None where they don't either, or are left alone
+        for a while.
+        """
+        backoff, until_s = self._broken.get(_FIRST_SERVERS, (BrokerBackoff(), 0.0))
+        if self._now_s() < until_s:
+            return None
+        for host, port, _ in self.hosts:
+            try:
+                connection = await create_conn(host, port, **self._for_connections)
+            except (OSError, KafkaError, TimeoutError):
+                continue
+            try:
+                metadata = await connection.send(request)
+            except (KafkaError, TimeoutError):
+                continue
+            finally:
+                connection.close()
+            self._broken.clear()  # a broker of the same number may be elsewhere now
+            return metadata
+        self._broken[_FIRST_SERVERS] = backoff, self._now_s() + backoff.next_ms() / 1000
+        return None
 
 
 def check_aiokafka() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from ssl import SSLContext, SSLError
-from typing import Any, Final
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
@@ -16,7 +15,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
 from ingest.settings import KafkaSettings
-from ingest.sources.kafka.client_internals import KafkaClient, use_client
+from ingest.sources.kafka.client_internals import OF_A_CONNECTION, KafkaClient, use_client
 from storage.errors import BadInput
 
 
@@ -113,10 +112,7 @@ async def connect(client: AIOKafkaClient, arguments: Mapping[str, Any]) -> None:
         for host, port, _ in client.hosts:
             (
                 await create_conn(
-                    host, port, **{name: arguments[name] for name in arguments if name in _OF_A_CONNECTION}
+                    host, port, **{name: arguments[name] for name in arguments if name in OF_A_CONNECTION}
                 )
             ).close()
         raise
-
-
-_OF_A_CONNECTION: Final = frozenset(inspect.signature(create_conn).parameters)

@@ -189,7 +189,7 @@ class RangeReader:
         return SourceUnavailable(f"{self}: could not {what}: {error!r}. Start again when it is back")
 
     def __str__(self) -> str:
-        return f"Kafka at {self._settings.bootstrap_servers}"
+        return f"Kafka at {self._settings.server_text}"
 
 
 def _now_s() -> float:

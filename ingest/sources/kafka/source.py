@@ -116,7 +116,7 @@ class KafkaSource:
         return self._identity
 
     def __str__(self) -> str:
-        return f"Kafka at {self._settings.bootstrap_servers}"
+        return f"Kafka at {self._settings.server_text}"
 
     # ------------------------------------------------------------ what is there
 

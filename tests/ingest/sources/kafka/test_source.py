@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -49,9 +50,8 @@ async def topic_with(broker: KafkaBroker, *counts: int) -> str:
 async def opened(
     broker: KafkaBroker, topics: str | list[str], *, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[KafkaSource]:
-    source = KafkaSource(
-        KafkaSettings(bootstrap_servers=broker.address, topics=topics, **settings), DebeziumJson.KEPT_HEADERS, clock
-    )
+    given: dict[str, Any] = {"bootstrap_servers": broker.address, "topics": topics, **settings}
+    source = KafkaSource(KafkaSettings(**given), DebeziumJson.KEPT_HEADERS, clock)
     try:
         async with asyncio.timeout(LIMIT_S):
             await source.open()
@@ -445,6 +445,28 @@ async def test_a_broker_that_comes_back_is_read_on(private_kafka_broker: KafkaBr
         await asyncio.to_thread(broker.start)
         await asyncio.to_thread(broker.send, records(2), topic)
         await subject.until(sees(p0=5))
+    offsets = [offset for batch in subject.batches for offset in batch.offsets.tolist()]
+    assert offsets == list(range(5))
+
+
+@pytest.mark.interop  # it starts a broker twice
+async def test_a_broker_that_comes_back_under_another_address_is_found_by_the_servers_that_were_named(
+    private_kafka_broker: KafkaBroker,
+) -> None:
+    broker = private_kafka_broker
+    topic = await topic_with(broker, 3)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    servers = [broker.address, f"127.0.0.1:{port}"]
+    async with opened(broker, topic, bootstrap_servers=servers) as source, reading(source) as subject:
+        await subject.until(sees(p0=3))
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start, port)
+        assert broker.address == servers[1]
+        await asyncio.to_thread(broker.send, records(2), topic)
+        await subject.until(sees(p0=5))
+        await source.check_identity()
     offsets = [offset for batch in subject.batches for offset in batch.offsets.tolist()]
     assert offsets == list(range(5))
 
