@@ -120,6 +120,10 @@ class DeadLetters:
         return len(line)
 
     @property
+    def has_unflushed(self) -> bool:
+        return self._waiting_bytes > 0
+
+    @property
     def should_flush(self) -> bool:
         """Whether those in memory should be written down before more come."""
         return self._waiting_bytes >= _HELD_BYTES_MAX

@@ -96,8 +96,8 @@ class Checkpointer:
             policy.interval_ms, observed.clock, lambda step: observed.activity(f"checkpoint: {step}")
         )
         self._dead_letters_logged = 0  # dead letters up to the last checkpoint
-        self._flushed = asyncio.Event()  # no rows are being turned into files
-        self._flushed.set()
+        self._published = asyncio.Event()  # no rows are on their way from a buffer into a snapshot
+        self._published.set()
         self._flush_began_ms = 0
 
     async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
@@ -194,17 +194,17 @@ class Checkpointer:
         await self._source.commit_offsets(self._confirmed(coordinator))
 
     async def give_way(self) -> None:
-        """Before a batch is decoded: let rows that are being turned into files have the processor, for a moment.
+        """Before a batch is decoded: let rows that are on their way into a snapshot have the processor, for a moment.
 
         They are what somebody waits for; the batch is of the next checkpoint at the earliest. A thread that decodes
-        keeps the interpreter's lock for milliseconds, and the flush, which lets go of it at every step, would wait as
-        long each time to get it back.
+        keeps the interpreter's lock for milliseconds, and who flushes and publishes, which lets go of it at every step
+        and every file, would wait as long each time to get it back.
         """
-        if not self._flushed.is_set():
+        if not self._published.is_set():
             at_most_ms = min(_GIVE_WAY_MS_MAX, self._policy.interval_ms // 5)
             left_ms = self._flush_began_ms + at_most_ms - self._clock.now_ms()
             if left_ms > 0:
-                await wait_at_most(self._flushed, left_ms, self._clock)
+                await wait_at_most(self._published, left_ms, self._clock)
 
     def _confirmed(self, coordinator: CheckpointCoordinator) -> dict[TopicPartition, int]:
         """What need not be read again: all tables have it, or it is kept for those in quarantine."""
@@ -223,20 +223,61 @@ class Checkpointer:
     ) -> tuple[int, int]:
         """The checkpoint's identifier, and how many tables have a snapshot of it."""
         identifier = coordinator.begin(self._clock.now_ms())
-        with self._times.step("source"):
-            await self._source.check_identity()
-        with self._times.step("dead_letters"):
-            await run_uncancellable(self._dead_letters.flush)
+        try:
+            with_moved, messages = await self._made_durable(identifier, coordinator)
+            tables = await self._publish_prepared(coordinator, messages, {*always_publish, *with_moved}, with_moved)
+            return identifier, tables
+        finally:
+            self._published.set()
+
+    async def _made_durable(
+        self, identifier: int, coordinator: CheckpointCoordinator
+    ) -> tuple[set[str], Mapping[str, Sequence[CommitMessage]]]:
+        """All but the commits. Returns the tables with moved rows that their snapshot tells, and what writers prepared.
+
+        Files that no snapshot names are nothing to anybody, so they are written while the source is asked whether it
+        vouches for their records. What counts without a snapshot waits for the answer. A step without work is left out:
+        each is a change of threads, which takes milliseconds where another one decodes.
+        """
+        vouching = asyncio.create_task(self._source.check_identity())
+        try:
+            if self._dead_letters.has_unflushed:
+                with self._times.step("source"):
+                    await vouching
+                with self._times.step("dead_letters"):
+                    await run_uncancellable(self._dead_letters.flush)
+            if self._quarantine is not None and self._quarantine.failed:
+                with self._times.step("source"):
+                    await vouching
+                with self._times.step("quarantine"):
+                    await run_uncancellable(self._quarantine.flush, self._source.identity)
+            with_moved = set[str]()
+            if not self._moved.is_idle:
+                with self._times.step("source"):
+                    await vouching
+                with self._times.step("moved_rows"):
+                    with_moved = await self._save_moved_rows(coordinator)
+            with self._times.step("prepare"):
+                messages = await self._prepare(identifier)
+            with self._times.step("source"):
+                await vouching
+        finally:
+            vouching.cancel()
+            await asyncio.gather(vouching, return_exceptions=True)
+        return with_moved, messages
+
+    async def _publish_prepared(
+        self,
+        coordinator: CheckpointCoordinator,
+        messages: Mapping[str, Sequence[CommitMessage]],
+        always_publish: Collection[str],
+        with_moved: Collection[str],
+    ) -> int:
+        """How many tables have a snapshot of it."""
         if self._quarantine is not None:
-            with self._times.step("quarantine"):
-                await run_uncancellable(self._quarantine.flush, self._source.identity)
-                always_publish = {*always_publish, *(self._quarantine.leaving.keys() & self._sinks.keys())}
-        with self._times.step("moved_rows"):
-            with_moved = await self._save_moved_rows(coordinator)
-        with self._times.step("prepare"):
-            messages = await self._prepare(identifier)
-        committables = coordinator.prepared(messages, self._source.identity, {*always_publish, *with_moved})
-        await self._tracker.mark_active([committable.table for committable in committables], identifier)
+            always_publish = {*always_publish, *(self._quarantine.leaving.keys() & self._sinks.keys())}
+        committables = coordinator.prepared(messages, self._source.identity, always_publish)
+        await self._tracker.mark_active([one.table for one in committables], coordinator.identifier)
         with self._times.step("publish"):
             try:
                 await self._publish(committables, coordinator.committed)
@@ -246,12 +287,12 @@ class Checkpointer:
                 await self._fail(_of_tables(group))
         coordinator.completed()
         if with_moved:
-            await run_uncancellable(self._moved.committed, with_moved & self._sinks.keys())
+            await run_uncancellable(self._moved.committed, self._sinks.keys() & set(with_moved))
         if self._quarantine is not None and (self._quarantine.leaving or self._quarantine.failed):
             published = {c.table: c.position.ends for c in committables if c.table in self._sinks}
             await run_uncancellable(self._quarantine.committed, published)
         await self._tracker.committed(self._source.identity, coordinator.reached)
-        return identifier, len(committables)
+        return len(committables)
 
     async def _prepare(self, identifier: int) -> Mapping[str, Sequence[CommitMessage]]:
         prepared = dict[str, Sequence[CommitMessage]]()
@@ -266,12 +307,9 @@ class Checkpointer:
                     raise error.error from error.error.__cause__
                 failed[item[0]] = error.error
 
-        self._flushed.clear()
+        self._published.clear()  # until the end of the checkpoint
         self._flush_began_ms = self._clock.now_ms()
-        try:
-            await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
-        finally:
-            self._flushed.set()
+        await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
         if failed:
             await self._fail(failed)
         return prepared

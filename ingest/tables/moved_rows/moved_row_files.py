@@ -227,6 +227,11 @@ class MovedRowsStore:
         """For the table's next snapshot."""
         return self._states.get(table, MovedRowsState()).to_properties()
 
+    @property
+    def is_idle(self) -> bool:
+        """`save` would change nothing."""
+        return all(moved.is_idle for moved in self._moved.all())
+
     def save(
         self,
         reached: Callable[[str], Mapping[TopicPartition, int]],

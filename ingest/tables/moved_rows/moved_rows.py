@@ -108,6 +108,11 @@ class MovedRows:
         self.is_changed = True
 
     @property
+    def is_idle(self) -> bool:
+        """Nothing is on its way, and nothing was since it was saved."""
+        return not (self.is_changed or self.read_again or self.pairs.left or self.pairs.early)
+
+    @property
     def now_ms(self) -> int:
         return self._budget.now_ms()
 

@@ -262,8 +262,9 @@ async def test_a_slow_table_pauses_the_source(step: str) -> None:
 
 
 @pytest.mark.parametrize(("interval_ms", "at_most_ms"), [(250, 50), (500, 100), (60_000, 100)])
-async def test_what_is_read_last_while_rows_become_files_is_decoded_a_little_later(
-    monkeypatch: pytest.MonkeyPatch, interval_ms: int, at_most_ms: int
+@pytest.mark.parametrize("step", ["become files", "are published"])
+async def test_what_is_read_last_while_rows_are_on_their_way_into_a_snapshot_is_decoded_a_little_later(
+    monkeypatch: pytest.MonkeyPatch, interval_ms: int, at_most_ms: int, step: str
 ) -> None:
     gate, may_come, decoded = Gate(), asyncio.Event(), list[int]()
 
@@ -282,14 +283,15 @@ async def test_what_is_read_last_while_rows_become_files_is_decoded_a_little_lat
     table = FakeTable("t")
     batches = [raw_batch([n]) for n in range(4)]
     rig = Rig(SourceThatWaits(batches), [table], interval_ms=interval_ms, bytes_max=batches[0].nbytes)
-    rig.sinks["t"].at_prepare = gate
+    sink = rig.sinks["t"]
+    sink.at_prepare = gate if step == "become files" else lambda: setattr(sink, "at_commit", gate)
     run = asyncio.create_task(rig.pipeline.run())
     await gate.reached()
     may_come.set()
     await until_due_in(rig, at_most_ms)
     assert decoded == [0, 1, 2]  # not where others queue up behind it
     rig.clock.advance(at_most_ms)
-    await until(lambda: decoded == [0, 1, 2, 3])  # with the rows still on their way into files
+    await until(lambda: decoded == [0, 1, 2, 3])  # with the rows still on their way
     gate.open()
     await asyncio.wait_for(run, 30)
     assert table.rows == values(0, 1, 2, 3)
@@ -512,6 +514,32 @@ async def test_what_the_source_does_not_vouch_for_is_never_published() -> None:
     assert (table.rows, table.snapshots[-1].position.ends) == (values(0), {T0: 1})
     assert (await letters(rig), rig.sinks["t"].was_aborted) == ([], True)
     assert source.was_closed
+
+
+@pytest.mark.parametrize("has_letter", [False, True], ids=["rows", "rows and a dead letter"])
+async def test_rows_become_files_while_the_source_is_asked_and_what_counts_waits_for_its_answer(
+    has_letter: bool,
+) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class SourceThatThinks(FakeSource):
+        async def check_identity(self) -> None:
+            asked.set()
+            await answer.wait()
+
+    table = FakeTable("t")
+    rig = Rig(SourceThatThinks([bad_at(1, count=2) if has_letter else raw_batch([0])]), [table], tolerance="all")
+    run = asyncio.create_task(rig.pipeline.run())
+    await asked.wait()
+    if has_letter:
+        await asyncio.to_thread(lambda: None)
+        assert await letters(rig) == []
+    else:
+        await until(lambda: "prepare t" in table.log)
+    assert table.checkpoints == []
+    answer.set()
+    await run
+    assert (table.rows, len(await letters(rig))) == (values(0), has_letter)
 
 
 async def test_a_refusal_while_reading_is_told_table_by_table_as_a_start_does() -> None:
