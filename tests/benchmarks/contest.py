@@ -78,6 +78,15 @@ def ours(module: str, arguments: Mapping[str, Any]) -> Job:
     return Job((sys.executable, "-m", f"tests.benchmarks.{module}"), arguments)
 
 
+PIPELINE_PYTHON: Final = (sys.executable, "-m", "tests.benchmarks.pipeline_job")
+"""Runs a module as the process of a pipeline."""
+
+
+def our_pipeline(module: str, arguments: Mapping[str, Any]) -> Job:
+    """A job of this package that is a pipeline's process."""
+    return Job((*PIPELINE_PYTHON, f"tests.benchmarks.{module}"), arguments)
+
+
 Samples = Mapping[str, Sequence[Sample]]
 """By contender, in the order of the runs."""
 

@@ -17,11 +17,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.allocators import use_service_allocators
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
 from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
-from tests.benchmarks.contest import Contender, Sample, Samples, contest, median_ratio, ours
+from tests.benchmarks.contest import Contender, Sample, Samples, contest, median_ratio, our_pipeline
 from tests.benchmarks.flink import FLINK_SQL, SYNC_TABLE, FlinkJob, flink_classes
 from tests.benchmarks.order_messages import COLUMNS, PARTITIONS, differences, send
 from tests.benchmarks.sections import (
@@ -110,7 +109,7 @@ class _Race:
             "strings": strings,
             "truth": str(self._truth(topic)),
         }
-        return ours("from_kafka", arguments)
+        return our_pipeline("from_kafka", arguments)
 
     def _sql_job(self, topic: str, options: Mapping[str, str]) -> FlinkJob:
         return self._flink("peer.Sql", self._sql, topic, options)
@@ -181,5 +180,4 @@ def job(servers: str, topic: str, warehouse: str, options: Mapping[str, str], *,
 
 if __name__ == "__main__":
     pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
-    use_service_allocators()  # as `tidelake ingest run`
     job(**json.loads(sys.argv[1]))

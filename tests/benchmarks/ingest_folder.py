@@ -26,7 +26,7 @@ from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.write.memory_budget import MemoryBudget
 from tests.benchmarks.change_log import CHANGES, ORDERS, RECORDS, orders_schema, write_change_log
 from tests.benchmarks.clock import Clock, bytes_below, tell
-from tests.benchmarks.contest import TIDELAKE, Sample, contest, ours
+from tests.benchmarks.contest import TIDELAKE, Sample, contest, our_pipeline
 from tests.benchmarks.ingest_run import run_apart
 from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, peak_at_most, race_lines, rate_at_least
 from tests.support.recorded_truth import differences
@@ -82,7 +82,7 @@ def _run(plan: Plan, step: str, passes: int, pairs: int, *, compressed: bool = F
     folder = plan.data / f"orders-{passes}{'-zst' if compressed else ''}"
     write_change_log(folder, passes, compressed=compressed)
     arguments = {"step": step, "folder": str(folder), "warehouse": str(plan.scratch / "ingest"), "passes": passes}
-    return contest({TIDELAKE: ours("ingest_folder", arguments)}, pairs)[TIDELAKE]
+    return contest({TIDELAKE: our_pipeline("ingest_folder", arguments)}, pairs)[TIDELAKE]
 
 
 # ---------------------------------------------------------------- the jobs

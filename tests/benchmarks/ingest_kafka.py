@@ -13,12 +13,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ingest.allocators import use_service_allocators
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
 from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
-from tests.benchmarks.contest import contest, ours
+from tests.benchmarks.contest import contest, our_pipeline
 from tests.benchmarks.ingest_folder import MEMORY_MIB, TABLE, new_orders_table
 from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, race_lines
 from tests.support.cases import recorded_lines
@@ -45,7 +44,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
             _FOLDER: {"type": "change-log-folder", "path": str(folder), "until": "end"},
         }
         jobs = {
-            name: ours("ingest_kafka", {"source": source, "warehouse": str(plan.scratch / "kafka-lake")})
+            name: our_pipeline("ingest_kafka", {"source": source, "warehouse": str(plan.scratch / "kafka-lake")})
             for name, source in sources.items()
         }
         samples = contest(jobs, plan.fewer_pairs)
@@ -94,5 +93,4 @@ def job(source: Mapping[str, Any], warehouse: str) -> None:
 
 if __name__ == "__main__":
     pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
-    use_service_allocators()  # as `tidelake ingest run`
     job(**json.loads(sys.argv[1]))

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ingest.allocators import use_service_allocators
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
 from tests.benchmarks.clock import Clock, tell
+from tests.benchmarks.contest import PIPELINE_PYTHON
 
 _MODULE: Final = "tests.benchmarks.ingest_run"
 
 
 def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What such a process tells (`clock.tell`), and `checkpoints`. settings: a configuration of the pipeline."""
-    command = [sys.executable, "-m", _MODULE, json.dumps(settings)]
+    command = [*PIPELINE_PYTHON, _MODULE, json.dumps(settings)]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     told: dict[str, Any] = json.loads(said.splitlines()[-1])
     return told
@@ -29,7 +29,6 @@ def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
-    use_service_allocators()  # as `tidelake ingest run`
     clock = Clock()
     with clock:
         progress = asyncio.run(run(parse_config(sys.argv[1], "benchmark")))  # JSON is YAML

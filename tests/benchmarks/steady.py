@@ -15,12 +15,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.allocators import use_service_allocators
 from ingest.pipeline.builder import run
 from storage.read.split import Split
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
 from tests.benchmarks.clock import Clock, peak_memory_mib, tell
-from tests.benchmarks.contest import TIDELAKE, ours
+from tests.benchmarks.contest import TIDELAKE, our_pipeline
 from tests.benchmarks.ingest_folder import COMPACTING, new_orders_table, pipeline_config
 from tests.benchmarks.sections import Goal, PageSection, Plan, thousands
 from tests.support.recorded_truth import differences
@@ -46,7 +45,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     folder = plan.data / f"orders-{passes}-in-{_FILES_PER_PASS}"
     write_change_log(folder, passes, compressed=True, files_per_pass=_FILES_PER_PASS)
     arguments = {"folder": str(folder), "warehouse": str(plan.scratch / "steady"), "passes": passes}
-    sample = ours("steady", arguments).run()
+    sample = our_pipeline("steady", arguments).run()
     marks = sample.details["marks"]
     lines = [
         [
@@ -128,5 +127,4 @@ def _runs(split: Split) -> set[tuple[int, int | str]]:
 
 if __name__ == "__main__":
     pa.array([None])  # see ingest_folder
-    use_service_allocators()  # as `tidelake ingest run`
     steady(**json.loads(sys.argv[1]))

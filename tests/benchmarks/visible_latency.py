@@ -23,10 +23,9 @@ import pyarrow as pa
 from aiokafka import AIOKafkaProducer
 
 import tidelake
-from ingest.allocators import use_service_allocators
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
-from tests.benchmarks.contest import REPOSITORY, JobFailed, ours
+from tests.benchmarks.contest import PIPELINE_PYTHON, REPOSITORY, JobFailed, ours
 from tests.benchmarks.from_kafka import MEMORY_MIB
 from tests.benchmarks.order_messages import COLUMNS, KEYS, PARTITIONS, row, send
 from tests.benchmarks.sections import Goal, PageSection, Plan
@@ -112,7 +111,7 @@ def _latencies_ms(plan: Plan, broker: KafkaBroker, interval_ms: int, rate: int) 
 
 
 def _start(arguments: Mapping[str, Any]) -> subprocess.Popen[bytes]:
-    program = [sys.executable, "-m", "tests.benchmarks.visible_latency", json.dumps(arguments)]
+    program = [*PIPELINE_PYTHON, "tests.benchmarks.visible_latency", json.dumps(arguments)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(program, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL)
 
@@ -171,7 +170,6 @@ if __name__ == "__main__":
     pa.array([None])  # see from_kafka
     asked = json.loads(sys.argv[1])
     if asked.pop("role") == "run":
-        use_service_allocators()  # as `tidelake ingest run`
         run_pipeline(**asked)
     else:
         asyncio.run(send_steadily(**asked))

@@ -1,4 +1,4 @@
-"""A pipeline's process allocates from jemalloc and keeps blocks of bytes, unless its environment says otherwise."""
+"""A pipeline's process allocates everything from glibc, which keeps blocks, unless its environment says otherwise."""
 
 from __future__ import annotations
 
@@ -7,45 +7,82 @@ import platform
 import subprocess
 import sys
 
-import pyarrow as pa
 import pytest
 
-_CHOSEN = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library is left alone")
+
+_CHOSEN = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX")
 _PROGRAM = """
-import resource
-import pyarrow as pa
+import ctypes, resource, threading
+{before}
 from ingest.allocators import use_service_allocators
+
+use_service_allocators()
+import pyarrow as pa
 
 def faults(rounds):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(rounds):
-        bytearray(3 << 20)
+        bytearray(6 << 20)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-use_service_allocators()
 faults(2)
-print(pa.default_memory_pool().backend_name, pa.array(range(9)).nbytes, faults(100) < 2_000)
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+blocks = [libc.malloc(100_000)]
+threads = [threading.Thread(target=lambda: blocks.append(libc.malloc(100_000))) for _ in range(4)]
+[(thread.start(), thread.join()) for thread in threads]
+one_arena = max(blocks) - min(blocks) < 1 << 30  # those of threads lie elsewhere
+print(pa.default_memory_pool().backend_name, pa.array(range(9)).nbytes, faults(100) < 2_000, one_arena)
 """
 
 
-def _told(**chosen: str) -> list[str]:
+def _reported(before: str = "", **chosen: str) -> list[str]:
+    """Arrow's pool, bytes of an array, whether blocks are kept, whether threads share an arena."""
     environment = {name: value for name, value in os.environ.items() if name not in _CHOSEN} | chosen
-    said = subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, check=True)
-    return said.stdout.split()
+    command = [sys.executable, "-c", _PROGRAM.format(before=before)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
 
 
-@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this build of Arrow has no jemalloc")
-def test_arrays_come_from_jemalloc() -> None:
-    assert _told()[:2] == ["jemalloc", "72"]
+def test_arrays_and_bytes_share_one_arena_that_keeps_blocks_of_some_mebibytes() -> None:
+    """100 blocks of 1,536 pages: of each, nearly every page is there already."""
+    assert _reported() == ["system", "72", "True", "True"]
 
 
-@pytest.mark.parametrize("pool", ["system", "mimalloc"])
+@pytest.mark.parametrize("pool", ["jemalloc", "mimalloc"])
 def test_another_pool_that_the_environment_names_stays(pool: str) -> None:
-    assert _told(ARROW_DEFAULT_MEMORY_POOL=pool)[:2] == [pool, "72"]
+    assert _reported(ARROW_DEFAULT_MEMORY_POOL=pool)[0] == pool
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library is left alone")
-def test_blocks_of_some_mebibytes_are_not_given_back_to_the_system_each_time() -> None:
-    """100 blocks of 768 pages: of each, nearly every page is there already."""
-    assert _told()[2] == "True"
-    assert _told(MALLOC_MMAP_THRESHOLD_="131072")[2] == "False"
+def test_thresholds_that_the_environment_names_stay() -> None:
+    assert _reported(MALLOC_MMAP_THRESHOLD_="131072", MALLOC_ARENA_MAX="8")[2:] == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_pipeline"),
+    [
+        (["ingest", "run", "none.yaml"], True),
+        (["sync-table", "--warehouse", "w", "--database", "d", "--table", "t", "--show"], True),
+        (["sync-database", "--warehouse", "w", "--database", "d", "--show"], True),
+        (["ingest", "plan", "none.yaml"], False),
+        (["table", "show", "d.t", "--warehouse", "none"], False),
+    ],
+    ids=lambda case: " ".join(case[:2]) if isinstance(case, list) else "",
+)
+def test_a_command_that_is_a_service_chooses_before_arrow_is_imported(arguments: list[str], is_pipeline: bool) -> None:
+    program = f"""
+from tidelake.cli.program import main
+try:
+    main({arguments})
+except SystemExit:
+    pass
+import pyarrow as pa
+print(pa.default_memory_pool().backend_name)
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in _CHOSEN}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert (run.stdout.split()[-1] == "system") is is_pipeline, run.stderr
+
+
+def test_a_process_that_has_arrow_already_is_left_alone() -> None:
+    assert _reported("import pyarrow")[0] == _reported("import pyarrow", ARROW_DEFAULT_MEMORY_POOL="")[0] != "system"

@@ -7,11 +7,18 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from tidelake.cli.arguments import parse
 from tidelake.cli.exits import ExitCode, exit_code
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
+
+PIPELINES: Final = frozenset(
+    f"tidelake.cli.commands.{command}"
+    for command in ("ingest:run", "sync_table:sync_table", "sync_table:sync_database")
+)
+"""Commands that are a service: they run as long as they are let, and memory is theirs alone."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tidelake.logs import LogFormat, set_up_logging
 
         set_up_logging(invocation.log_level, LogFormat(invocation.log_format))
+        if invocation.command in PIPELINES:
+            from ingest.allocators import use_service_allocators
+
+            use_service_allocators()
         code = _command(invocation.command)(out, **invocation.options)
         out.close()
     except KeyboardInterrupt:

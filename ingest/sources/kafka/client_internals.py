@@ -33,6 +33,7 @@ from ingest.sources.kafka.backoff import BrokerBackoff
 from ingest.sources.kafka.client_check import unsupported_client
 from ingest.sources.kafka.fetched_batch import FetchedBatch
 from ingest.sources.kafka.metadata import asks_for_ids
+from ingest.sources.kafka.response_reader import ResponseReader
 
 BATCHES_A_POLL: Final = 64
 """What `getmany` may bring of `hand_over_batches` at a time: a record batch is 16 KB as producers send them, and some
@@ -96,6 +97,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
             self._broken[node_id, group] = backoff, self._now_s() + backoff.next_ms() / 1000
         else:
             self._broken.pop((node_id, group), None)
+            ResponseReader.adopt(connection._reader)
         return connection
 
     async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import ingest.pipeline.builder
 from checkpoint.moved_rows_state import MovedRowsState
 from checkpoint.offsets import SourcePosition
-from ingest.allocators import use_service_allocators
 from ingest.config.config import load_config, shown
 from ingest.evolution.behavior import SchemaBehavior
 from ingest.hidden_values import HIDDEN, SECRET_NAME
@@ -79,7 +78,6 @@ def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command
     """
     tables = [table.name for table in loaded.named_tables]
     watch = _ProgressLine()
-    use_service_allocators()
     with _live(out, watch):
         try:
             progress = asyncio.run(ingest.pipeline.builder.run(loaded, watch.begin, flags, command))
