@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ingest.formats.connect_schema import Meaning, SourceType
 from ingest.formats.values.column_decoders import ColumnDecoder, Flags, value_by_value, without
@@ -45,15 +46,45 @@ def _raw_texts(
 ) -> tuple[pa.Array, Flags | None] | None:
     """None where a value must be looked at. Raises ValueError for what is not UTF-8, or too long."""
     n = len(values)
-    data = _SEPARATOR.join([b"null" if value is None else value for value in values])
+    try:
+        data = _SEPARATOR.join(values)  # type: ignore[arg-type]
+    except TypeError:  # a None is no bytes
+        data = _SEPARATOR.join([b"null" if value is None else value for value in values])
     octets = np.frombuffer(data, np.uint8)
     ends = np.append(np.flatnonzero(octets < _BLANK), len(data))
     if len(ends) != n or not n or data.count(_SEPARATOR) != n - 1 or b"\\" in data:
         return None
     begins = np.concatenate([[0], ends[:-1] + 1])
     first = octets[begins]
-    if np.any((first == ord("[")) | (first == ord("{"))):  # one may stand for an old value
+    if np.all((first <= ord("9")) & (first > ord('"'))) and data.isascii():
+        column, flags = _numbers(octets, ends), None
+    elif np.any((first == ord("[")) | (first == ord("{"))):  # one may stand for an old value
         return None
+    else:
+        column, flags = _texts(data, begins, ends, first, placeholders)
+    if target.length != MAX_LENGTH and (pc.max(pc.utf8_length(column)).as_py() or 0) > target.length:
+        raise BadValue(f"text too long for {target}")
+    return column, flags
+
+
+def _numbers(octets: NDArray[np.uint8], ends: NDArray[np.int64]) -> pa.StringArray:
+    """n numbers, a separator behind each but the last, at `ends`: all that is left out to have them."""
+    n = len(ends)
+    offsets = np.zeros(n + 1, np.int32)
+    offsets[1:] = ends - np.arange(n)
+    data = octets[octets >= _BLANK]
+    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def _texts(
+    data: bytes,
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    first: NDArray[np.uint8],
+    placeholders: Placeholders,
+) -> tuple[pa.StringArray, Flags | None]:
+    """Values of any kind but lists and objects, texts without their quotes. first: the octet that each begins with."""
+    n = len(ends)
     is_text = first == ord('"')
     positions = np.empty(2 * n, np.int32)
     positions[0::2] = begins + is_text
@@ -65,6 +96,4 @@ def _raw_texts(
         flags &= is_text
         column = without(column, flags)
         flags = flags if flags.any() else None
-    if target.length != MAX_LENGTH and (pc.max(pc.utf8_length(column)).as_py() or 0) > target.length:
-        raise BadValue(f"text too long for {target}")
     return column, flags
