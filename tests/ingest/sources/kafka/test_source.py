@@ -414,8 +414,9 @@ async def test_records_that_retention_deleted_are_not_jumped_over(kafka_broker: 
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 3)
     assert values_of(await read_to_end(kafka_broker, topic)) == {0: ["v3", "v4"]}
-    with pytest.raises(PositionRefused) as raised:
-        await read_to_end(kafka_broker, topic, AtOffsets({TopicPartition(topic, 0): 2}))
+    async with opened(kafka_broker, topic) as source:
+        with pytest.raises(PositionRefused) as raised:
+            await anext(source.read({TopicPartition(topic, 0): 2}))
     assert f"{topic}-0 at 2" in raised.value.found
     assert "start the pipeline again" in raised.value.ways_out[0]
 
