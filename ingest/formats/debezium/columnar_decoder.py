@@ -157,7 +157,7 @@ class ColumnarDecoder:
         if not self._key_fields:
             return
         is_update = ops == ord("u")
-        lacks_before = is_update & np.array([before is None for before in befores])
+        lacks_before = is_update & np.frombuffer(bytes([before is None for before in befores]), np.bool_)
         to_compare = is_update & ~lacks_before
         if to_compare.all():
             old, new = befores, images

@@ -224,7 +224,7 @@ class _Batches:
     def __init__(self, batches: Any, data: bytes) -> None:
         runs = _runs_of_one_format(data)
         self._parsers = [batches] if len(runs) < 2 else [MemoryRecords(data[begin:end]) for begin, end in runs]
-        self._data = memoryview(data)
+        self._data = data
         self._at = 0
 
     def has_next(self) -> bool:
@@ -238,7 +238,7 @@ class _Batches:
         self._at += _LOG_OVERHEAD.size + _LOG_OVERHEAD.unpack_from(self._data, begin)[1]
         if not isinstance(batch, DefaultRecordBatch) or batch.is_control_batch:
             return batch
-        return FetchedBatch(self._data[begin : self._at])
+        return FetchedBatch(self._data, begin, self._at)
 
 
 _LOG_OVERHEAD: Final = struct.Struct(">qi")  # offset and size, in front of every batch of every format

@@ -72,7 +72,7 @@ def _start(one: Any) -> int:
 
 def _nbytes(one: Any) -> int:
     if isinstance(one, FetchedBatch):
-        return len(one.payload)
+        return one.payload_bytes
     return len(one.key or b"") + len(one.value or b"")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,6 @@ from ingest.raw_batch import BinaryColumn, Headers, binary_column
 from ingest.sources.kafka.fetched_batch import FetchedBatch
 
 _VARINT_BYTES_MAX: Final = 10
-_PADDING: Final = bytes(_VARINT_BYTES_MAX)  # numbers of a record that is cut short end in it, and are refused then
 
 Integers = NDArray[np.int64]
 
@@ -119,10 +119,15 @@ def _columns_of_objects(records: Sequence[Any]) -> RecordColumns:
 
 
 def _columns_of_batches(batches: Sequence[FetchedBatch]) -> RecordColumns:
-    data = b"".join([*(batch.payload for batch in batches), _PADDING])
+    data = batches[0].block
+    if all(batch.block is data for batch in batches):  # of one answer: as they came
+        starts = [batch.payload_begin for batch in batches]
+    else:
+        data = b"".join([batch.payload for batch in batches])
+        starts = [0, *accumulate(batch.payload_bytes for batch in batches)][:-1]
     octets = np.frombuffer(data, np.uint8)
     try:
-        begins = np.array(_record_begins(data, batches), np.int64)
+        begins = np.array(_record_begins(data, starts, batches), np.int64)
         return _columns_of_records(data, octets, begins, batches)
     except (IndexError, ValueError):  # ValueError: a negative number of records
         raise CorruptRecordException("a record goes on behind the end of its batch") from None
@@ -165,12 +170,11 @@ def _columns_of_records(
 _TIMES: Final = ("first_timestamp_ms", "max_timestamp_ms")
 
 
-def _record_begins(data: bytes, batches: Sequence[FetchedBatch]) -> list[int]:
-    """Each record begins with its size, so each is found from the one before it."""
+def _record_begins(data: bytes, starts: Sequence[int], batches: Sequence[FetchedBatch]) -> list[int]:
+    """Each record begins with its size, so each is found from the one before it. starts: of each batch's first."""
     found: list[int] = []
-    at = end = 0
-    for batch in batches:
-        end += len(batch.payload)
+    for start, batch in zip(starts, batches, strict=True):
+        at, end = start, start + batch.payload_bytes
         for _ in range(batch.record_count):
             found.append(at)
             octet = data[at]

@@ -90,7 +90,7 @@ def test_whatever_is_damaged_it_is_refused_or_read_and_nothing_else_is_raised(ba
     octets = bytearray(encoded(records))
     for _ in range(data.draw(st.integers(1, 3))):
         octets[data.draw(st.integers(COUNT_AT, len(octets) - 1))] = data.draw(st.integers(0, 255))
-    one = FetchedBatch(memoryview(bytes(octets)))
+    one = FetchedBatch(bytes(octets))
     try:
         columns = columns_of([one])
         columns.headers()
@@ -115,7 +115,7 @@ def test_a_batch_that_is_not_as_it_says_is_refused(what: str, damage: dict[int, 
     for at, octet in damage.items():
         octets[at] = octet
     with pytest.raises(CorruptRecordException):
-        columns_of([FetchedBatch(memoryview(bytes(octets)))])
+        columns_of([FetchedBatch(bytes(octets))])
 
 
 def test_records_of_the_format_before_come_as_they_are_also_before_batches() -> None:
@@ -126,7 +126,7 @@ def test_records_of_the_format_before_come_as_they_are_also_before_batches() -> 
     records = unpacked(data, 1)
     unpack_as_batches(records, data)
     fetched.add(records)
-    fetched.add([FetchedBatch(memoryview(encoded([(0, (6, b"k", b"new", [("kept", b"h")]))], base=2)))])
+    fetched.add([FetchedBatch(encoded([(0, (6, b"k", b"new", [("kept", b"h")]))], base=2))])
     found, _ = fetched.take(1 << 20)
     assert (found.values.to_pylist(), found.offsets.tolist()) == ([b"old", b"new"], [1, 2])
     assert (found.keys.to_pylist(), found.headers()) == ([None, b"k"], [(), (("kept", b"h"),)])
@@ -165,7 +165,7 @@ def test_one_answer_may_hold_batches_of_several_formats(order: str, codec: int, 
 def test_the_time_is_the_brokers_where_the_topic_says_so() -> None:
     octets = bytearray(encoded([(n, (1_000 + n, None, b"v", [])) for n in range(3)]))
     octets[22] |= 0x08  # attributes: the time is that of appending
-    found = columns_of([FetchedBatch(memoryview(bytes(octets)))])
+    found = columns_of([FetchedBatch(bytes(octets))])
     assert (found.timestamps_ms.tolist(), found.timestamp_types.tolist()) == ([1_002] * 3, [1] * 3)
 
 
@@ -173,7 +173,7 @@ def test_what_was_fetched_is_taken_up_to_an_end_and_goes_on_from_there() -> None
     fetched = FetchedRecords(LIMIT)
     for base in (0, 5):
         data = encoded([(n, (7, None, b"%d" % (base + n), [])) for n in range(5)], codec=4, base=base)
-        fetched.add([FetchedBatch(memoryview(data))])
+        fetched.add([FetchedBatch(data)])
     found = [fetched.take(1 << 30, end) for end in (3, 7)] + [fetched.take(1 << 30)]
     assert [columns.offsets.tolist() for columns, _ in found] == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]]
     assert [next_offset for _, next_offset in found] == [3, 7, None]
@@ -182,14 +182,14 @@ def test_what_was_fetched_is_taken_up_to_an_end_and_goes_on_from_there() -> None
 def test_no_more_is_uncompressed_at_a_time_than_what_fills_a_batch() -> None:
     fetched = FetchedRecords(LIMIT)
     for base in range(10):
-        fetched.add([FetchedBatch(memoryview(encoded([(0, (7, None, bytes(100_000), []))], codec=4, base=base)))])
+        fetched.add([FetchedBatch(encoded([(0, (7, None, bytes(100_000), []))], codec=4, base=base))])
     assert [len(fetched.take(250_000)[0]) for _ in range(4)] == [3, 3, 3, 1]
     assert not fetched
 
 
 def test_a_batch_beyond_the_limit_is_named_by_its_offset() -> None:
     fetched = FetchedRecords(1_000)
-    fetched.add([FetchedBatch(memoryview(encoded([(0, (7, None, bytes(2_000), []))], codec=1, base=17)))])
+    fetched.add([FetchedBatch(encoded([(0, (7, None, bytes(2_000), []))], codec=1, base=17))])
     with pytest.raises(DecompressionLimitExceeded) as raised:
         fetched.take(1 << 20)
     assert raised.value.offset == 17
@@ -201,7 +201,7 @@ def test_a_batch_whose_bytes_are_not_those_of_its_checksum_is_refused(batch: Any
     octets = bytearray(encoded([(n, record) for n, (_, record) in enumerate(gaps)], codec))
     at = data.draw(st.integers(CHECKSUM_AT, len(octets) - 1))
     octets[at] ^= data.draw(st.integers(1, 255))
-    assert not FetchedBatch(memoryview(octets)).validate_crc()
+    assert not FetchedBatch(bytes(octets)).validate_crc()
     if not octets[ATTRIBUTES_AT + 1] & CONTROL:  # those are left to aiokafka
         with pytest.raises(CorruptRecordException):
             taken(bytes(octets))
@@ -212,6 +212,6 @@ def test_a_batch_says_of_its_producer_what_aiokafka_reads(is_transactional: bool
     builder = DefaultRecordBatchBuilder(2, 0, int(is_transactional), producer_id, 0, 0, 1 << 20)
     builder.append(0, 5, None, b"value", [])
     data = bytes(builder.build())
-    theirs, ours = MemoryRecords(data).next_batch(), FetchedBatch(memoryview(data))
+    theirs, ours = MemoryRecords(data).next_batch(), FetchedBatch(data)
     assert (ours.is_transactional, ours.producer_id) == (theirs.is_transactional, theirs.producer_id)
     assert ours.validate_crc()
