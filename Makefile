@@ -126,5 +126,7 @@ tools: $(VENV)/.development # Java Paimon, a Kafka broker and pypaimon: tests ju
 	@if tests/tools/require-java; then \
 		tests/tools/java-oracle/build >/dev/null; \
 		tests/tools/kafka/start-kafka --fetch-only >/dev/null; \
+		$(BIN)/python -m tests.support.spark_classes >/dev/null 2>&1 || { \
+			printf 'No archive of the classes of Spark: its sessions start slower.\n' >&2; }; \
 	else printf 'Going on without: tests that need them are left out.\n' >&2; fi
 	@PYTHON=$(BIN)/python tests/tools/pypaimon/build >/dev/null

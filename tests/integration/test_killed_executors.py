@@ -23,8 +23,8 @@ from storage.format import CommitKind
 from storage.verify.orphan_files import Orphans
 from tests.crash.points import Points
 from tests.support.service import Service
+from tests.support.spark_classes import short_lived_jvm
 from tests.support.spark_cluster import spark_cluster
-from tests.support.spark_session import SHORT_LIVED_JVM
 from tests.support.unlucky_workers import DIES, SLEEPS, UnluckyWorkers
 from tidelake.spark import procedures
 from tidelake.verification import inspect_table
@@ -74,7 +74,7 @@ def test_drivers_executors_and_tasks_that_die_or_are_copied_count_each_record_on
     (tmp_path / "cluster").mkdir()
     with spark_cluster(tmp_path / "cluster") as cluster, ExitStack() as processes:
         command = ["spark", "run", "--master", cluster.url, "--conf", "spark.driver.host=127.0.0.1"]
-        settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": SHORT_LIVED_JVM}
+        settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": short_lived_jvm()}
         settings |= {"spark.task.maxFailures": "10", **workers.settings}
         command += [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         driver = processes.enter_context(Service(tmp_path, command, configuration))

@@ -6,22 +6,20 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.spark_classes import short_lived_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Sessions of tests live for seconds or minutes: what the second compiler makes of the code costs more than it saves.
-SHORT_LIVED_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
 def pytest_configure() -> None:
     """Every driver that this process or one of its children starts, and the daemons of a cluster."""
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-        os.environ.setdefault(name, SHORT_LIVED_JVM)
+        os.environ.setdefault(name, short_lived_jvm())
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ import pytest
 
 import tidelake.__main__
 from tests.support.command_line import Call
+from tests.support.spark_classes import short_lived_jvm
 from tests.support.spark_cluster import spark_cluster
-from tests.support.spark_session import SHORT_LIVED_JVM
 from tests.tidelake.shop_log import create_shop_tables, write_shop_log
 from tidelake.cli.commands import spark
 from tidelake.demo.shop import ORDERS
@@ -57,7 +57,7 @@ def test_a_configuration_runs_on_the_workers_of_a_cluster(config: Path, tmp_path
         command = [sys.executable, "-m", "tidelake", "spark", "submit", str(config), "--", "--master", cluster.url]
         command += ["--conf", "spark.log.level=ERROR", "--conf", "spark.driver.host=127.0.0.1"]
         command += ["--conf", f"spark.pyspark.python={sys.executable}", "--conf", "spark.executor.memory=512m"]
-        command += ["--conf", f"spark.executor.extraJavaOptions={SHORT_LIVED_JVM}"]
+        command += ["--conf", f"spark.executor.extraJavaOptions={short_lived_jvm()}"]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
         (application,) = cluster.state()["completedapps"]
