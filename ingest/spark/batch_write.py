@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 from pyspark.storagelevel import StorageLevel
 
@@ -31,7 +31,7 @@ from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
-from ingest.spark.task_plan import ShufflePlan, plan_shuffle, task_plans
+from ingest.spark.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
 from storage.collector import paused_collection
 from storage.commit.commit_message import CommitMessage
 from storage.table import TableContext
@@ -44,9 +44,9 @@ _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # that a tas
 _FIXED_PLAN: Final = {"spark.sql.adaptive.enabled": "false"}
 _BLOBS_BYTES: Final = str(8 << 20)  # of blobs that a task takes in at once
 _COMMITS_AT_ONCE: Final = 8
+_PLANS_BYTES_SENT_TO_ALL: Final = 1 << 20
 
 Tables = Sequence[tuple[TableContext, BatchInput]]
-_Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,17 @@ class DecodedBatch:
         payloads = [plan.to_payload() for plan in plans]
         self._collected(self._in_tasks(rows, shuffle, payloads, BucketTask(self._tables, batch_id)), found)
 
-    def _in_tasks(self, blobs: DataFrame, shuffle: ShufflePlan, plans: Sequence[bytes], work: _Work) -> DataFrame:
-        """plans: of each task."""
-        task = expr(f"element_at(array({', '.join(map(str, shuffle.task_of_partition))}), shuffle_partition + 1)")
+    def _in_tasks(self, blobs: DataFrame, shuffle: ShufflePlan, plans: Sequence[bytes], work: TaskWork) -> DataFrame:
+        """plans: of each task. Small ones travel with the work, which every task is sent: a source of their own would
+        cost Spark two more tasks. What one task does is done where the blobs are read, without a shuffle.
+        """
+        if sum(map(len, plans)) <= _PLANS_BYTES_SENT_TO_ALL:
+            planned = PlannedWork(work, shuffle.task_of_partition, plans)
+            if shuffle.tasks == 1:
+                return blobs.coalesce(1).mapInArrow(planned, SHUFFLE_SCHEMA)
+            divided = blobs.withColumn("task", self._task(shuffle)).repartitionById(shuffle.tasks, "task")
+            return divided.drop("task").mapInArrow(planned, SHUFFLE_SCHEMA)
+        task = self._task(shuffle)
         rows = blobs.select(task.alias("task"), "table_number", "shuffle_partition", "kind", "payload")
         given = pa.table(
             {
@@ -140,6 +148,11 @@ class DecodedBatch:
         )
         together = rows.union(self._blobs.sparkSession.createDataFrame(given))
         return together.repartitionById(shuffle.tasks, "task").mapInArrow(work, SHUFFLE_SCHEMA)
+
+    @staticmethod
+    def _task(shuffle: ShufflePlan) -> Column:
+        """Of a blob, by its shuffle partition."""
+        return expr(f"element_at(array({', '.join(map(str, shuffle.task_of_partition))}), shuffle_partition + 1)")
 
     def _collected(self, payloads: DataFrame, found: Mapping[int, Written]) -> BatchFacts:
         """Of all tasks."""

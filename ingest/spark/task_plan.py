@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import chain
+from typing import Final, TypeAlias
+
+import pyarrow as pa
 
 from ingest.spark.batch_facts import BatchFacts
-from ingest.spark.shuffle import has_unaware_buckets, shuffle_partition_of
+from ingest.spark.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
 from storage.collector import paused_collection
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
@@ -21,6 +24,9 @@ from storage.write.restored_table import RestoredState, restore_files
 _BUCKET_COST_BYTES: Final = 40_000  # a file costs as much as to write so many bytes of rows
 _TASK_COST_BYTES: Final = 2_000_000  # a task costs as much
 _BYTES_A_TASK_MAX: Final = 256_000_000
+
+TaskWork: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a task does with its plan and its blobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,26 @@ class TaskPlan:
             plan = pickle.loads(payload)
         assert isinstance(plan, TaskPlan)
         return plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """Work of all tasks, which finds the plan of its own by the first blob it is given. For `mapInArrow`.
+
+    task_of_partition: see `ShufflePlan`.
+    plans: of each task, a payload.
+    """
+
+    work: TaskWork
+    task_of_partition: Sequence[int]
+    plans: Sequence[bytes]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is not None:
+            task = self.task_of_partition[first.column("shuffle_partition")[0].as_py()]
+            plan = payload_row(0, 0, PayloadKind.PLAN, self.plans[task])
+            yield from self.work(chain([plan, first], batches))
 
 
 def plan_shuffle(facts: BatchFacts, shuffle_partitions: int, cores: int) -> ShufflePlan:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from ingest.spark import batch_write
 from ingest.spark.maintenance import SinkMaintenance
 from ingest.spark.sink import SparkSink
 from storage.maintenance.maintenance_worker import MaintenanceWorker
@@ -95,6 +96,18 @@ def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle
     java = java_oracle.read(stream.warehouse, "shop.t")
     assert sorted((row["id"], row["name"], row["version"]) for row in java) == expected
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1]
+
+
+@pytest.mark.parametrize("bytes_sent_to_all", [1 << 20, 0], ids=["with its work", "among its blobs"])
+def test_each_of_several_tasks_finds_its_plan(
+    bytes_sent_to_all: int, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_write, "_PLANS_BYTES_SENT_TO_ALL", bytes_sent_to_all)
+    table = stream.create(primary_key=["id"], options={"bucket": "150"})  # 6 MB of work, for one task a core
+    stream.put([{"id": i, "name": f"n{i}"} for i in range(300)])
+    stream.put([{"id": i, "name": f"m{i}"} for i in range(300)])
+    stream.run()
+    assert rows_of(table) == [(i, f"m{i}", None) for i in range(300)]
 
 
 def test_a_batch_leaves_its_session_the_settings_that_it_had(stream: Stream) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from uuid import uuid4
 
 import pyarrow as pa
@@ -14,8 +14,8 @@ import tidelake
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import TypedColumns
 from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffle import ShuffleMap
-from ingest.spark.task_plan import plan_shuffle, task_plans
+from ingest.spark.shuffle import PayloadKind, ShuffleMap, payload_row
+from ingest.spark.task_plan import PlannedWork, plan_shuffle, task_plans
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.fileio.memory import MemoryFileIO
@@ -95,6 +95,18 @@ def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.Monk
         )
         messages += sum(part.num_rows for part in BucketTask(tables, 7)(iter([*rows, given_plan])))
     assert messages == len(plans)
+
+
+def test_work_finds_its_plan_by_its_first_blob_and_without_one_has_nothing_to_do() -> None:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    planned = PlannedWork(work, task_of_partition=[0, 1, 0], plans=[b"of task 0", b"of task 1"])
+    blob = payload_row(0, 1, PayloadKind.ROWS, b"rows")
+    assert list(planned(iter([blob.slice(0, 0)]))) == []
+    plan, *blobs = planned(iter([blob.slice(0, 0), blob, blob]))
+    assert plan.to_pylist() == payload_row(0, 0, PayloadKind.PLAN, b"of task 1").to_pylist()
+    assert blobs == [blob, blob]
 
 
 def batch(v: int) -> pa.RecordBatch:
