@@ -10,13 +10,15 @@ import os
 import shutil
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 import tidelake
 from compaction.jobs.compact_job import compact_table
@@ -35,6 +37,8 @@ Turns = Mapping[str, list[tuple[float, float]]]
 
 _BATCH_ROWS: Final = 10_000
 _COMPACTIONS: Final = 3  # turns; each takes a gigabyte of a disk
+_MADE_UP_BATCH: Final = 30_000  # rows
+_MADE_UP_PARTITIONS: Final = 4
 _TURNS: Final = 4  # below the number of runs from which a table compacts
 
 
@@ -197,6 +201,33 @@ def _pipeline(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) 
     return _in_turns({TIDELAKE: into_table, "Spark alone": alone})
 
 
+class _MadeUpRows(DataSource):
+    """What reading costs before a source reads anything. count: of rows in each partition."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "made-up"
+
+    def schema(self) -> str:
+        return "id long, text string, kind string, a double, b double, c long, d long, e long"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _MadeUpReader(int(self.options["count"]))
+
+
+class _MadeUpReader(DataSourceReader):
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(_MADE_UP_PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        rows = _rows(_MADE_UP_BATCH).to_batches()[0]
+        for start in range(0, self._count, _MADE_UP_BATCH):
+            yield rows.slice(0, min(_MADE_UP_BATCH, self._count - start))
+
+
 def _reading(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
     rows = _rows(max(10_000, int(2_000_000 * arguments["scale"])))
     table = _table(scratch, "t", rows.schema, "id", bucket="4")
@@ -213,8 +244,13 @@ def _reading(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -
         frame.write.format("noop").mode("overwrite").save()
 
     ours_ = {"warehouse": str(scratch / "lake"), "table": "bench.t"}
+    spark.dataSource.register(_MadeUpRows)
+    count = str(rows.num_rows // _MADE_UP_PARTITIONS)
     return _in_turns(
         {
+            "a Python source without a table": lambda _: read(
+                spark.read.format("made-up").option("count", count).load()
+            ),
             TIDELAKE: lambda _: read(spark.read.format("tidelake").options(**ours_).load()),
             "Spark's Parquet": lambda _: read(spark.read.parquet(str(folder))),
         }
