@@ -28,10 +28,14 @@ _THREADS_MAX: Final = 4  # a compaction holds some hundred MB, and the writers b
 
 
 class ScheduledTask(Generic[T]):
-    """Work that waits for its turn, runs, or has ended."""
+    """Work that waits for its turn, runs, or has ended.
 
-    def __init__(self, work: Callable[[IsCancelled], T]) -> None:
+    awaited: called before somebody waits for the result.
+    """
+
+    def __init__(self, work: Callable[[IsCancelled], T], awaited: Callable[[], None] = lambda: None) -> None:
         self._work = work
+        self._awaited = awaited
         self._cancelled = threading.Event()
         self._future: Future[T] = Future()
         self.ran_s = 0.0  # once it is done
@@ -42,6 +46,8 @@ class ScheduledTask(Generic[T]):
 
     def result(self) -> T:
         """Waits for the end. Raises what the work raised; CancelledError when it was cancelled before it started."""
+        if not self._future.done():
+            self._awaited()
         return self._future.result()
 
     def cancel(self) -> None:
@@ -90,7 +96,8 @@ class CompactionScheduler:
         self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = (
             OrderedDict()
         )  # by table; the next turn is first
-        self._lock = threading.Lock()
+        self._paused_until_s = 0.0  # of the monotonic clock
+        self._lock = threading.Condition()
 
     @property
     def running(self) -> int:
@@ -108,7 +115,7 @@ class CompactionScheduler:
 
         Raises RuntimeError when the system has no thread left to begin with; the work is dropped then.
         """
-        task: ScheduledTask[T] = ScheduledTask(work)
+        task: ScheduledTask[T] = ScheduledTask(work, self.resume)
         with self._lock:
             if self._running < self._threads:
                 self._running += 1
@@ -120,6 +127,21 @@ class CompactionScheduler:
             self._waiting.setdefault(table, deque()).append(task)  # type: ignore[arg-type]
         return task
 
+    def pause(self, at_most_s: float) -> None:
+        """Start no task until `resume`, for so long at most, or until one is waited for; those that run go on.
+
+        For who flushes and publishes: somebody waits for those rows, and the compactions that a flush gives rise to
+        would take the processors from the flush of the next bucket, and from the commit.
+        """
+        with self._lock:
+            self._paused_until_s = time.monotonic() + at_most_s
+
+    def resume(self) -> None:
+        """Harmless where nothing is paused."""
+        with self._lock:
+            self._paused_until_s = 0.0
+            self._lock.notify_all()
+
     def _run(self) -> None:
         while (task := self._next()) is not None:
             task.run()
@@ -127,6 +149,8 @@ class CompactionScheduler:
 
     def _next(self) -> ScheduledTask[object] | None:
         with self._lock:
+            while self._waiting and (left_s := self._paused_until_s - time.monotonic()) > 0:
+                self._lock.wait(left_s)
             if not self._waiting:
                 self._running -= 1
                 return None

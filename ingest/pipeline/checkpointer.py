@@ -19,10 +19,10 @@ from checkpoint.fence import RecoveryOutdated
 from checkpoint.offsets import TopicPartition
 from checkpoint.recovery import resume_offsets
 from checkpoint.routing import ROUTING_PROPERTY, Routing
-from ingest.clock import wait_at_most
 from ingest.dead_letters import DeadLetters
 from ingest.monitoring.observations import RunObservations
 from ingest.monitoring.tracing import span
+from ingest.pipeline.flush_priority import FlushPriority
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.run_metrics import CheckpointTimer, RunMetrics
@@ -38,7 +38,6 @@ from storage.logs import get_logger
 from storage.threads import map_uncancellable, run_uncancellable
 
 TABLES_AT_ONCE: Final = 8  # that flush, or publish, at the same time: either mostly waits for the disk or store
-_GIVE_WAY_MS_MAX: Final = 100  # a flush that waits for a store longer than that has no use for more
 
 _log = get_logger(__name__)
 
@@ -96,9 +95,7 @@ class Checkpointer:
             policy.interval_ms, observed.clock, lambda step: observed.activity(f"checkpoint: {step}")
         )
         self._dead_letters_logged = 0  # dead letters up to the last checkpoint
-        self._published = asyncio.Event()  # no rows are on their way from a buffer into a snapshot
-        self._published.set()
-        self._flush_began_ms = 0
+        self.priority = FlushPriority(policy.interval_ms, observed.clock)
 
     async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
         """Publish an empty snapshot with a new epoch, and with the position found, in every table.
@@ -193,19 +190,6 @@ class Checkpointer:
         self._log_checkpoint(identifier, tables, times)
         await self._source.commit_offsets(self._confirmed(coordinator))
 
-    async def give_way(self) -> None:
-        """Before a batch is decoded: let rows that are on their way into a snapshot have the processor, for a moment.
-
-        They are what somebody waits for; the batch is of the next checkpoint at the earliest. A thread that decodes
-        keeps the interpreter's lock for milliseconds, and who flushes and publishes, which lets go of it at every step
-        and every file, would wait as long each time to get it back.
-        """
-        if not self._published.is_set():
-            at_most_ms = min(_GIVE_WAY_MS_MAX, self._policy.interval_ms // 5)
-            left_ms = self._flush_began_ms + at_most_ms - self._clock.now_ms()
-            if left_ms > 0:
-                await wait_at_most(self._published, left_ms, self._clock)
-
     def _confirmed(self, coordinator: CheckpointCoordinator) -> dict[TopicPartition, int]:
         """What need not be read again: all tables have it, or it is kept for those in quarantine."""
         ends = resume_offsets(coordinator.positions.values())
@@ -228,7 +212,7 @@ class Checkpointer:
             tables = await self._publish_prepared(coordinator, messages, {*always_publish, *with_moved}, with_moved)
             return identifier, tables
         finally:
-            self._published.set()
+            self.priority.end()
 
     async def _made_durable(
         self, identifier: int, coordinator: CheckpointCoordinator
@@ -307,8 +291,7 @@ class Checkpointer:
                     raise error.error from error.error.__cause__
                 failed[item[0]] = error.error
 
-        self._published.clear()  # until the end of the checkpoint
-        self._flush_began_ms = self._clock.now_ms()
+        self.priority.begin()
         await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
         if failed:
             await self._fail(failed)

@@ -21,11 +21,11 @@ from typing import TypeAlias
 from checkpoint.coordinator import CheckpointCoordinator
 from checkpoint.offsets import TopicPartition
 from checkpoint.states import CheckpointState
+from ingest.channel import Channel
 from ingest.clock import wait_at_most
 from ingest.formats.base import DecodedBatch, Decoder
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.channel import Channel
 from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.error_policy import RecordRefused
 from ingest.pipeline.pending_batches import PendingBatch
@@ -204,7 +204,7 @@ class Flow:
                     await decoded.send(batch, 0)
                     continue
                 if not raw:  # one that lags behind has no time to give away
-                    await self._checkpoints.give_way()
+                    await self._checkpoints.priority.give_way()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
                 with self._observed.activity("decoding a batch"):
                     result = await self._run_cpu_bound(self._decoder.decode, batch)

@@ -13,27 +13,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from aiokafka import AIOKafkaProducer
+from numpy.typing import NDArray
 
 import tidelake
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import run
-from tests.benchmarks.contest import PIPELINE_PYTHON, REPOSITORY, JobFailed, ours
+from tests.benchmarks.contest import PIPELINE_PYTHON, REPOSITORY, JobFailed
 from tests.benchmarks.from_kafka import MEMORY_MIB
-from tests.benchmarks.order_messages import COLUMNS, KEYS, PARTITIONS, row, send
+from tests.benchmarks.order_messages import COLUMNS, KEYS, PARTITIONS, row
 from tests.benchmarks.sections import Goal, PageSection, Plan
 from tests.support.kafka_broker import KafkaBroker
 
 INTERVALS_MS: Final = (500, 1_000, 10_000)
 _FACTOR: Final = 1.2
-_FULL_LOAD: Final = 500_000  # messages that tell how much the machine takes
+_FULL_LOAD_S: Final = 10.0  # tell how much the machine takes
+_ALL_IT_CAN: Final = 0  # a rate
 _CHECKPOINTS: Final = 12  # that are looked at, of each interval
 _WARM_UP_S: Final = 6.0
 _TICK_S: Final = 0.02  # the producer sends so often
@@ -41,6 +45,8 @@ _TICK_MESSAGES_MAX: Final = 4_000  # they fit into one batch a partition
 _MADE: Final = 200_000  # messages, sent again and again
 _TIME: Final = 1_234_567_890_123  # stands where the time of sending will
 _TABLE: Final = "bench.orders"
+
+_Message: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 def sections(plan: Plan) -> Iterator[PageSection]:
@@ -59,27 +65,43 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         text = f"checkpoints every {interval_ms:,} ms: 95 % of rows visible within {_FACTOR:g} × that"
         goals.append(Goal(text, f"{p95 / interval_ms:.2f} ×", p95 <= _FACTOR * interval_ms))
     about = (
-        f"{rate:,} messages a second, half of what this machine took of a full topic, sent by a process beside the "
-        f"broker on the same machine, into the table of the section above. A row is visible when the file of the first "
-        f"snapshot that holds it is there; what a follower takes to notice is told under Following. The first "
-        f"{_WARM_UP_S:g} s are left out."
+        f"{rate:,} messages a second, half of what the pipeline takes on this machine while a producer sends all that "
+        f"it can, into the table of the section above; broker and producer are beside it on the same machine. A row is "
+        f"visible when the file of the first snapshot that holds it is there; what a follower takes to notice is told "
+        f"under Following. The first {_WARM_UP_S:g} s are left out."
     )
     header = ["ms between checkpoints", "rows", "ms until visible: median", "95 %", "slowest"]
     yield PageSection("Visible latency", about, header, lines, goals)
 
 
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """A pipeline while messages are sent. began_ms, ended_ms: of sending.
+    commits: when the snapshot was there, and when each of its rows was sent. Epoch milliseconds.
+    """
+
+    began_ms: float
+    ended_ms: float
+    commits: Sequence[tuple[float, NDArray[np.float64]]]
+
+
 def _half_load(plan: Plan, broker: KafkaBroker) -> int:
     """Messages a second."""
-    broker.create_topic("full", partitions=PARTITIONS)
-    truth = plan.scratch / "full.parquet"
-    send(broker.address, "full", max(10_000, round(_FULL_LOAD * plan.scale)), truth)
-    arguments = {"servers": broker.address, "topic": "full", "warehouse": str(plan.scratch / "full-lake")}
-    full = ours("from_kafka", {**arguments, "options": {"bucket": "4"}, "strings": False, "truth": str(truth)}).run()
-    return max(500, round(full.rows / full.wall_s / 2))
+    full = _follow(plan, broker, 1_000, _ALL_IT_CAN, _WARM_UP_S + _FULL_LOAD_S * min(1.0, 4 * plan.scale))
+    warm_ms = full.began_ms + 1000 * _WARM_UP_S
+    first, *later = [(there, len(sent)) for there, sent in full.commits if warm_ms <= there <= full.ended_ms]
+    return round(1000 * sum(rows for _, rows in later) / (later[-1][0] - first[0]) / 2)
 
 
 def _latencies_ms(plan: Plan, broker: KafkaBroker, interval_ms: int, rate: int) -> list[float]:
     """Of each row of each commit, behind the warm-up."""
+    seconds = _WARM_UP_S + _CHECKPOINTS * interval_ms / 1000 * min(1.0, 4 * plan.scale)
+    followed = _follow(plan, broker, interval_ms, rate, seconds)
+    warm_ms = followed.began_ms + 1000 * _WARM_UP_S
+    return [ms for there, sent in followed.commits for ms in (there - sent[sent >= warm_ms]).tolist()]
+
+
+def _follow(plan: Plan, broker: KafkaBroker, interval_ms: int, rate: int, seconds: float) -> _Followed:
     topic = broker.create_topic(partitions=PARTITIONS)
     warehouse = plan.scratch / "visible-lake"
     shutil.rmtree(warehouse, ignore_errors=True)
@@ -94,20 +116,19 @@ def _latencies_ms(plan: Plan, broker: KafkaBroker, interval_ms: int, rate: int) 
             if pipeline.poll() is not None:
                 raise JobFailed("the pipeline ended before anything was sent")
             time.sleep(0.05)
-        seconds = _WARM_UP_S + _CHECKPOINTS * interval_ms / 1000 * min(1.0, 4 * plan.scale)
         began_ms = time.time() * 1000
         if _start({"role": "send", **where, "rate": rate, "seconds": seconds}).wait() != 0:
             raise JobFailed("the producer failed")
+        ended_ms = time.time() * 1000
         time.sleep(2 * interval_ms / 1000)
     finally:
         pipeline.send_signal(signal.SIGTERM)
         pipeline.wait()
-    found: list[float] = []
+    commits = []
     for change in table.changes(start=1):
-        sent_ms = change.rows["score"].to_numpy()
         there_ms = (snapshots / f"snapshot-{change.snapshot_id}").stat().st_mtime_ns / 1e6
-        found += (there_ms - sent_ms[sent_ms >= began_ms + 1000 * _WARM_UP_S]).tolist()
-    return found
+        commits.append((there_ms, change.rows["score"].to_numpy()))
+    return _Followed(began_ms, ended_ms, commits)
 
 
 def _start(arguments: Mapping[str, Any]) -> subprocess.Popen[bytes]:
@@ -137,33 +158,35 @@ async def send_steadily(servers: str, topic: str, rate: int, seconds: float) -> 
     sent, began_s = 0, time.perf_counter()
     async with AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=1 << 20) as producer:
         while (passed_s := time.perf_counter() - began_s) < seconds:
-            due = min(_TICK_MESSAGES_MAX, int(passed_s * rate) - sent)
-            batches = [producer.create_batch() for _ in range(PARTITIONS)]
-            now = str(int(time.time() * 1000)).encode()
-            for number in range(sent, sent + due):
-                key, before, behind = made[number % _MADE]
-                message = b"%b%b%b" % (before, now, behind)
-                batches[key % PARTITIONS].append(key=b'{"id":%d}' % key, value=message, timestamp=None)
-            sent += due
-            filled = [(partition, batch) for partition, batch in enumerate(batches) if batch.record_count()]
+            due = _TICK_MESSAGES_MAX if rate == _ALL_IT_CAN else min(_TICK_MESSAGES_MAX, int(passed_s * rate) - sent)
+            on_its_way = []
+            for partition, messages in enumerate(made):
+                batch, now = producer.create_batch(), str(int(time.time() * 1000)).encode()
+                for key, before, behind in islice(messages, due // PARTITIONS):
+                    batch.append(key=key, value=b"%b%b%b" % (before, now, behind), timestamp=None)
+                if batch.record_count():  # sent before the next one is made: to make it is no latency of the pipeline's
+                    on_its_way.append(await producer.send_batch(batch, topic, partition=partition))
+                    await asyncio.sleep(0)
+            sent += due // PARTITIONS * PARTITIONS
             # the broker's answers are waited for: what queued up here would be a latency of the producer's
-            await asyncio.gather(*[await producer.send_batch(batch, topic, partition=at) for at, batch in filled])
-            await asyncio.sleep(_TICK_S)
+            await asyncio.gather(*on_its_way)
+            if rate != _ALL_IT_CAN:
+                await asyncio.sleep(_TICK_S)
 
 
-def _messages() -> list[tuple[int, bytes, bytes]]:
-    """Of each its key, what stands before the time it is sent at, and what behind. Made beforehand: a producer that
-    makes them as it goes takes a core from what is measured.
+def _messages() -> list[Iterator[_Message]]:
+    """For ever, of each partition: key, what stands before the time a message is sent at, and what behind. Made
+    beforehand: a producer that makes them as it goes takes a core from what is measured.
     """
     random, encode = np.random.default_rng(9), msgspec.json.Encoder().encode
     source = {"version": "2.5.0.Final", "connector": "mysql", "name": "s", "db": "shop", "table": "orders"}
-    made = []
+    made: list[list[_Message]] = [[] for _ in range(PARTITIONS)]
     for number, key in enumerate(random.integers(0, KEYS, _MADE).tolist()):
         image = row(key, number) | {"score": _TIME}
         message = encode({"before": None, "after": image, "source": source, "op": "c", "ts_ms": 0})
         before, behind = message.split(str(_TIME).encode())
-        made.append((key, before, behind))
-    return made
+        made[key % PARTITIONS].append((b'{"id":%d}' % key, before, behind))
+    return [cycle(messages) for messages in made]
 
 
 if __name__ == "__main__":

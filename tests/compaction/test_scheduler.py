@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Final
@@ -66,6 +67,42 @@ def test_threads_end_with_the_work_and_come_back_with_it() -> None:
         if thread.name.startswith("compaction"):
             thread.join(WAIT_S)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("until", ["resumed", "awaited"])
+def test_in_a_pause_no_task_begins(until: str) -> None:
+    scheduler, begun = CompactionScheduler(1), threading.Event()
+    scheduler.pause(at_most_s=3600)
+    task = scheduler.submit("t", lambda _: begun.set())
+    assert not begun.wait(0.05)
+    if until == "resumed":
+        scheduler.resume()
+    else:
+        task.result()
+    assert begun.wait(WAIT_S)
+
+
+def test_a_pause_that_nobody_ends_is_over_in_time() -> None:
+    scheduler, begun = CompactionScheduler(1), threading.Event()
+    scheduler.pause(at_most_s=0.05)
+    scheduler.submit("t", lambda _: begun.set())
+    assert begun.wait(WAIT_S)
+
+
+def test_in_a_pause_running_work_goes_on() -> None:
+    scheduler, gate, running = CompactionScheduler(1), threading.Event(), threading.Event()
+
+    def work(_: IsCancelled) -> None:
+        running.set()
+        assert gate.wait(WAIT_S)
+
+    task = scheduler.submit("t", work)
+    assert running.wait(WAIT_S)
+    scheduler.pause(at_most_s=3600)
+    gate.set()
+    while not task.is_done:
+        time.sleep(0.001)
+    task.result()
 
 
 def test_what_the_work_raised_reaches_who_asks_for_the_result() -> None:

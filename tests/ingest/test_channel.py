@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ingest.pipeline.channel import Channel, ChannelClosed
+from ingest.channel import Channel, ChannelClosed
 
 
 async def settle() -> None:

@@ -1,0 +1,57 @@
+"""What waits while a checkpoint's rows are on their way into a snapshot, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Final
+
+import pytest
+
+from compaction.scheduler import CompactionScheduler
+from ingest.pipeline.flush_priority import FlushPriority
+from tests.support.manual_clock import ManualClock
+
+WAIT_S: Final = 30
+
+
+async def test_decoding_waits_until_the_rows_are_published() -> None:
+    priority = FlushPriority(10_000, ManualClock(), CompactionScheduler(1))
+    await priority.give_way()  # nothing is on its way
+    priority.begin()
+    decoding = asyncio.create_task(priority.give_way())
+    await asyncio.sleep(0)
+    assert not decoding.done()
+    priority.end()
+    await asyncio.wait_for(decoding, WAIT_S)
+
+
+@pytest.mark.parametrize(("interval_ms", "at_most_ms"), [(500, 100), (200, 40), (60_000, 100)])
+async def test_decoding_waits_for_a_fifth_of_an_interval_at_most(interval_ms: int, at_most_ms: int) -> None:
+    clock = ManualClock()
+    priority = FlushPriority(interval_ms, clock, CompactionScheduler(1))
+    priority.begin()
+    decoding = asyncio.create_task(priority.give_way())
+    await clock.sleeper()
+    clock.advance(at_most_ms - 1)
+    await asyncio.sleep(0)
+    assert not decoding.done()
+    clock.advance(1)
+    await asyncio.wait_for(decoding, WAIT_S)
+    await priority.give_way()  # its time is over: the next batch does not wait again
+
+
+async def test_a_compaction_begins_when_the_rows_are_published() -> None:
+    scheduler, begun = CompactionScheduler(1), threading.Event()
+    priority = FlushPriority(3_600_000, ManualClock(), scheduler)
+    priority.begin()
+    await asyncio.to_thread(scheduler.submit, "t", lambda _: begun.set())
+    priority.end()
+    assert await asyncio.to_thread(begun.wait, WAIT_S)
+
+
+async def test_a_compaction_that_a_writer_waits_for_begins_at_once() -> None:
+    scheduler = CompactionScheduler(1)
+    priority = FlushPriority(3_600_000, ManualClock(), scheduler)
+    priority.begin()
+    assert await asyncio.to_thread(lambda: scheduler.submit("t", lambda _: "compacted").result()) == "compacted"
