@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -50,6 +51,33 @@ _threads: Final = _Threads()
 def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
     """`work`, which mostly waits and starts nothing itself, for all items at once; outcomes in their order. Blocks."""
     return _threads.parallel_io.map(work, items)
+
+
+def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THREADS_MAX) -> list[T]:
+    """As `map_parallel`, in `at_once` threads, each of which takes items until none is left. Blocks.
+
+    For much short work: more threads than a disk has use for would only fight for the interpreter. An error is raised
+    when nothing goes on any more; what had not begun by then is left.
+    """
+    outcomes, left = dict[int, T](), deque(range(len(items)))
+
+    def take() -> None:
+        while left:
+            try:
+                number = left.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                outcomes[number] = work(items[number])
+            except BaseException:
+                left.clear()
+                raise
+
+    taking = [_threads.parallel_io.submit(take) for _ in range(min(at_once, len(items)))]
+    wait(taking)
+    for one in taking:
+        one.result()
+    return [outcomes[number] for number in range(len(items))]
 
 
 def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:

@@ -16,6 +16,7 @@ import pytest
 from storage.threads import (
     ShortWork,
     map_on_cores,
+    map_to_end,
     map_uncancellable,
     run_cpu_bound,
     run_uncancellable,
@@ -62,7 +63,40 @@ def test_one_item_needs_no_thread_of_its_own(items: list[int], in_threads: bool)
     assert bool(seen - {threading.current_thread()}) == in_threads
 
 
-def test_the_error_of_one_item_is_raised_when_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "at_once"), [(0, 3), (1, 3), (3, 3), (1_000, 3), (5, 1)])
+def test_items_are_taken_by_as_many_threads_as_were_asked_for(count: int, at_once: int) -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(item: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0)
+        with lock:
+            running -= 1
+        return item * item
+
+    assert map_to_end(work, range(count), at_once) == [item * item for item in range(count)]
+    assert most <= at_once
+
+
+def test_after_the_error_of_one_item_no_other_begins() -> None:
+    begun = list[int]()
+
+    def work(item: int) -> None:
+        begun.append(item)
+        raise IndexError("of the work, not of the queue")
+
+    with pytest.raises(IndexError, match="of the work"):
+        map_to_end(work, range(10), 1)
+    assert begun == [0]
+
+
+@pytest.mark.parametrize("run_all", [map_on_cores, map_to_end])
+def test_the_error_of_one_item_is_raised_when_nothing_goes_on(
+    run_all: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     begun, failing, ended = Gate(), Gate(), list[str]()
 
@@ -76,7 +110,7 @@ def test_the_error_of_one_item_is_raised_when_nothing_goes_on(monkeypatch: pytes
         ended.append(item)
 
     with pytest.raises(OSError, match="disk full"):
-        map_on_cores(work, ["bad", "good"])
+        run_all(work, ["bad", "good"])
     assert ended == ["good"]
 
 
