@@ -25,7 +25,26 @@ _to_arrow_schema: Final[Callable[[StructType], pa.Schema]] = (
     partial(to_arrow_schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema
 )
 
+RECORD_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+RECORD_COLUMNS: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+"""Of a record, as Spark's own Kafka connector names them."""
+
 _MILLISECONDS_MAX: Final = 9_223_372_036_854_775  # that microseconds of 64 bits can say
+
+
+def record_schema(*, has_headers: bool) -> StructType:
+    """Of sources whose rows are records."""
+    return spark_schema(RECORD_COLUMNS.append(pa.field("headers", RECORD_HEADERS)) if has_headers else RECORD_COLUMNS)
 
 
 def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType:

@@ -9,7 +9,8 @@ from pyspark.sql.types import StructType
 
 from storage.errors import UnsupportedFeature
 from tidelake.spark.changelog_folder.read_options import FORMAT, FolderReadOptions
-from tidelake.spark.changelog_folder.readers import FolderBatchReader, FolderStreamReader, columns_of
+from tidelake.spark.changelog_folder.readers import FolderBatchReader, FolderStreamReader
+from tidelake.spark.spark_types import record_schema
 
 
 class ChangeLogFolderDataSource(DataSource):
@@ -20,7 +21,7 @@ class ChangeLogFolderDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        return columns_of(FolderReadOptions.of(self.options))
+        return record_schema(has_headers=bool(FolderReadOptions.of(self.options).kept_headers))
 
     def reader(self, schema: StructType) -> FolderBatchReader:
         return FolderBatchReader(FolderReadOptions.of(self.options), schema)

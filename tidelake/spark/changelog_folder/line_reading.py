@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,21 +16,7 @@ from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_re
 from storage.errors import BadInput
 from storage.fileio.access import Access, access
 from tidelake.spark.changelog_folder.folder_files import FilePart, gone
-from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_timestamps
-
-HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-COLUMNS: Final = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", "UTC")),
-        pa.field("timestampType", pa.int32()),
-    ]
-)
-HEADERS_COLUMN: Final = pa.field("headers", HEADERS)
+from tidelake.spark.spark_types import RECORD_HEADERS, arrow_form, in_arrow_form, spark_timestamps
 
 
 def record_batches(
@@ -125,4 +110,4 @@ def _timestamp_types(records: PartitionRecords) -> pa.Int32Array:
 
 def _headers(records: PartitionRecords) -> pa.Array:
     pairs = [records.headers.get(row) for row in range(len(records.offsets))]
-    return pa.array([None if of is None else [{"key": k, "value": v} for k, v in of] for of in pairs], HEADERS)
+    return pa.array([None if of is None else [{"key": k, "value": v} for k, v in of] for of in pairs], RECORD_HEADERS)

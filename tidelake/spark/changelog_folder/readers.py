@@ -26,9 +26,9 @@ from tidelake.spark.changelog_folder.folder_files import (
     sizes_of,
     tasks,
 )
-from tidelake.spark.changelog_folder.line_reading import COLUMNS, HEADERS_COLUMN, record_batches
+from tidelake.spark.changelog_folder.line_reading import record_batches
 from tidelake.spark.changelog_folder.read_options import FORMAT, FolderReadOptions
-from tidelake.spark.spark_types import check_columns, spark_schema
+from tidelake.spark.spark_types import check_columns, record_schema
 from tidelake.spark.stream_limits import (
     HAS_LIMITS,
     ReadAllAvailable,
@@ -46,15 +46,11 @@ class PartsPartition(InputPartition):
         self.parts = parts
 
 
-def columns_of(options: FolderReadOptions) -> StructType:
-    return spark_schema(COLUMNS.append(HEADERS_COLUMN) if options.kept_headers else COLUMNS)
-
-
 class _LineReader:
     """What both have in common. Spark pickles it for each task."""
 
     def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
-        check_columns(schema, columns_of(options), FORMAT)
+        check_columns(schema, record_schema(has_headers=bool(options.kept_headers)), FORMAT)
         self._options = options
         self._schema = schema
 

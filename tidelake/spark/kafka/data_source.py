@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from storage.errors import UnsupportedFeature
 from tidelake.spark.kafka.read_options import KafkaReadOptions
 from tidelake.spark.kafka.readers import KafkaBatchReader, KafkaStreamReader
-from tidelake.spark.kafka.record_reading import columns_of
+from tidelake.spark.spark_types import record_schema
 
 
 class KafkaDataSource(DataSource):
@@ -21,7 +21,7 @@ class KafkaDataSource(DataSource):
         return "tidelake-kafka"
 
     def schema(self) -> StructType:
-        return columns_of(KafkaReadOptions.of(self.options))
+        return record_schema(has_headers=KafkaReadOptions.of(self.options).has_headers)
 
     def reader(self, schema: StructType) -> KafkaBatchReader:
         return KafkaBatchReader(KafkaReadOptions.of(self.options), schema)

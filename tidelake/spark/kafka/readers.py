@@ -22,9 +22,9 @@ from storage.errors import BadInput, UnsupportedFeature
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, of_members, to_members
 from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, not_held, ranges_between, tasks
 from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
-from tidelake.spark.kafka.record_reading import columns_of, record_batches, report_change, report_lost
+from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost
 from tidelake.spark.kafka.topics import Topics
-from tidelake.spark.spark_types import check_columns
+from tidelake.spark.spark_types import check_columns, record_schema
 from tidelake.spark.stream_limits import (
     HAS_LIMITS,
     ReadAllAvailable,
@@ -49,7 +49,7 @@ class _RecordReader:
     """What both have in common. Spark pickles it for each task; a connection is made where it is used."""
 
     def __init__(self, options: KafkaReadOptions, schema: StructType) -> None:
-        check_columns(schema, columns_of(options), _FORMAT)
+        check_columns(schema, record_schema(has_headers=options.has_headers), _FORMAT)
         self._options = options
         self._schema = schema
         self._topics: Topics | None = None

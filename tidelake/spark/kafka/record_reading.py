@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,32 +15,15 @@ from pyspark.sql.types import StructType
 
 from checkpoint.offsets import TopicPartition
 from ingest.settings import KafkaSettings
-from ingest.sources.kafka.range_reader import HEADERS, OffsetsGone, RangeReader, header_column
+from ingest.sources.kafka.range_reader import OffsetsGone, RangeReader, header_column
 from ingest.sources.kafka.record_columns import RecordColumns
 from storage.errors import PositionRefused
 from storage.logs import get_logger
 from tidelake.spark.kafka.ranges import RecordRange
 from tidelake.spark.kafka.read_options import KafkaReadOptions
-from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_schema, spark_timestamps
+from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_timestamps
 
 _log = get_logger(__name__)
-
-COLUMNS: Final = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", "UTC")),
-        pa.field("timestampType", pa.int32()),
-    ]
-)
-HEADERS_COLUMN: Final = pa.field("headers", HEADERS)
-
-
-def columns_of(options: KafkaReadOptions) -> StructType:
-    return spark_schema(COLUMNS.append(HEADERS_COLUMN) if options.has_headers else COLUMNS)
 
 
 def record_batches(
