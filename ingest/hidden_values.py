@@ -32,7 +32,7 @@ class Secret:
         return hash(self._value)
 
 
-class Options(dict[str, str]):
+class RedactedOptions(dict[str, str]):
     """Free options for somebody else; printed without the values of those whose names sound secret."""
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from ingest.hidden_values import Options, Secret
+from ingest.hidden_values import RedactedOptions, Secret
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -378,7 +378,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     pipeline: Name
     warehouse: Name
-    warehouse_options: Options = msgspec.field(default_factory=Options)
+    warehouse_options: RedactedOptions = msgspec.field(default_factory=RedactedOptions)
     source: FolderSettings | KafkaSettings
     format: Name = "debezium-json"
     format_options: Mapping[str, Any] = {}

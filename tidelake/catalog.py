@@ -26,7 +26,7 @@ from storage.types import DataField
 from tidelake.cloning import clone
 from tidelake.materialized.refreshed import Refreshed
 from tidelake.rescaling import check_rescalable, rescale
-from tidelake.system_table import ReadOnlyTable, WarehouseTable
+from tidelake.system_table import ReadOnlyTable, WarehouseSystemTable
 from tidelake.table import Table
 from tidelake.table_kinds.format_table import FormatTable
 from tidelake.table_kinds.migrating import Migration, migrate_files, migrate_table
@@ -320,7 +320,7 @@ class Catalog:
         """
         identifier = Identifier.parse(name)
         if identifier.database == SYSTEM_DATABASE:
-            return WarehouseTable(self._inner.warehouse_table(identifier, options))
+            return WarehouseSystemTable(self._inner.warehouse_table(identifier, options))
         if (found := self._inner.format_table(name, options)) is not None:
             return ObjectTable(found) if is_object_table(found.options) else FormatTable(found)
         if identifier.system_table is None:

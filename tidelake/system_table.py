@@ -92,7 +92,7 @@ class ReadOnlyTable(Table):
         return BadInput(f"{self.name} is a system table: it can't be {what}; name the table: {super().name}")
 
 
-class WarehouseTable(ReadOnlyTable):
+class WarehouseSystemTable(ReadOnlyTable):
     """`sys.tables` and the like: about all tables, so there is no snapshot to go back to."""
 
     @property

@@ -18,7 +18,7 @@ from ingest.config.template_checks import template_errors
 from ingest.config.yaml_settings import ConfigError, Path
 from ingest.formats.connect_schema import spelled_source_type
 from ingest.formats.types.type_mapping import TypeMapping
-from ingest.hidden_values import HIDDEN, SECRET_NAME, Options
+from ingest.hidden_values import HIDDEN, SECRET_NAME, RedactedOptions
 from ingest.settings import Config, KafkaSettings
 from storage.arguments import check_file_name
 from storage.catalog.options import is_case_sensitive
@@ -90,8 +90,8 @@ def without_secrets(value: Any) -> Any:
 
 
 def _decode(wanted: type, value: Any) -> Any:
-    if wanted is Options:
-        return Options(msgspec.convert(value, dict[str, str], strict=False))
+    if wanted is RedactedOptions:
+        return RedactedOptions(msgspec.convert(value, dict[str, str], strict=False))
     if not isinstance(value, str):
         raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
     return wanted(value)

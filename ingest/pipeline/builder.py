@@ -29,7 +29,7 @@ from ingest.pipeline.building.quarantine_parts import QuarantineParts
 from ingest.pipeline.building.sources import build_source, build_start
 from ingest.pipeline.building.tables_at_once import tables_at_once
 from ingest.pipeline.building.whole_transactions import WholeTransactions
-from ingest.pipeline.checkpointer import Checkpointer, TableFacts
+from ingest.pipeline.checkpointer import Checkpointer, SnapshotFacts
 from ingest.pipeline.error_policy import ErrorPolicy
 from ingest.pipeline.flow import CreateTables, Flow, FlowTables
 from ingest.pipeline.pending_batches import PendingBatches
@@ -289,7 +289,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
     observed.problems = lambda: {name: f"in quarantine: {one.error}" for name, one in failed.copy().items()}
     tracker = ProgressTracker(sinks, router.tables, routings, progress, clock, failed)
     origins = TableOrigins(router.sources_of) if schemas is None else schemas.origins
-    facts = TableFacts(routings, origins)
+    facts = SnapshotFacts(routings, origins)
     again = None if open_again is None else LogAgain(open_again, order_of, decoder.decode)
     fences = Fences(schemas or NoFence(), Truncates(sinks, origins, are_applied=truncates == "apply", again=again))
     emptied = RowsBeforeTruncates(origins, order_of)

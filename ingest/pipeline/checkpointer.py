@@ -43,7 +43,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TableFacts:
+class SnapshotFacts:
     """What snapshots say of each table besides position, epoch and rows on their way.
 
     routings: what the configuration says of it.
@@ -72,7 +72,7 @@ class Checkpointer:
         dead_letters: DeadLetters,
         tracker: ProgressTracker,
         moved: MovedRowsStore,
-        facts: TableFacts,
+        facts: SnapshotFacts,
         policy: CheckpointPolicy,
         metrics: RunMetrics,
         observed: RunObservations,

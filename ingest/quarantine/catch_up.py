@@ -47,9 +47,9 @@ class TableWrites(Protocol):
     Methods raise TableFailed; a record that stops the table is returned as the error that says so.
     """
 
-    async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: TableProgress) -> Exception | None: ...
+    async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: CatchUpProgress) -> Exception | None: ...
 
-    async def give_up_waiting(self, progress: TableProgress, *, all_of_it: bool) -> Exception | None:
+    async def give_up_waiting(self, progress: CatchUpProgress, *, all_of_it: bool) -> Exception | None:
         """Records that have waited too long for others, or all that wait, count as bad ones."""
         ...
 
@@ -67,7 +67,7 @@ class TableOpener(Protocol):
 
 
 @dataclass(slots=True)
-class TableProgress:
+class CatchUpProgress:
     """How far one table was written, as the coordinator sees it."""
 
     coordinator: CheckpointCoordinator
@@ -190,7 +190,7 @@ class _Attempt:
         self._end = end
         self._writes: TableWrites
         self._decoder = parts.new_decoder(self._target_of)
-        self._progress = TableProgress(flow.coordinator, entry.name)
+        self._progress = CatchUpProgress(flow.coordinator, entry.name)
         self._segments_read = 0
         self._given: dict[TopicPartition, int] = {}  # to `_writes`
 

@@ -8,7 +8,7 @@ import msgspec
 
 from checkpoint.routing import Routing, routing_of
 from ingest.settings import Config
-from ingest.tables.table_history import TableHistory
+from ingest.tables.table_history import CommitHistory
 from ingest.tables.table_templates import ExpandedTable, TableTemplates
 from storage.catalog.base import Catalog
 from storage.errors import TidelakeError
@@ -39,7 +39,7 @@ def with_existing_tables(config: Config, catalog: Catalog, quarantined: Collecti
             return None
         try:
             context = catalog.load(name) if name in there else None
-            snapshot = None if context is None else TableHistory(context, config.pipeline).own_snapshot()
+            snapshot = None if context is None else CommitHistory(context, config.pipeline).own_snapshot()
         except (OSError, TidelakeError):
             return candidates[0]
         if context is None or snapshot is None:

@@ -24,7 +24,7 @@ _AT_LEAST: Final = 8
 _log = get_logger(__name__)
 
 
-class TableHistory:
+class CommitHistory:
     """Reads each time; remembers nothing.
 
     commit_user: the pipeline's.

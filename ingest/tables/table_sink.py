@@ -15,7 +15,7 @@ from checkpoint.fence import EpochFence
 from checkpoint.table_state import SnapshotSummary, TableState
 from compaction.compact_manager import CompactionListener, compact_manager_factory
 from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
-from ingest.tables.table_history import HISTORY_SNAPSHOTS, TableHistory
+from ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
 from ingest.tables.unavailable_values import RowLookup
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
@@ -170,7 +170,7 @@ class StorageTableSink:
     ) -> None:
         self._context = context
         self._commit_user = commit_user
-        self.history = TableHistory(context, commit_user, shared_with, history_snapshots)
+        self.history = CommitHistory(context, commit_user, shared_with, history_snapshots)
         self.moved_row_files = MovedRowFiles(
             context.io, context.paths.moved_rows_directory, commit_user, context.schema
         )

@@ -24,7 +24,7 @@ from storage.fileio.base import FileStatus, Output
 from storage.fileio.conditional_put import put_if_absent, require_conditional_put
 from storage.fileio.location import remote_path
 from storage.fileio.object_output import ObjectOutput
-from storage.fileio.range_reader import TAIL_BYTES, RangeReader
+from storage.fileio.range_reader import TAIL_BYTES, RangedFile
 from storage.fileio.store_errors import as_os_errors, retry_incomplete
 from storage.fileio.stores import Options, open_store, require_own_process, store_options
 from storage.logs import get_logger
@@ -84,11 +84,11 @@ class ObjectStoreFileIO:
             return obstore.get(store, key).bytes().to_bytes()
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """One request now, for size and tail (see RangeReader); a file of up to 64 KiB needs no other."""
+        """One request now, for size and tail (see RangedFile); a file of up to 64 KiB needs no other."""
         store, key = self._locate_file(path)
         with as_os_errors(path):
             size_bytes, tail = _size_and_tail(store, key)
-        return pa.PythonFile(RangeReader(partial(_fetch, store, key, path), size_bytes, tail), mode="r")
+        return pa.PythonFile(RangedFile(partial(_fetch, store, key, path), size_bytes, tail), mode="r")
 
     def exists(self, path: str) -> bool:
         store, key = self._locate(path)

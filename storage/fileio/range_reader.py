@@ -32,7 +32,7 @@ def plan_request(position: int, wanted_bytes: int, run_bytes: int, size_bytes: i
     return range(position, min(position + max(wanted_bytes, at_least), size_bytes))
 
 
-class RangeReader:
+class RangedFile:
     """A binary file for `pyarrow.PythonFile`, which locks it: one thread at a time.
 
     fetch(start, end): the bytes [start, end) of the object.

@@ -23,7 +23,7 @@ from storage.errors import TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.logs import get_logger
 from storage.lookup.file_parts import FileParts, Part
-from storage.lookup.lookup_file import Found, Keys, LookupFile, TooLarge, find_in_stream
+from storage.lookup.lookup_file import FoundInFile, Keys, LookupFile, TooLarge, find_in_stream
 from storage.options import TableOptions
 
 _log = get_logger(__name__)
@@ -99,7 +99,7 @@ class LookupCache:
         parts: Callable[[], FileParts],
         read: Callable[[Part], Iterator[pa.RecordBatch]],
         keys: Keys,
-    ) -> Iterator[Found]:
+    ) -> Iterator[FoundInFile]:
         """Rows of the keys that the file has.
 
         name: its own among all of the table.

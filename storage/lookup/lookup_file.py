@@ -61,22 +61,22 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundInFile:
     """rows (m,): by the places of their keys. positions (m,): where they lie in the data file."""
 
     rows: KeyedRows
     positions: NDArray[np.intp]
 
 
-def find_in_block(block: pa.RecordBatch, first_row: int, words: Sequence[NormalizedKey], keys: Keys) -> Found:
+def find_in_block(block: pa.RecordBatch, first_row: int, words: Sequence[NormalizedKey], keys: Keys) -> FoundInFile:
     """block: rows in key order, each key once; first_row: where it begins in the file; words: of its keys."""
     of_block, asked = align_keys([words, key_words(keys.columns)])
     rows = first_not_less(of_block, asked)
     hit = equal_keys(of_block, rows, asked)
-    return Found(KeyedRows(block.take(pa.array(rows[hit])), keys.places[hit]), first_row + rows[hit])
+    return FoundInFile(KeyedRows(block.take(pa.array(rows[hit])), keys.places[hit]), first_row + rows[hit])
 
 
-def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys) -> Iterator[Found]:
+def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys) -> Iterator[FoundInFile]:
     """blocks: rows in key order, the first of which is the first_row-th of its file. Stops reading behind the last
     key.
     """
@@ -175,7 +175,7 @@ class LookupFile:
         """Give back memory; the next lookup makes them again."""
         self._words, self._words_bytes = {}, 0
 
-    def find(self, keys: Keys) -> Iterator[Found]:
+    def find(self, keys: Keys) -> Iterator[FoundInFile]:
         if self._bloom is not None:
             keys = keys.where(self._bloom.may_contain(key_hashes(key_words(keys.columns))))
         if not len(keys) or self._reader is None:

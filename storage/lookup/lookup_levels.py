@@ -18,7 +18,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.reader import Chunks
 from storage.lookup.file_parts import FileParts, Part
 from storage.lookup.lookup_cache import LookupCache
-from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, Found, Keys, key_words
+from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, FoundInFile, Keys, key_words
 from storage.merge.key_search import first_not_less
 from storage.merge.normalized_keys import KeyWords, NormalizedKey, align_keys
 from storage.merge.row_changes import KeyedRows
@@ -26,7 +26,7 @@ from storage.schema.table_schema import LEVEL_FIELD
 from storage.types import DataField, arrow_field
 from storage.write.bucket_files import BucketFiles
 
-IsVisible = Callable[[DataFileMeta, Found], NDArray[np.bool_]]
+IsVisible = Callable[[DataFileMeta, FoundInFile], NDArray[np.bool_]]
 """Which of the rows that were found in a file (n,) are rows of the table: not expired, not marked as deleted."""
 
 

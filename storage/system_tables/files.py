@@ -48,7 +48,7 @@ _BUCKET: Final = pa.field("bucket", pa.int32(), nullable=False)
 _LEVEL: Final = pa.field("level", pa.int32(), nullable=False)
 
 
-class Files(MetadataTable[Any]):
+class FilesTable(MetadataTable[Any]):
     """Of buckets that can be read: rows whose bucket was postponed are in `t$buckets` only."""
 
     name = "files"
@@ -137,9 +137,9 @@ _KEY_RANGE_COLUMNS: Final = (
 )
 
 
-class FileKeyRanges(Files):
+class FileKeyRanges(FilesTable):
     name = "file_key_ranges"
-    fields: ClassVar[Sequence[pa.Field]] = tuple(f for f in Files.fields if f.name in _KEY_RANGE_COLUMNS)
+    fields: ClassVar[Sequence[pa.Field]] = tuple(f for f in FilesTable.fields if f.name in _KEY_RANGE_COLUMNS)
 
 
 def _paths(files: pa.RecordBatch, context: TableContext) -> pa.Array:

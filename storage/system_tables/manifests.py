@@ -21,7 +21,7 @@ from storage.system_tables.row_text import sql_row_texts
 from storage.table import TableContext
 
 
-class Manifests(MetadataTable[ManifestFileMeta]):
+class ManifestsTable(MetadataTable[ManifestFileMeta]):
     """Those of the base list, of the delta list, and of the changelog."""
 
     name = "manifests"
@@ -78,7 +78,7 @@ _VECTORS: Final = pa.list_(
 )
 
 
-class TableIndexes(MetadataTable[IndexEntry]):
+class TableIndexesTable(MetadataTable[IndexEntry]):
     """dv_ranges: where the deletion vector of each data file lies. The columns after it: of global indexes."""
 
     name = "table_indexes"

@@ -125,7 +125,7 @@ def _count_deleted(found: Mapping[bytes, FileTotals], context: TableContext, sna
         of_partition.deleted_rows = of_partition.deleted_rows + sum(known) if len(known) == len(counts) else None
 
 
-class Partitions(MetadataTable[FileTotals]):
+class PartitionsTable(MetadataTable[FileTotals]):
     """created_at, created_by, updated_by, options, done: only catalogs that keep them have any."""
 
     name = "partitions"
@@ -162,7 +162,7 @@ class Partitions(MetadataTable[FileTotals]):
         }
 
 
-class Buckets(MetadataTable[FileTotals]):
+class BucketsTable(MetadataTable[FileTotals]):
     name = "buckets"
     fields: ClassVar[Sequence[pa.Field]] = (
         text("partition"),

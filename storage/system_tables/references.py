@@ -20,7 +20,7 @@ from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, b
 from storage.table import TableContext
 
 
-class Tags(MetadataTable[Tag]):
+class TagsTable(MetadataTable[Tag]):
     name = "tags"
     fields: ClassVar[Sequence[pa.Field]] = (
         text("tag_name", nullable=False),
@@ -56,7 +56,7 @@ class Tags(MetadataTable[Tag]):
         }
 
 
-class Branches(MetadataTable[tuple[str, int]]):
+class BranchesTable(MetadataTable[tuple[str, int]]):
     """create_time: when the branch's directory was last changed."""
 
     name = "branches"
@@ -78,7 +78,7 @@ class Branches(MetadataTable[tuple[str, int]]):
         }
 
 
-class Consumers(MetadataTable[tuple[str, int]]):
+class ConsumersTable(MetadataTable[tuple[str, int]]):
     name = "consumers"
     fields: ClassVar[Sequence[pa.Field]] = (
         text("consumer_id", nullable=False),

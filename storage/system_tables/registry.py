@@ -13,21 +13,21 @@ from storage.messages.suggestions import did_you_mean
 from storage.system_tables.audit_log import AuditLog
 from storage.system_tables.base import SystemTable
 from storage.system_tables.binlog import Binlog
-from storage.system_tables.files import FileKeyRanges, Files
-from storage.system_tables.manifests import Manifests, TableIndexes
-from storage.system_tables.partitions import Buckets, Partitions
+from storage.system_tables.files import FileKeyRanges, FilesTable
+from storage.system_tables.manifests import ManifestsTable, TableIndexesTable
+from storage.system_tables.partitions import BucketsTable, PartitionsTable
 from storage.system_tables.read_optimized import ReadOptimized
-from storage.system_tables.references import Branches, Consumers, Tags
+from storage.system_tables.references import BranchesTable, ConsumersTable, TagsTable
 from storage.system_tables.row_tracking import RowTracking
-from storage.system_tables.schemas import AggregationFields, Options, Schemas
-from storage.system_tables.snapshots import Snapshots, Statistics
+from storage.system_tables.schemas import AggregationFieldsTable, OptionsTable, SchemasTable
+from storage.system_tables.snapshots import SnapshotsTable, StatisticsTable
 from storage.table import TableContext
 
 _TABLES: Final[Sequence[type[SystemTable]]] = (
     *(AuditLog, Binlog, ReadOptimized, RowTracking),
-    *(Snapshots, Schemas, Options, AggregationFields, Statistics),
-    *(Files, FileKeyRanges, Partitions, Buckets),
-    *(Manifests, TableIndexes, Tags, Branches, Consumers),
+    *(SnapshotsTable, SchemasTable, OptionsTable, AggregationFieldsTable, StatisticsTable),
+    *(FilesTable, FileKeyRanges, PartitionsTable, BucketsTable),
+    *(ManifestsTable, TableIndexesTable, TagsTable, BranchesTable, ConsumersTable),
 )
 SYSTEM_TABLES: Final[Mapping[str, type[SystemTable]]] = {table.name: table for table in _TABLES}
 

@@ -19,7 +19,7 @@ from storage.table import TableContext
 from storage.types import DataField, field_to_json
 
 
-class Schemas(MetadataTable[TableSchema]):
+class SchemasTable(MetadataTable[TableSchema]):
     name = "schemas"
     fields: ClassVar[Sequence[pa.Field]] = (
         bigint("schema_id", nullable=False),
@@ -47,7 +47,7 @@ class Schemas(MetadataTable[TableSchema]):
         }
 
 
-class Options(MetadataTable[tuple[str, str]]):
+class OptionsTable(MetadataTable[tuple[str, str]]):
     """Of the newest schema, as they are stored."""
 
     name = "options"
@@ -60,7 +60,7 @@ class Options(MetadataTable[tuple[str, str]]):
         return {"key": lambda: [key for key, _ in items], "value": lambda: [value for _, value in items]}
 
 
-class AggregationFields(MetadataTable[DataField]):
+class AggregationFieldsTable(MetadataTable[DataField]):
     """Of the newest schema, what options say of each column."""
 
     name = "aggregation_fields"

@@ -18,7 +18,7 @@ from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, b
 from storage.table import TableContext
 
 
-class Snapshots(MetadataTable[Snapshot]):
+class SnapshotsTable(MetadataTable[Snapshot]):
     name = "snapshots"
     fields: ClassVar[Sequence[pa.Field]] = (
         bigint("snapshot_id", nullable=False),
@@ -58,7 +58,7 @@ def _attribute(items: Sequence[Any], name: str) -> Any:
     return lambda: [getattr(item, name) for item in items]
 
 
-class Statistics(MetadataTable[Mapping[str, Any]]):
+class StatisticsTable(MetadataTable[Mapping[str, Any]]):
     name = "statistics"
     fields: ClassVar[Sequence[pa.Field]] = (
         bigint("snapshot_id", nullable=False),

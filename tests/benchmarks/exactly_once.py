@@ -21,7 +21,7 @@ from checkpoint.coordinator import CheckpointCoordinator
 from checkpoint.fence import EpochFence
 from ingest.pipeline.builder import run
 from ingest.pipeline.progress_file import ProgressFile
-from ingest.tables.table_history import TableHistory
+from ingest.tables.table_history import CommitHistory
 from ingest.tables.table_sink import StorageTableSink
 from tests.benchmarks.change_log import CHANGES, write_change_log
 from tests.benchmarks.clock import Clock, tell
@@ -35,7 +35,7 @@ _INTERVALS_MS: Final = {"a checkpoint every 10 s (default)": 10_000, "a checkpoi
 _PARTS: Final[dict[str, list[tuple[type, list[str]]]]] = {
     "finding and proving the position": [
         (StorageTableSink, ["read_state", "latest_of_user"]),
-        (TableHistory, ["snapshot"]),
+        (CommitHistory, ["snapshot"]),
     ],
     "taking over": [(StorageTableSink, ["commit"])],  # without rows it is a take-over
     "the chain of positions": [
@@ -43,7 +43,7 @@ _PARTS: Final[dict[str, list[tuple[type, list[str]]]]] = {
         (TableCommittable, ["to_storage"]),
     ],
     "fencing": [(EpochFence, ["__call__"])],
-    "progress file, consumer": [(ProgressFile, ["read", "write"]), (TableHistory, ["register"])],
+    "progress file, consumer": [(ProgressFile, ["read", "write"]), (CommitHistory, ["register"])],
 }
 
 

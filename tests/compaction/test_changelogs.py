@@ -18,7 +18,7 @@ from storage.format import CommitKind, FileSource
 from storage.lookup import file_parts
 from storage.lookup.file_parts import Part
 from storage.lookup.lookup_cache import LookupCache, Span
-from storage.lookup.lookup_file import Found, Keys, LookupFile
+from storage.lookup.lookup_file import FoundInFile, Keys, LookupFile
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries
 from storage.read.snapshot_reader import SnapshotReader
@@ -288,7 +288,7 @@ def test_a_job_leaves_no_lookup_files(monkeypatch: pytest.MonkeyPatch, tmp_path:
     kept: list[int] = []
     made = LookupFile.find
 
-    def find(self: LookupFile, keys: Keys) -> Iterator[Found]:
+    def find(self: LookupFile, keys: Keys) -> Iterator[FoundInFile]:
         kept.append(len(list(tmp_path.rglob("*.arrow"))))
         return made(self, keys)
 

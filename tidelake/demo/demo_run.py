@@ -16,7 +16,7 @@ from tidelake.catalog import open_catalog
 from tidelake.demo.change_log import ChangeLog, topic_of
 from tidelake.demo.changelog_watcher import ChangelogWatcher
 from tidelake.demo.comparison import TableComparison, compare_table
-from tidelake.demo.engines import AsyncioEngine, Engine
+from tidelake.demo.engines import AsyncioEngine, DemoEngine
 from tidelake.demo.shop import TABLES, Shop
 from tidelake.prerequisites import missing_for_spark
 from tidelake.table import Table
@@ -195,7 +195,7 @@ class DemoRun:
         self.screen.say(f"wrote {log.records:,} change records of a shop to {self.layout.log}")
         return next_file
 
-    def _feed(self, scene: DemoState, engine: Engine, next_file: Callable[[], bool]) -> None:
+    def _feed(self, scene: DemoState, engine: DemoEngine, next_file: Callable[[], bool]) -> None:
         """More files appear while the pipeline runs, until the last record is in its table."""
         scene.running_since = moved_at = next_file_at = time.monotonic()
         scene.doing = "reads what is there"
@@ -224,7 +224,7 @@ class DemoRun:
 
     # ------------------------------------------------------------ the engine
 
-    def _start_engine(self, scene: DemoState) -> Engine:
+    def _start_engine(self, scene: DemoState) -> DemoEngine:
         engine = self._choose_engine()
         scene.engine = engine.name
         scene.doing = "starting"
@@ -243,7 +243,7 @@ class DemoRun:
     def _asyncio_engine(self) -> AsyncioEngine:
         return AsyncioEngine(load_config(self.layout.config, _ASYNCIO_SETTINGS, environment={}))
 
-    def _choose_engine(self) -> Engine:
+    def _choose_engine(self) -> DemoEngine:
         missing = None if self.engine == "asyncio" else missing_for_spark()
         if missing is not None and self.engine == "spark":
             raise TidelakeError(f"Spark can't run here: {missing}")

@@ -12,7 +12,7 @@ from ingest.settings import Config
 from storage.errors import TidelakeError
 
 
-class Engine(Protocol):
+class DemoEngine(Protocol):
     """Runs a pipeline beside us: start, check as often as you like, stop in any case."""
 
     @property

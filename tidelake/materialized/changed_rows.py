@@ -24,7 +24,7 @@ from storage.options import MergeEngine
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.row_converter import RowConverter
-from tidelake.materialized.plain_query import Output, PlainQuery, Role
+from tidelake.materialized.plain_query import OutputColumn, PlainQuery, Role
 from tidelake.materialized.source_changes import RowsChanged, key_codes
 
 Run = Callable[[pa.RecordBatch], pa.RecordBatch]  # the query, over these rows as its table
@@ -147,7 +147,7 @@ class TargetChanges:
                 counted = f"COUNT({output.argument})"
                 raise NotMaintainable(f"rows went, and without {counted} it is not known when {output.name} is NULL")
 
-    def _counter(self, column: str | None = None) -> Output | None:
+    def _counter(self, column: str | None = None) -> OutputColumn | None:
         """The column of the result that counts a group's rows, or those in which a column has a value."""
         never_null = {field.name for field in self.source.schema.arrow if not field.nullable}
         for output in self.query.of_role(Role.COUNT):
@@ -164,7 +164,7 @@ class TargetChanges:
             raise NotMaintainable("a group's key is NULL")
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
-    def _value(self, output: Output, old: pa.RecordBatch, parts: Sequence[pa.RecordBatch]) -> pa.Array:
+    def _value(self, output: OutputColumn, old: pa.RecordBatch, parts: Sequence[pa.RecordBatch]) -> pa.Array:
         before, came, gone = (rows.column(output.name) for rows in (old, *parts))
         if output.role in (Role.MIN, Role.MAX):
             choose = pc.min_element_wise if output.role is Role.MIN else pc.max_element_wise
@@ -177,7 +177,7 @@ class TargetChanges:
         return pc.if_else(self._has_values(output, old, parts, numbers), total, pa.scalar(None, total.type))
 
     def _has_values(
-        self, output: Output, old: pa.RecordBatch, parts: Sequence[pa.RecordBatch], sums: Sequence[pa.Array]
+        self, output: OutputColumn, old: pa.RecordBatch, parts: Sequence[pa.RecordBatch], sums: Sequence[pa.Array]
     ) -> pa.Array:
         """Whether a group has any value to sum up."""
         counter = self._counter(output.argument)

@@ -16,14 +16,14 @@ from tidelake.table import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class QueriedTable:
     """A table that the query names. snapshot: its newest; None where it has none, or keeps none."""
 
     table: Table
     snapshot: Snapshot | None
 
     @classmethod
-    def of(cls, table: Table) -> Source:
+    def of(cls, table: Table) -> QueriedTable:
         return cls(table, table.context.snapshots.latest() if type(table) is Table else None)
 
     @property
@@ -42,12 +42,12 @@ class FullRefresh:
     target: Table
     query: str
     plain: PlainQuery | None
-    sources: Mapping[str, Source]
+    sources: Mapping[str, QueriedTable]
     number: int
     properties: Mapping[str, str]
 
 
-class Engine(Protocol):
+class QueryEngine(Protocol):
     @property
     def dialect(self) -> str:
         """Of its SQL, as sqlglot calls it."""

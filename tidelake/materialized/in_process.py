@@ -11,7 +11,7 @@ import pyarrow as pa
 from storage.errors import BadInput
 from tidelake.materialized.changed_rows import has_key_of
 from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, quoted, result_of, result_over
-from tidelake.materialized.engine import FullRefresh, Source, check_columns
+from tidelake.materialized.engine import FullRefresh, QueriedTable, check_columns
 from tidelake.materialized.plain_query import PlainQuery, columns_of
 from tidelake.materialized.source_state import REFRESH_USER
 from tidelake.scan import Scan
@@ -64,7 +64,7 @@ def _gives_keys_once(request: FullRefresh) -> bool:
     return has_key_of(request.plain, request.sources[request.plain.table].context, request.target.context)
 
 
-def _stream(source: Source, request: FullRefresh) -> Callable[[], pa.RecordBatchReader]:
+def _stream(source: QueriedTable, request: FullRefresh) -> Callable[[], pa.RecordBatchReader]:
     """Only columns that the query names, and rows that its condition may take."""
     names = source.table.schema.names
     wanted = columns_of(request.query, DIALECT) if request.plain is None else set(request.plain.columns())
@@ -73,7 +73,7 @@ def _stream(source: Source, request: FullRefresh) -> Callable[[], pa.RecordBatch
     return partial(_reader, source, columns or names[:1], condition)
 
 
-def _reader(source: Source, columns: list[str], condition: object) -> pa.RecordBatchReader:
+def _reader(source: QueriedTable, columns: list[str], condition: object) -> pa.RecordBatchReader:
     if source.snapshot is None:
         scan = source.table.scan(columns=columns, filter=condition)
     else:

@@ -60,7 +60,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputColumn:
     """A column of the result. argument: the source's column; None for COUNT(*) and expressions."""
 
     name: str
@@ -73,7 +73,7 @@ class PlainQuery:
     """table: as the query names it, with its database or without."""
 
     table: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputColumn, ...]
     is_grouped: bool
     _tree: Any
 
@@ -81,7 +81,7 @@ class PlainQuery:
     def names(self) -> list[str]:
         return [output.name for output in self.outputs]
 
-    def of_role(self, *roles: Role) -> list[Output]:
+    def of_role(self, *roles: Role) -> list[OutputColumn]:
         return [output for output in self.outputs if output.role in roles]
 
     def columns(self) -> list[str]:
@@ -200,7 +200,7 @@ class _Reading:
             if value and part not in _PARTS:
                 raise NotPlain(f"has {_NAMES_OF_PARTS.get(part, part.strip('_').upper())}")
 
-    def _outputs(self, tree: Any, group: Any) -> tuple[Output, ...]:
+    def _outputs(self, tree: Any, group: Any) -> tuple[OutputColumn, ...]:
         if len(tree.expressions) == 1 and isinstance(tree.expressions[0], e.Star):
             if group is not None or any(tree.expressions[0].args.values()):
                 raise NotPlain("has * beside other things")
@@ -227,7 +227,7 @@ class _Reading:
             keys.append(key.name)
         return keys
 
-    def _output(self, expression: Any, keys: Sequence[str] | None) -> Output:
+    def _output(self, expression: Any, keys: Sequence[str] | None) -> OutputColumn:
         """keys: None where nothing is grouped."""
         inner = expression.unalias()
         name = expression.alias_or_name
@@ -237,20 +237,20 @@ class _Reading:
             self._kind(inner)
             if keys is not None and inner.name not in keys:
                 raise NotPlain(f"gives {inner.name}, by which it does not group")
-            return Output(name, Role.COLUMN, inner.name)
+            return OutputColumn(name, Role.COLUMN, inner.name)
         if keys is None:
             self._kind(inner)
-            return Output(name, Role.EXPRESSION, None)
+            return OutputColumn(name, Role.EXPRESSION, None)
         return self._aggregate(name, inner)
 
-    def _aggregate(self, name: str, inner: Any) -> Output:
+    def _aggregate(self, name: str, inner: Any) -> OutputColumn:
         roles = {e.Count: Role.COUNT, e.Sum: Role.SUM, e.Min: Role.MIN, e.Max: Role.MAX}
         role = roles.get(type(inner))
         others = [value for part, value in inner.args.items() if value and part not in ("this", "big_int")]
         if role is None or others:
             raise NotPlain(f"has {inner.sql()[:40]}, which is no plain sum, count, min or max")
         if role is Role.COUNT and isinstance(inner.this, e.Star):
-            return Output(name, role, None)
+            return OutputColumn(name, role, None)
         if not isinstance(inner.this, e.Column):
             raise NotPlain(f"has {inner.sql()[:40]}: not of a column")
         kind = self._kind(inner.this)
@@ -258,7 +258,7 @@ class _Reading:
             raise NotPlain(f"sums up {inner.this.name}: only sums of whole numbers and decimals are the same each time")
         if role in (Role.MIN, Role.MAX) and kind in ("float", "other"):
             raise NotPlain(f"compares values of {inner.this.name}, which engines do in several ways")
-        return Output(name, role, inner.this.name)
+        return OutputColumn(name, role, inner.this.name)
 
     # ------------------------------------------------------------ expressions
 

@@ -25,11 +25,11 @@ from storage.logs import get_logger
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from tidelake.materialized.changed_rows import NotMaintainable, TargetChanges, check_maintainable
-from tidelake.materialized.engine import Engine, FullRefresh, Source, check_columns
+from tidelake.materialized.engine import FullRefresh, QueriedTable, QueryEngine, check_columns
 from tidelake.materialized.plain_query import NotPlain, PlainQuery, plain_query, tables_of
 from tidelake.materialized.refreshed import Refreshed, RefreshKind
 from tidelake.materialized.source_changes import NoChanges, changes_since
-from tidelake.materialized.source_state import REFRESH_USER, LastRefresh, RefreshState, SourceState, last_refresh
+from tidelake.materialized.source_state import REFRESH_USER, LastRefresh, QueriedState, RefreshState, last_refresh
 from tidelake.table import Table
 from tidelake.writer import Writer
 
@@ -45,7 +45,7 @@ class Refresh:
 
     target: Table
     find_table: Callable[[str], Table | None]
-    engine: Engine
+    engine: QueryEngine
     is_of_engine: bool
 
     def run(self, *, full: bool, when_due: bool) -> Refreshed:
@@ -107,7 +107,9 @@ class Refresh:
             raise NotPlain(f"reads {name}, which only the engine knows")
         return table.schema
 
-    def _sources(self, definition: MaterializedDefinition, plain: PlainQuery | None) -> tuple[dict[str, Source], str]:
+    def _sources(
+        self, definition: MaterializedDefinition, plain: PlainQuery | None
+    ) -> tuple[dict[str, QueriedTable], str]:
         """And why not all of them can be known."""
         try:
             names = [plain.table] if plain is not None else tables_of(definition.query, self.engine.dialect)
@@ -116,12 +118,17 @@ class Refresh:
         found = {name: self.find_table(name) for name in names}
         unknown = [name for name, table in found.items() if table is None]
         why = f"it reads {unknown[0]}, which only the engine knows" if unknown else ""
-        return {name: Source.of(table) for name, table in found.items() if table is not None}, why
+        return {name: QueriedTable.of(table) for name, table in found.items() if table is not None}, why
 
     # ------------------------------------------------------------ incremental
 
     def _changes(
-        self, plain: PlainQuery, source: Source, last: LastRefresh, state: RefreshState | None, base: Snapshot | None
+        self,
+        plain: PlainQuery,
+        source: QueriedTable,
+        last: LastRefresh,
+        state: RefreshState | None,
+        base: Snapshot | None,
     ) -> pa.RecordBatch | None:
         """None where the source has not changed. Raises NotMaintainable, NoChanges."""
         if last.state is None:
@@ -176,11 +183,11 @@ def refreshable_definition(context: TableContext) -> MaterializedDefinition:
 
 
 def _state_of(
-    definition: MaterializedDefinition, sources: Mapping[str, Source], base: Snapshot | None
+    definition: MaterializedDefinition, sources: Mapping[str, QueriedTable], base: Snapshot | None
 ) -> RefreshState | None:
     """None where a source keeps no snapshots, or has none yet: then there is nothing to go on from."""
     states = {
-        source.table.name: SourceState.of(source.context, source.snapshot)
+        source.table.name: QueriedState.of(source.context, source.snapshot)
         for source in sources.values()
         if source.snapshot is not None
     }

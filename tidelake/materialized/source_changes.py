@@ -27,7 +27,7 @@ from storage.read.stream.share import ALL
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds
-from tidelake.materialized.source_state import SourceState
+from tidelake.materialized.source_state import QueriedState
 
 _ROWS_MAX: Final = 5_000_000  # they are held in memory
 
@@ -46,7 +46,7 @@ class RowsChanged:
     came: pa.RecordBatch
 
 
-def changes_since(context: TableContext, before: SourceState, after: Snapshot, columns: Sequence[str]) -> RowsChanged:
+def changes_since(context: TableContext, before: QueriedState, after: Snapshot, columns: Sequence[str]) -> RowsChanged:
     """context: under the schema that both were read with. columns: in addition to those of the primary key.
 
     Raises NoChanges.
@@ -68,7 +68,7 @@ def changes_since(context: TableContext, before: SourceState, after: Snapshot, c
 # ---------------------------------------------------------------- append tables
 
 
-def _added(context: TableContext, before: SourceState, after: Snapshot) -> Iterator[ChangeBatch]:
+def _added(context: TableContext, before: QueriedState, after: Snapshot) -> Iterator[ChangeBatch]:
     reader = ChangeReader(context, ALL, files=ChangeSource.DELTA)
     known = _found(context, before)
     for snapshot_id in range(before.snapshot_id + 1, after.id + 1):
@@ -79,7 +79,7 @@ def _added(context: TableContext, before: SourceState, after: Snapshot) -> Itera
         yield from reader.read(snapshot)
 
 
-def _found(context: TableContext, state: SourceState) -> Snapshot:
+def _found(context: TableContext, state: QueriedState) -> Snapshot:
     found = context.history.find(state.snapshot_id)
     if found is None:
         raise NoChanges(f"snapshot {state.snapshot_id} of {context.name}, which the last refresh read, has expired")
@@ -91,9 +91,9 @@ def _found(context: TableContext, state: SourceState) -> Snapshot:
 # ---------------------------------------------------------------- tables with a key
 
 
-def _of_keys(context: TableContext, before: SourceState, after: Snapshot, names: Sequence[str]) -> RowsChanged:
+def _of_keys(context: TableContext, before: QueriedState, after: Snapshot, names: Sequence[str]) -> RowsChanged:
     moves = bucket_mode(context.schema, context.options) is BucketMode.CROSS_PARTITION
-    settled = before.is_settled and SourceState.of(context, after).is_settled
+    settled = before.is_settled and QueriedState.of(context, after).is_settled
     if settled and not moves:
         _found(context, before)
         try:
@@ -118,7 +118,7 @@ class _Break(Exception):
     """A snapshot replaced rows without saying which."""
 
 
-def _changelog(context: TableContext, before: SourceState, after: Snapshot) -> Iterator[ChangeBatch]:
+def _changelog(context: TableContext, before: QueriedState, after: Snapshot) -> Iterator[ChangeBatch]:
     reader = ChangeReader(context, ALL, files=ChangeSource.CHANGELOG)
     for change in reader.read_range(before.snapshot_id + 1, after.id):
         if change.is_break:

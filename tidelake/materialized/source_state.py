@@ -19,7 +19,7 @@ REFRESH_PROPERTY: Final = "tidelake.refresh"
 
 
 @dataclass(frozen=True, slots=True)
-class SourceState:
+class QueriedState:
     """One table at one snapshot.
 
     manifest_list: tells the snapshot from another one of this id, after a rollback or in a table made again.
@@ -64,7 +64,7 @@ class RefreshState:
 
     query: str
     base: int
-    sources: Mapping[str, SourceState]
+    sources: Mapping[str, QueriedState]
 
     @staticmethod
     def digest(query: str) -> str:
@@ -80,7 +80,7 @@ class RefreshState:
         """None where the snapshot doesn't say."""
         try:
             members = json.loads(snapshot.properties.get(REFRESH_PROPERTY, ""))
-            sources = {name: SourceState(**state) for name, state in members["sources"].items()}
+            sources = {name: QueriedState(**state) for name, state in members["sources"].items()}
             return cls(members["query"], int(members["base"]), sources)
         except (KeyError, TypeError, ValueError, AttributeError):
             return None

@@ -69,7 +69,7 @@ class FormatTable(Table):
         """
         if commit_user is not None:
             raise BadInput(f"{self.name} is a format table: its commits can't be recognised; leave out commit_user")
-        return FormatWriter(self._context, overwrite)
+        return FormatTableBatchWriter(self._context, overwrite)
 
     def snapshots(self) -> list[Snapshot]:
         """It has none."""
@@ -128,7 +128,7 @@ class FormatScan(Scan):
         return self._read(self._columns, self._predicate)
 
 
-class FormatWriter(Writer):
+class FormatTableBatchWriter(Writer):
     """Rows in, files out. Leaving the `with` block drops what was not committed."""
 
     def __init__(self, context: TableContext, overwrite: bool | Mapping[str, Any] | None) -> None:

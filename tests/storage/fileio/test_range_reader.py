@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.fileio.range_reader import MAX_READAHEAD_BYTES, MIN_REQUEST_BYTES, RangeReader, plan_request
+from storage.fileio.range_reader import MAX_READAHEAD_BYTES, MIN_REQUEST_BYTES, RangedFile, plan_request
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -31,8 +31,8 @@ class Remote:
         self.requests.append((start, end))
         return self.data[start:end]
 
-    def open(self) -> RangeReader:
-        return RangeReader(self.fetch, len(self.data), self.data[max(len(self.data) - self.tail_bytes, 0) :])
+    def open(self) -> RangedFile:
+        return RangedFile(self.fetch, len(self.data), self.data[max(len(self.data) - self.tail_bytes, 0) :])
 
 
 @dataclass(frozen=True)

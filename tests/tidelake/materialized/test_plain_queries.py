@@ -6,7 +6,15 @@ import pyarrow as pa
 import pytest
 
 from storage.errors import BadInput
-from tidelake.materialized.plain_query import NotPlain, Output, PlainQuery, Role, columns_of, plain_query, tables_of
+from tidelake.materialized.plain_query import (
+    NotPlain,
+    OutputColumn,
+    PlainQuery,
+    Role,
+    columns_of,
+    plain_query,
+    tables_of,
+)
 
 ORDERS = pa.schema(
     [
@@ -31,9 +39,9 @@ def test_of_a_plain_query_every_column_is_known() -> None:
     assert query.table == "shop.orders"
     assert query.is_grouped
     assert query.outputs == (
-        Output("status", Role.COLUMN, "status"),
-        Output("total", Role.SUM, "amount"),
-        Output("n", Role.COUNT, None),
+        OutputColumn("status", Role.COLUMN, "status"),
+        OutputColumn("total", Role.SUM, "amount"),
+        OutputColumn("n", Role.COUNT, None),
     )
     assert query.columns() == ["amount", "paid", "status"]
     assert query.sql("duckdb", "source") == (
@@ -121,7 +129,7 @@ def test_what_is_no_query_is_refused(text: str) -> None:
 
 
 def test_the_dialect_says_what_quotes_are() -> None:
-    assert plain('SELECT "id" FROM orders', "duckdb").outputs == (Output("id", Role.COLUMN, "id"),)
+    assert plain('SELECT "id" FROM orders', "duckdb").outputs == (OutputColumn("id", Role.COLUMN, "id"),)
 
 
 def test_a_scan_is_asked_for_what_the_condition_compares_with_literals() -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ingest.spark.batch_rows import TypedColumns
 from ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.catalog import open_catalog
-from tidelake.materialized.engine import FullRefresh, Source, check_columns
+from tidelake.materialized.engine import FullRefresh, QueriedTable, check_columns
 from tidelake.materialized.plain_query import PlainQuery
 from tidelake.materialized.refresh import Refresh
 from tidelake.materialized.refreshed import RefreshKind
@@ -93,7 +93,7 @@ class _Spark:
         published = write_batch([one], rows, request.number)
         return published[0] if published else None
 
-    def _read(self, table: str, source: Source | None) -> DataFrame:
+    def _read(self, table: str, source: QueriedTable | None) -> DataFrame:
         """source: at its snapshot, which is what the refresh will be said to have read."""
         reader = self.spark.read.format("tidelake").options(warehouse=self.warehouse, table=table, **self.options)
         if source is not None and source.snapshot is not None:
@@ -101,6 +101,6 @@ class _Spark:
         return reader.load()
 
 
-def _can_be_pinned(source: Source) -> bool:
+def _can_be_pinned(source: QueriedTable) -> bool:
     """A snapshot is read under its own schema, which may lack columns that the table has now."""
     return source.snapshot is not None and source.snapshot.schema_id == source.context.schema.id

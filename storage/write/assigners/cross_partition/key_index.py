@@ -33,7 +33,7 @@ _RELEASED_BYTES: Final = 16 * 1024 * 1024  # of a mapped file, after lookups hav
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class KeyPlaces:
     """Where keys were found (n,).
 
     places: as they were put; UNKNOWN for a key that is not there, or too old.
@@ -120,13 +120,13 @@ class KeyIndex:
     def memory_bytes(self) -> int:
         return sum(run.memory_bytes for run in self._runs)
 
-    def find(self, keys: IndexWords, now_s: int = 0) -> Found:
+    def find(self, keys: IndexWords, now_s: int = 0) -> KeyPlaces:
         """keys (n,): each once, sorted by the first word.
 
         now_s: of a clock that has not passed 2^32 seconds.
         """
         n = len(keys[0])
-        found = Found(np.full(n, UNKNOWN, np.int32), np.full(n, -1, np.int8), np.zeros(n, np.intp))
+        found = KeyPlaces(np.full(n, UNKNOWN, np.int32), np.full(n, -1, np.int8), np.zeros(n, np.intp))
         for number, run in enumerate(self._runs):
             rows, positions = run.find(keys)
             found.runs[rows], found.positions[rows] = number, positions
@@ -137,7 +137,7 @@ class KeyIndex:
         return found
 
     def put(
-        self, keys: IndexWords, found: Found, rows: NDArray[np.intp], places: NDArray[np.int32], now_s: int = 0
+        self, keys: IndexWords, found: KeyPlaces, rows: NDArray[np.intp], places: NDArray[np.int32], now_s: int = 0
     ) -> None:
         """Some of the keys that were just asked for have other places now.
 
