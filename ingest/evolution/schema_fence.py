@@ -184,8 +184,8 @@ class SchemaFence:
             self._behaviors[target.name],
             self._column_types[target.name],
         )
-        if plan.stops:
-            return ""
+        if plan.stops or plan.refused:
+            return plan.refused
         for left in plan.left:
             _log.warning("schema change ignored", table=target.name, change=left, offset=failure.offset)
         if not plan.changes:

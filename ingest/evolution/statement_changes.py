@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
 from ingest.formats.ddl_statements import ColumnStatement
@@ -14,6 +15,11 @@ from storage.ddl.schema_changes import AddColumn, DropColumn, RenameColumn, Sche
 from storage.table import TableContext
 from storage.types import nullable
 
+_IN_A_CIRCLE: Final = (
+    "columns take one another's names, and who reads the record again after a crash can't tell whether they have. "
+    "Rename them with `tidelake table alter`, by way of a third name, and pass over this record (`--skip-record`)"
+)
+
 
 @dataclass(slots=True)
 class StatementChanges:
@@ -21,12 +27,14 @@ class StatementChanges:
     left: what is not, and why.
     stops: whether the pipeline does.
     must_be_made: whether it stops where they can't be made.
+    refused: why it stops all the same; "" where it doesn't.
     """
 
     changes: list[SchemaChange] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     stops: bool = False
     must_be_made: bool = False
+    refused: str = ""
 
 
 def statement_changes(
@@ -36,7 +44,8 @@ def statement_changes(
     found = StatementChanges()
     names = set(table.schema.names)
     dropped = dropped_columns(table) if behavior.drops_columns else frozenset[str]()
-    for statement in statements:
+    statements = _not_done(statements, names)
+    for statement in _in_order(statements, names):
         old, new = statement.old, statement.new
         change: SchemaChange
         if old is None:
@@ -50,6 +59,15 @@ def statement_changes(
             continue
         elif new is None:
             kind, change = ChangeKind.DROP_COLUMN, DropColumn(old)
+        elif new in names and _leads_back(statement, statements):
+            action = behavior.action(ChangeKind.RENAME_COLUMN)
+            if action is Action.IGNORE:
+                found.left.append(f"{statement}: `schema_evolution` leaves it out")
+            elif action is Action.TRY:
+                found.left.append(f"{statement}: {_IN_A_CIRCLE}")
+            else:
+                found.refused = f"{statement}: {_IN_A_CIRCLE}"
+            continue
         elif new in names:
             found.left.append(f"{statement}: the table has both, as a row came before the statement")
             continue
@@ -65,7 +83,50 @@ def statement_changes(
             found.must_be_made |= action is Action.APPLY
             names -= {old} if old is not None else set()
             names |= {new} if new is not None else set()
+            dropped |= {old} if old is not None and new is None else set()
     return found
+
+
+def _not_done(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:
+    """Without those that a process before a crash has carried out.
+
+    `DROP b, RENAME a TO b` leaves a `b` that must stay: where the first column of such a chain is gone, all is done.
+    """
+    origins = {s.new: s.old for s in statements if s.old is not None and s.new is not None}
+
+    def is_done(statement: ColumnStatement) -> bool:
+        first, passed = statement.old, set[str]()
+        while first is not None and first in origins and first not in passed:
+            passed.add(first)
+            first = origins[first]
+        return bool(passed) and first not in passed and first not in names
+
+    return [statement for statement in statements if not is_done(statement)]
+
+
+def _in_order(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:
+    """Those of one statement mean the columns as they were before it: a name is taken after it was given away."""
+    waiting, ordered, taken = list(statements), list[ColumnStatement](), set(names)
+    while waiting:
+        given = [s.old for s in waiting if s.old is not None]
+        free = [s for s in waiting if s.new is None or s.new not in taken or s.new not in given]
+        statement = (free or waiting)[0]
+        waiting.remove(statement)
+        ordered.append(statement)
+        taken.discard(statement.old or "")
+        taken.add(statement.new or "")
+    return ordered
+
+
+def _leads_back(statement: ColumnStatement, statements: Sequence[ColumnStatement]) -> bool:
+    """Whether its column's new name is that of a column that is renamed, and so on, back to itself."""
+    renames = {s.old: s.new for s in statements if s.new is not None}
+    at = statement.new
+    for _ in renames:
+        if at == statement.old:
+            return True
+        at = renames.get(at)
+    return False
 
 
 def dropped_columns(table: TableContext) -> frozenset[str]:

@@ -11,7 +11,7 @@ from ingest.formats.ddl_statements import ColumnStatement, column_statements
 from ingest.formats.source_table import SourceTable
 from ingest.pipeline.error_policy import RecordRefused
 from ingest.tables.table_router import Route, TableRouter
-from storage.ddl.schema_changes import DropColumn
+from storage.ddl.schema_changes import DropColumn, RenameColumn
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
 
 ALL = "schema_evolution: {mode: %s, include: [add, alter, rename, drop]}"
@@ -119,6 +119,54 @@ def test_a_dropped_column_comes_back_by_ddl_and_not_by_an_older_record() -> None
     world.run()
     assert world.columns == {"id": "INT", "a": "BIGINT"}
     assert [row["a"] for row in world.rows()] == [None, None, 3]
+
+
+@pytest.mark.parametrize(
+    ("actions", "columns", "rows"),
+    [
+        ("DROP COLUMN a, ADD COLUMN a BIGINT", {"b": "INT", "a": "BIGINT"}, [(None, 2), (7, 8)]),
+        ("DROP COLUMN b, RENAME COLUMN a TO b, ADD COLUMN a INT", {"b": "INT", "a": "INT"}, [(None, 1), (7, 8)]),
+        ("RENAME COLUMN a TO b, DROP COLUMN b, ADD COLUMN a INT", {"b": "INT", "a": "INT"}, [(None, 1), (7, 8)]),
+        ("CHANGE a b INT, CHANGE b c INT, ADD COLUMN a INT", {"b": "INT", "c": "INT", "a": "INT"}, [(None, 1), (7, 8)]),
+    ],
+    ids=["a column is made anew", "its name is taken", "and told first", "names move on"],
+)
+def test_actions_of_one_statement_mean_the_columns_as_they_were_before_it(
+    actions: str, columns: dict[str, str], rows: list[tuple[int | None, int]]
+) -> None:
+    world = EvolvingWorld(f"{ALL % 'evolve'}, format: canal-json")
+    canal(world, id=1, a=1, b=2)
+    canal(world, f"ALTER TABLE orders {actions}")
+    canal(world, id=2, a=7, b=8)
+    world.run()
+    assert world.columns == {"id": "INT", **columns}
+    assert [(row["a"], row["b"]) for row in world.rows()] == rows
+
+
+def test_a_column_that_took_a_dropped_one_s_name_outlives_a_crash_after_the_change() -> None:
+    world = EvolvingWorld(f"{ALL % 'evolve'}, format: canal-json")
+    canal(world, id=1, a=1, b=2, c=3)
+    world.run()
+    canal(world, "ALTER TABLE orders DROP COLUMN c, RENAME COLUMN b TO c, RENAME COLUMN a TO b")
+    canal(world, id=2, b=7, c=8)
+    # what a process that is killed before its next commit leaves
+    world.catalog.alter_table("shop.orders", [DropColumn("c"), RenameColumn("b", "c"), RenameColumn("a", "b")])
+    world.run()
+    assert world.rows() == [{"id": 1, "b": 1, "c": 2}, {"id": 2, "b": 7, "c": 8}]
+
+
+@pytest.mark.parametrize("mode", ["evolve", "exception"])
+def test_columns_that_exchange_their_names_stop_the_pipeline_until_somebody_has_done_it(mode: str) -> None:
+    world = EvolvingWorld(f"{ALL % mode}, format: canal-json")
+    canal(world, id=1, a=1, b=2)
+    canal(world, "ALTER TABLE orders RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+    canal(world, id=2, a=7, b=8)
+    with pytest.raises(RecordRefused, match="rename b to a: columns take one another's names"):
+        world.run()
+    by_hand = [RenameColumn("a", "x"), RenameColumn("b", "a"), RenameColumn("x", "b")]
+    world.catalog.alter_table("shop.orders", by_hand)
+    world.run(skip=[f"{TOPIC}:0:1"])
+    assert world.rows() == [{"id": 1, "b": 1, "a": 2}, {"id": 2, "b": 8, "a": 7}]
 
 
 def test_a_key_can_t_be_dropped_which_stops_the_pipeline() -> None:

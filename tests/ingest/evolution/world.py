@@ -12,6 +12,7 @@ from checkpoint.offsets import chain_breaks
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import build_pipeline
+from ingest.pipeline.recovery_flags import parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
@@ -79,8 +80,8 @@ class EvolvingWorld:
             value = b'{"schema":' + as_json(envelope) + b',"payload":' + (value or b"") + b"}"
         self.log.append(TOPIC, value, record.key, partition)
 
-    def run(self, io: FileIO | None = None, batch_records: int = 2) -> RunMetrics:
-        """One process, from its start to the end of the log."""
+    def run(self, io: FileIO | None = None, batch_records: int = 2, skip: Sequence[str] = ()) -> RunMetrics:
+        """One process, from its start to the end of the log. skip: records to pass over."""
         table = f"name: {TABLE}, match: '*', options: {{bucket: 1}}{self.table_settings and ', ' + self.table_settings}"
         text = (
             f"{{warehouse: '{self.warehouse}', source: {{type: change-log-folder, path: /unused}}, "
@@ -90,7 +91,8 @@ class EvolvingWorld:
         )
         config = parse_config(text, "evolve.yaml", (), {}, PIPELINE)
         source = MemoryLogSource(self.log, batch_records=batch_records)
-        return asyncio.run(build_pipeline(config, io=io or self.store, source=source).run())
+        flags = parse_recovery_flags((), (), (), [TABLE], skip)
+        return asyncio.run(build_pipeline(config, flags, io=io or self.store, source=source).run())
 
     # ------------------------------------------------------------ what came of it
 
