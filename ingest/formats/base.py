@@ -345,11 +345,27 @@ class InferredTable:
         leave them out, and so does every record once the source has dropped the column.
     primary_key: empty when the record has no key.
     sources: column to what the record says of it.
+    unread_key: why the record's key can't be read, and so `primary_key` is empty; "" where it can, or there is none.
     """
 
     fields: tuple[DataField, ...]
     primary_key: tuple[str, ...]
     sources: Mapping[str, SourceType] = field(default_factory=dict)
+    unread_key: str = ""
+
+
+class UntoldTable(BadInput):
+    """A record doesn't say what a table that doesn't exist yet has for columns, or for a key.
+
+    row: of the record, in its batch.
+    reason: without the record's position.
+    """
+
+    def __init__(self, batch: RawBatch, row: int, reason: str) -> None:
+        where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
+        super().__init__(f"{where}: {reason}. Fix the source, or make the table first (`tidelake table create`)")
+        self.row = row
+        self.reason = reason
 
 
 class Format(Protocol):
@@ -381,7 +397,7 @@ class Format(Protocol):
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         """The columns and the key of a table that does not exist yet, from the record in that row.
 
-        Raises BadInput, naming its position, for a record that doesn't say them.
+        Raises UntoldTable for a record that doesn't say them.
         """
         ...
 

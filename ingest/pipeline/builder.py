@@ -346,6 +346,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
             quarantine.decoder,
             clock,
             origins,
+            errors.may_set_aside,
         )
 
     return Pipeline(
@@ -355,7 +356,7 @@ def connect_parts(  # noqa: PLR0913 - the one place that knows all parts
         flow=Flow(
             source,
             decoder,
-            FlowTables(create_tables, router.tables_of, sinks.keys()),
+            FlowTables(create_tables, router.tables_of, sinks.keys(), errors.may_set_aside),
             writes(writer, pending, decoder.decode, kept),
             checkpoints,
             tracker,

@@ -82,6 +82,10 @@ class ErrorPolicy:
             self._left -= 1
         return None
 
+    def may_set_aside(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a bad record there may become a dead letter, as far as the number of those allows it."""
+        return self._allowed > 0 or (partition, offset) in self._skip
+
     def refusal(self, failure: DecodeFailure, batch: RawBatch) -> RecordRefused:
         """Says which record, why, and what to do."""
         remedy = _REMEDIES[failure.kind]

@@ -23,7 +23,7 @@ from checkpoint.offsets import TopicPartition
 from checkpoint.states import CheckpointState
 from ingest.channel import Channel
 from ingest.clock import wait_at_most
-from ingest.formats.base import DecodedBatch, Decoder
+from ingest.formats.base import DecodedBatch, Decoder, UntoldTable
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.checkpointer import Checkpointer
@@ -33,6 +33,7 @@ from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.write_stage import WriteStage
 from ingest.quarantine.catch_up import CatchUp
 from ingest.quarantine.failures import TableFailed
+from ingest.quarantine.untold_tables import SetsAside, decoded_parts
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Source
 from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
@@ -66,11 +67,13 @@ class FlowTables:
     create: called for records that no table takes.
     of_topic: whose position must tell how far a topic was read.
     existing: the tables that exist; it may grow when `create` is called.
+    sets_aside: of records that should make a table.
     """
 
     create: CreateTables
     of_topic: TablesOfTopic
     existing: Collection[str]
+    sets_aside: SetsAside = lambda partition, offset: False
 
 
 class Flow:
@@ -95,6 +98,7 @@ class Flow:
     ) -> None:
         self._catch_up = catch_up
         self._run_cpu_bound = run_cpu_bound
+        self._sets_aside = tables.sets_aside
         self._quarantine = None if catch_up is None else catch_up.quarantine
         self._source = source
         self._decoder = decoder
@@ -206,17 +210,22 @@ class Flow:
                 if not raw:  # one that lags behind has no time to give away
                     await self._checkpoints.priority.give_way()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
-                with self._observed.activity("decoding a batch"):
-                    result = await self._run_cpu_bound(self._decoder.decode, batch)
-                if result.unrouted and await self._created(batch, result):
-                    result = await self._run_cpu_bound(self._decoder.decode, batch)
-                await decoded.send(_Decoded(batch, result, routing), batch.nbytes + result.nbytes)
+                async for part, result in decoded_parts(batch, self._decoded, self._created, self._sets_aside):
+                    await decoded.send(_Decoded(part, result, routing), part.nbytes + result.nbytes)
+
+    async def _decoded(self, batch: RawBatch) -> DecodedBatch:
+        with self._observed.activity("decoding a batch"):
+            return await self._run_cpu_bound(self._decoder.decode, batch)
 
     async def _created(self, batch: RawBatch, result: DecodedBatch) -> bool:
         """Whether tables were made for records of the batch."""
         try:
             return await run_uncancellable(self._create_tables, batch, result.unrouted)
         except TableFailed as failed:
+            untold = failed.error if isinstance(failed.error, UntoldTable) else None
+            partition = TopicPartition(batch.topic, batch.partition)
+            if untold is not None and self._sets_aside(partition, int(batch.offsets[untold.row])):
+                raise untold from untold.__cause__
             if self._quarantine is None:
                 raise failed.error from failed.error.__cause__
             async with self._writing_exclusively():

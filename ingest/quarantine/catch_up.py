@@ -24,11 +24,12 @@ from checkpoint.routing import Routing
 from checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
 from ingest.clock import Clock, wait_at_most
 from ingest.dead_letters import DeadLetters
-from ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf
+from ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf, UntoldTable
 from ingest.formats.source_table import SourceTable
 from ingest.quarantine.failures import TableFailed, failures_of
 from ingest.quarantine.own_position import join_log
 from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
+from ingest.quarantine.untold_tables import SetsAside, decoded_parts
 from ingest.raw_batch import RawBatch, join_batches
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 from ingest.tables.table_origins import TableOrigins
@@ -91,6 +92,7 @@ class CatchUp:
     """opener: opens tables, and makes them.
     new_writes: what writes a table from these offsets on.
     new_decoder: decodes the pipeline's format.
+    sets_aside: of records that should make a table.
     """
 
     quarantine: Quarantine
@@ -103,6 +105,7 @@ class CatchUp:
     new_decoder: Callable[[TargetOf], Decoder]
     clock: Clock
     origins: TableOrigins
+    sets_aside: SetsAside = lambda partition, offset: False
 
     async def run(self, flow: FlowControl, end: asyncio.Event) -> None:
         """Until `end` is set, when what can be tried is tried once more."""
@@ -280,14 +283,13 @@ class _Attempt:
         batch = batch.slice(int(np.searchsorted(batch.offsets, self._given.get(partition, 0))), len(batch))
         if not len(batch):
             return
-        with failures_of(self._table):
-            decoded = await run_cpu_bound(self._decoder.decode, batch)
-            if (
-                decoded.unrouted
-                and self._table not in self._parts.sinks
-                and await run_uncancellable(self._create, batch, decoded)
-            ):
-                decoded = await run_cpu_bound(self._decoder.decode, batch)
+        try:
+            async for part, decoded in decoded_parts(batch, self._decoded, self._created, self._parts.sets_aside):
+                await self._write_part(part, decoded, partition)
+        except UntoldTable as error:
+            raise TableFailed(self._table, error) from error
+
+    async def _write_part(self, batch: RawBatch, decoded: DecodedBatch, partition: TopicPartition) -> None:
         self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])
         self._given[partition] = batch.next_offset
         with failures_of(self._table):
@@ -304,10 +306,22 @@ class _Attempt:
         if not self._entry.is_catching_up:
             raise _FailedElsewhere(self._table, self._entry.error)
 
-    def _create(self, batch: RawBatch, decoded: DecodedBatch) -> bool:
+    async def _decoded(self, batch: RawBatch) -> DecodedBatch:
+        with failures_of(self._table):
+            return await run_cpu_bound(self._decoder.decode, batch)
+
+    async def _created(self, batch: RawBatch, decoded: DecodedBatch) -> bool:
         router = self._parts.quarantine.router
         mine = {source: row for source, row in decoded.unrouted.items() if router.table_of(source) == self._table}
-        return bool(mine) and self._parts.opener.create(batch, mine)
+        if not mine or self._table in self._parts.sinks:
+            return False
+        try:
+            with failures_of(self._table):
+                return await run_uncancellable(self._parts.opener.create, batch, mine)
+        except TableFailed as failed:
+            if isinstance(failed.error, UntoldTable):
+                raise failed.error from None
+            raise
 
     def _is_read_again(self) -> bool:
         """Whether the source is yet to bring records again that the other tables have, and the log has not."""

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.formats.base import InferredTable
+from ingest.formats.base import InferredTable, UntoldTable
 from ingest.formats.connect_schema import SourceType, source_type
 from ingest.formats.debezium.envelope import image_schema, read_envelope, split_schema
 from ingest.formats.debezium.record_key import key_members
 from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.json_text import BadValue, read_object
 from ingest.raw_batch import RawBatch
-from storage.errors import BadInput
 from storage.types import (
     DataField,
     not_null,
@@ -26,7 +25,7 @@ from storage.types import (
 
 
 def infer_table(batch: RawBatch, row: int) -> InferredTable:
-    """The table that the record describes. Raises BadInput, naming its position, for one without a row image."""
+    """The table that the record describes. Raises UntoldTable for one without a row image."""
     try:
         return inferred_table(_columns(batch.values[row].as_py() or b""), batch.keys[row].as_py())
     except BadValue as e:
@@ -34,20 +33,24 @@ def infer_table(batch: RawBatch, row: int) -> InferredTable:
 
 
 def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> InferredTable:
-    """key: of the record, in JSON. Raises BadValue for an invalid one."""
-    primary_key = () if key is None else tuple(name for name in key_members(key) if name in columns)
+    """key: of the record, in JSON."""
+    unread_key, primary_key = "", tuple[str, ...]()
+    if key is not None:
+        try:
+            primary_key = tuple(name for name in key_members(key) if name in columns)
+        except BadValue as error:
+            unread_key = str(error)
     fields = []
     for number, (name, source) in enumerate(columns.items()):
         column_type = inferred_type(source)
         nullability = not_null(column_type) if name in primary_key else column_type
         fields.append(DataField(number, name, nullability, source.doc))
-    return InferredTable(tuple(fields), primary_key, columns)
+    return InferredTable(tuple(fields), primary_key, columns, unread_key)
 
 
-def refused(batch: RawBatch, row: int, reason: BadValue) -> BadInput:
+def refused(batch: RawBatch, row: int, reason: BadValue) -> UntoldTable:
     """The error for a record that tells no table, with its position."""
-    where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
-    return BadInput(f"{where}: no table can be derived from this record: {reason}")
+    return UntoldTable(batch, row, f"no table can be derived from this record: {reason}")
 
 
 def _columns(value: bytes) -> Mapping[str, SourceType]:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.formats.base import InferredTable
+from ingest.formats.base import InferredTable, UntoldTable
 from ingest.formats.connect_schema import JSON_VALUE, SourceType
 from ingest.formats.envelopes.envelope import Envelope, Op
 from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
-from storage.errors import BadInput
 from storage.types import DataField, not_null
 
 
@@ -39,7 +38,6 @@ def _columns(record: Envelope) -> Mapping[str, SourceType]:
     return dict.fromkeys(image or {}, JSON_VALUE)
 
 
-def refused(batch: RawBatch, row: int, reason: BadValue) -> BadInput:
+def refused(batch: RawBatch, row: int, reason: BadValue) -> UntoldTable:
     """The error for a record that describes no table, with its position."""
-    where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
-    return BadInput(f"{where}: no table can be derived from this record: {reason}")
+    return UntoldTable(batch, row, f"no table can be derived from this record: {reason}")

@@ -13,10 +13,10 @@ from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, Op
 from ingest.formats.envelopes.format import EnvelopeFormat
 from ingest.formats.envelopes.reader import EnvelopeReader
 from ingest.formats.envelopes.recognition import format_like
-from ingest.formats.envelopes.table_inference import refused
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 from ingest.raw_batch import RawBatch
+from storage.errors import BadInput
 
 _Raws: Final[Any] = msgspec.json.Decoder(msgspec.Raw)
 
@@ -76,5 +76,8 @@ class PlainJson(EnvelopeFormat):
         except BadValue:
             other = None
         if other is not None:
-            raise refused(batch, row, BadValue(f"it looks like {other}: set `format` to what the topic holds"))
+            raise BadInput(  # no tolerance makes dead letters of a whole topic
+                f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}: no table can be "
+                f"derived from this record: it looks like {other}: set `format` to what the topic holds"
+            )
         return super().infer_table(batch, row)

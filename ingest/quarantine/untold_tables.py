@@ -1,0 +1,79 @@
+"""Records that a table should be made from, and that don't say what it has: bad records, which may be set aside.
+
+They stand alone in a batch then, and the next record makes the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+from checkpoint.offsets import TopicPartition
+from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, UntoldTable
+from ingest.raw_batch import RawBatch
+
+SetsAside: TypeAlias = Callable[[TopicPartition, int], bool]
+"""(partition, offset): whether a bad record there may become a dead letter."""
+
+Decode: TypeAlias = Callable[[RawBatch], Awaitable[DecodedBatch]]
+
+Create: TypeAlias = Callable[[RawBatch, DecodedBatch], Awaitable[bool]]
+"""Makes tables for records that none takes; returns whether there were any. Raises UntoldTable."""
+
+
+async def decoded_parts(
+    batch: RawBatch,
+    decode: Decode,
+    create: Create,
+    sets_aside: SetsAside,
+) -> AsyncIterator[tuple[RawBatch, DecodedBatch]]:
+    """The batch in its order, in one part or several, with the tables that its records make.
+
+    Raises UntoldTable where `sets_aside` says no.
+    """
+    begin = 0
+    while True:
+        rest = batch.slice(begin, len(batch))
+        decoded = await decode(rest)
+        try:
+            if decoded.unrouted and await create(rest, decoded):
+                decoded = await decode(rest)
+        except UntoldTable as untold:
+            if not _sets_aside(rest, untold, sets_aside):
+                raise
+            if untold.row:
+                before = rest.slice(0, untold.row)
+                yield before, await decode(before)
+            end, failures = begin + untold.row, list[DecodeFailure]()
+            # neighbours are mostly alike: to decode all that follows for each would take long
+            while failure := await _failure(batch.slice(end, end + 1), len(failures), decode, create, sets_aside):
+                failures.append(failure)
+                end += 1
+            yield batch.slice(end - len(failures), end), DecodedBatch((), tuple(failures), {}, {})
+            if end == len(batch):
+                return
+            begin = end
+        else:
+            yield rest, decoded
+            return
+
+
+async def _failure(
+    record: RawBatch, number: int, decode: Decode, create: Create, sets_aside: SetsAside
+) -> DecodeFailure | None:
+    """Of a record alone; None for one that makes a table, or needs none, and where no record is left."""
+    if not len(record):
+        return None
+    decoded = await decode(record)
+    try:
+        if decoded.unrouted:
+            await create(record, decoded)
+    except UntoldTable as untold:
+        if _sets_aside(record, untold, sets_aside):
+            (source,) = decoded.unrouted
+            return DecodeFailure(number, int(record.offsets[0]), FailureKind.BAD_RECORD, untold.reason, source)
+    return None
+
+
+def _sets_aside(batch: RawBatch, untold: UntoldTable, sets_aside: SetsAside) -> bool:
+    return sets_aside(TopicPartition(batch.topic, batch.partition), int(batch.offsets[untold.row]))
