@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +44,10 @@ def in_type_of_column(operator: str, value: Any, column: str, kind: pa.DataType)
 
 
 def _as_scalar(value: Any, column: str, kind: pa.DataType) -> pa.Scalar:
+    if isinstance(value, datetime) and getattr(value, "nanosecond", None):
+        # pandas' Timestamp, as Arrow gives times with nanoseconds to Python, and takes them for datetimes without
+        at: Any = value
+        return pa.scalar(at.value if at.unit == "ns" else at.as_unit("ns").value, pa.timestamp("ns", at.tz and "UTC"))
     try:
         return value if isinstance(value, pa.Scalar) else pa.scalar(value)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):

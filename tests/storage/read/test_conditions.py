@@ -175,3 +175,18 @@ def test_numbers_of_any_size_are_compared_at_once(table: Table) -> None:
     assert ids(table, col("id") > Decimal("1e-999999999")) == [1, 2, 3]
     assert ids(table, col("id") > Decimal("-1e999999999")) == [1, 2, 3]
     assert ids(table, col("id") > Decimal("0e999999999")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_that_a_read_gives_find_their_rows_to_the_nanosecond(zone: str | None) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("db")
+    times = pa.array([-1, 0, 1_704_067_200_000_000_001, -8_520_335_999_876_543_211], pa.timestamp("ns", zone))
+    rows = pa.table({"id": pa.array(range(4), pa.int64()), "at": times})
+    table = catalog.create_table("db.t", rows.schema)
+    with table.writer() as writer:
+        writer.write(rows)
+        writer.commit()
+    for row in table.scan().to_arrow().to_pylist():
+        assert ids(table, col("at") == row["at"]) == ids(table, col("at").is_in([row["at"]])) == [row["id"]]
+        assert ids(table, col("at") < row["at"]) == [i for i, at in enumerate(times) if at.value < row["at"].value]
