@@ -43,15 +43,15 @@ def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator
             yield _in_offset_order(records).batch(0)
     except BadLine as bad:
         raise BadInput(
-            f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})"
+            f"not a record of a change log: {bytes(block[bad.offset : bad.offset + 80])!r} ({bad.reason})"
         ) from None
 
 
-def _joined(lines: pa.StringArray) -> bytes:
+def _joined(lines: pa.StringArray) -> memoryview:
     """As in the file, without a Python object a line."""
     whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines.cast(pa.large_string()))
     text = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))[0]
-    return bytes(text.as_buffer())
+    return memoryview(text.as_buffer())
 
 
 def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
