@@ -120,9 +120,12 @@ def _headers(rows: pa.RecordBatch, names: frozenset[str]) -> dict[int, Headers]:
     """Present only where the stream was read with Kafka's headers."""
     if not names or "headers" not in rows.schema.names:
         return {}
+    column = rows.column("headers")
+    flat = column.flatten()  # without those of null rows
+    is_kept = pc.is_in(flat.field("key"), pa.array(sorted(names))).to_numpy(zero_copy_only=False)
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    of_kept = np.repeat(np.arange(rows.num_rows), counts)[is_kept].tolist()
     found: dict[int, Headers] = {}
-    for row, headers in enumerate(rows.column("headers").to_pylist()):
-        kept = tuple((h["key"], h["value"]) for h in headers or () if h["key"] in names)
-        if kept:
-            found[row] = kept
+    for row, header in zip(of_kept, flat.filter(pa.array(is_kept)).to_pylist(), strict=True):
+        found[row] = (*found.get(row, ()), (header["key"], header["value"]))
     return found

@@ -207,7 +207,7 @@ def _from_kafka(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]
 
 
 def _passes(arguments: Mapping[str, Any]) -> int:
-    return max(1, round(4 * arguments["scale"]))
+    return max(1, round(4 * float(arguments["scale"])))
 
 
 def _change_log(arguments: Mapping[str, Any]) -> list[str]:
