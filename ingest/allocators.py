@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import sys
+from functools import cache
 from typing import Final
 
 _MIB: Final = 1 << 20
@@ -26,10 +27,22 @@ def use_service_allocators() -> None:
     if "pyarrow" in sys.modules or platform.libc_ver()[0] != "glibc":
         return
     os.environ.setdefault(_ARROW_POOL, "system")
-    _keep_blocks()
+    _keep_blocks(8 * _MIB, 16 * _MIB)
 
 
-def _keep_blocks() -> None:
+@cache
+def keep_blocks_between_batches() -> None:
+    """For a Python worker of Spark, at the beginning of a task; the environment wins here, too.
+
+    Spark hands a task its rows in batches of some ten MiB. glibc gave such blocks back between two of them, as Arrow's
+    pool gives its own back while the worker waits for the JVM: a tenth of a task's CPU time went into clearing pages.
+    Arrow's pool, chosen when PySpark imported it, stays. What a worker keeps so is 32 MiB at most.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        _keep_blocks(32 * _MIB, 32 * _MIB)
+
+
+def _keep_blocks(mmap_threshold: int, trim_threshold: int) -> None:
     """Answers of brokers, what a batch is decoded from and buffers of rows are blocks of some MiB, made and freed all
     the time. glibc gives such a block back to the system, which clears it page by page when it is taken again: a
     seventh of the CPU time of a message from Kafka. Kept, they serve Python and Arrow in turn, and from one arena every
@@ -38,8 +51,8 @@ def _keep_blocks() -> None:
     """
     mallopt = ctypes.CDLL(None).mallopt
     for parameter, variable, limit in (
-        (_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 8 * _MIB),
-        (_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 16 * _MIB),
+        (_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", mmap_threshold),
+        (_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", trim_threshold),
         (_ARENA_MAX, "MALLOC_ARENA_MAX", 1),
     ):
         if variable not in os.environ:

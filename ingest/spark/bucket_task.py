@@ -35,8 +35,8 @@ from ingest.spark.ordering.row_order import (
     record_numbers,
     source_order,
 )
-from ingest.spark.package_version import check_version, package_version
-from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
+from ingest.spark.package_version import package_version
+from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, begin_task, buckets_of, concat, payload_row
 from ingest.spark.task_plan import TaskPlan
 from ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
 from ingest.tables.unavailable_values import fill_unavailable
@@ -85,7 +85,7 @@ class BucketTask:
     version: str = field(default_factory=package_version)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_version(self.version)
+        begin_task(self.version)
         plan = TaskPlan()
         facts = BatchFacts()
         with BlobStore() as store:

@@ -43,15 +43,15 @@ def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator
             yield _in_offset_order(records).batch(0)
     except BadLine as bad:
         raise BadInput(
-            f"not a record of a change log: {block[bad.offset : bad.offset + 80]!r} ({bad.reason})"
+            f"not a record of a change log: {bytes(block[bad.offset : bad.offset + 80])!r} ({bad.reason})"
         ) from None
 
 
-def _joined(lines: pa.StringArray) -> bytes:
+def _joined(lines: pa.StringArray) -> memoryview:
     """As in the file, without a Python object a line."""
     whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines.cast(pa.large_string()))
     text = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))[0]
-    return bytes(text.as_buffer())
+    return memoryview(text.as_buffer())
 
 
 def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
@@ -120,9 +120,12 @@ def _headers(rows: pa.RecordBatch, names: frozenset[str]) -> dict[int, Headers]:
     """Present only where the stream was read with Kafka's headers."""
     if not names or "headers" not in rows.schema.names:
         return {}
+    column = rows.column("headers")
+    flat = column.flatten()  # without those of null rows
+    is_kept = pc.is_in(flat.field("key"), pa.array(sorted(names))).to_numpy(zero_copy_only=False)
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    of_kept = np.repeat(np.arange(rows.num_rows), counts)[is_kept].tolist()
     found: dict[int, Headers] = {}
-    for row, headers in enumerate(rows.column("headers").to_pylist()):
-        kept = tuple((h["key"], h["value"]) for h in headers or () if h["key"] in names)
-        if kept:
-            found[row] = kept
+    for row, header in zip(of_kept, flat.filter(pa.array(is_kept)).to_pylist(), strict=True):
+        found[row] = (*found.get(row, ()), (header["key"], header["value"]))
     return found

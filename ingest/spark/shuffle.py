@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
+from ingest.allocators import keep_blocks_between_batches
 from ingest.spark.assigning.key_shares import KeyShares, is_indexed, shuffle_partition_of_share
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
@@ -65,7 +66,7 @@ class ShuffleMap:
     version: str = field(default_factory=package_version)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_version(self.version)
+        begin_task(self.version)
         facts = BatchFacts()
         reader = open_reader(self.tables, facts)
         buffers: dict[int, _RowBuffer] = {}
@@ -102,6 +103,16 @@ class ShuffleMap:
         task = TaskContext.get()  # the same for a task that is tried again: its rows must not change shuffle partitions
         numbers = count(zlib.crc32(context.name.encode()) + (0 if task is None else task.partitionId()))
         return lambda key: next(numbers) % self.shuffle_partitions
+
+
+def begin_task(version: str) -> None:
+    """In a task, before anything else. version: of this package in the driver.
+
+    Raises UnsupportedFeature for another version than the worker's.
+    """
+    check_version(version)
+    if TaskContext.get() is not None:  # else the process is not Spark's
+        keep_blocks_between_batches()
 
 
 def has_unaware_buckets(context: TableContext) -> bool:

@@ -25,12 +25,16 @@ from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
 from ingest.spark.sink import write_batch
 from storage.catalog.opening import open_catalog
-from tests.benchmarks.change_log import CHANGES, orders_schema, write_change_log
+from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import TIDELAKE, Sample, ours
 from tests.benchmarks.process_tree import TreeClock
 from tests.benchmarks.sections import Goal, PageSection, Plan
+from tests.support.cases import recorded_lines
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.recorded_truth import differences
 from tidelake.spark import procedures, register, sink
+from tidelake.spark.session import SETTINGS
 
 Turns = Mapping[str, list[tuple[float, float]]]
 """By contender, of each turn: wall and CPU seconds."""
@@ -61,9 +65,11 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     yield PageSection(
         "Spark",
         "PySpark on local[2], medians of five turns, after three that warm the JVM up; every fifth batch also "
-        "compacts. CPU is that of the driver, the JVM and its Python workers. Buckets: a batch of "
+        "compacts. The session has the settings of `tidelake spark run`. CPU is that of the driver, the JVM and its "
+        "Python workers. Buckets: a batch of "
         f"{_BATCH_ROWS:,} typed rows of eight columns. Pipeline: recorded Debezium lines to a committed table, beside "
-        "Spark's from_json of before and after, written as Parquet.",
+        "Spark's from_json of before and after, written as Parquet; from Kafka the same records come out of a topic, "
+        "read by `tidelake-kafka`, and the CPU time of the broker doesn't count.",
         ["", "seconds", "CPU-seconds"],
         lines,
         list(_goals(samples)),
@@ -85,12 +91,13 @@ def _goals(samples: Mapping[str, Sample]) -> Iterator[Goal]:
 
 def _session(scratch: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
+        builder.config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
@@ -177,28 +184,63 @@ def _many_tables(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any
 
 
 def _pipeline(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
-    log = Path(arguments["data"]) / "change-log-for-spark"
-    passes = max(1, round(4 * arguments["scale"]))
+    files = _change_log(arguments)
+    return _beside_spark_alone(spark, scratch, files, lambda: spark.read.text(files))
+
+
+def _from_kafka(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
+    """The broker is no child of this process, so its CPU time doesn't count."""
+    files = _change_log(arguments)
+    records = [record for path in ORDERS.files for record in recorded_lines(path)]
+    broker = KafkaBroker(scratch / "kafka")
+    broker.start()
+    try:
+        topic = broker.create_topic(partitions=1 + max(record["partition"] for record in records))
+        for _ in range(_passes(arguments)):
+            broker.send(records, topic)
+        options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "includeHeaders": "true"}
+        return _beside_spark_alone(
+            spark, scratch, files, lambda: spark.read.format("tidelake-kafka").options(**options).load()
+        )
+    finally:
+        broker.purge()
+
+
+def _passes(arguments: Mapping[str, Any]) -> int:
+    return max(1, round(4 * float(arguments["scale"])))
+
+
+def _change_log(arguments: Mapping[str, Any]) -> list[str]:
+    log, passes = Path(arguments["data"]) / "change-log-for-spark", _passes(arguments)
     write_change_log(log, passes, files_per_pass=2)
-    schema = orders_schema()
+    return [str(path) for path in sorted(log.glob("*.jsonl"))[: 2 * passes]]
+
+
+def _beside_spark_alone(
+    spark: SparkSession, scratch: Path, files: Sequence[str], records: Callable[[], DataFrame]
+) -> Turns:
+    """records: the same as in the files, as raw columns."""
+    schema = ORDERS.schema
     columns = ", ".join(f"`{name}` string" for name in schema.names)
     key = schema.names[0]
+    lake = str(scratch / "lake")
 
     def into_table(turn: int) -> None:
         _table(scratch, f"t{turn}", schema, key, bucket="4", **{"write-only": "true"})
-        into = sink(f"bench.t{turn}", str(scratch / "lake"), format="debezium-json", commit_user="bench")
-        into(_files(log, passes), 0)
+        into = sink(f"bench.t{turn}", lake, format="debezium-json", commit_user="bench")
+        into(records(), 0)
 
     def alone(turn: int) -> None:
         line = "from_json(value, 'value string').value"
         change = f"from_json({line}, 'before struct<{columns}>, after struct<{columns}>, op string')"
-        rows = _files(log, passes).selectExpr(f"{change} AS c").selectExpr("c.op", "c.before", "c.after")
+        rows = spark.read.text(list(files)).selectExpr(f"{change} AS c").selectExpr("c.op", "c.before", "c.after")
         rows.write.parquet(str(scratch / f"alone-{turn}"))
 
-    def _files(folder: Path, count: int) -> DataFrame:
-        return spark.read.text([str(path) for path in sorted(folder.glob("*.jsonl"))[: 2 * count]])
-
-    return _in_turns({TIDELAKE: into_table, "Spark alone": alone})
+    turns = _in_turns({TIDELAKE: into_table, "Spark alone": alone})
+    found = tidelake.open_catalog(lake).table(f"bench.t{_TURNS - 1}").scan().to_arrow()
+    if wrong := differences(ORDERS, found):
+        raise AssertionError(f"the table differs from its source: {wrong[:3]}")
+    return turns
 
 
 class _MadeUpRows(DataSource):
@@ -296,12 +338,14 @@ _JOBS: Final[Mapping[str, Callable[[SparkSession, Path, Mapping[str, Any]], Turn
     "10,000 buckets": _many_buckets(10_000),
     "40 tables": _many_tables,
     "pipeline": _pipeline,
+    "pipeline from Kafka": _from_kafka,
     "reading": _reading,
     "compaction": _compaction,
 }
 _AT_MOST_S: Final = {"1,000 buckets": (TIDELAKE, 1), "10,000 buckets": (TIDELAKE, 4), "40 tables": (TIDELAKE, 3)}
 _RATIOS: Final = {  # job: contenders, how often the other's cost of wall (0) or CPU (1) seconds
     "pipeline": (TIDELAKE, "Spark alone", 1.5, 1),
+    "pipeline from Kafka": (TIDELAKE, "Spark alone", 1.2, 1),
     "reading": (TIDELAKE, "Spark's Parquet", 1 / 1.6, 0),
     "compaction": ("on Spark", "one process", 1.6, 0),
 }

@@ -58,6 +58,13 @@ class RecordColumns:
             return [()] * len(self)
         return [_parsed_headers(octets) for octets in self.header_bytes.to_pylist()]
 
+    def distinct_headers(self) -> tuple[list[Headers], pa.IntegerArray]:
+        """Those that differ, and which of them each record has: a connector sends mostly the same ones."""
+        if self.header_bytes is None:
+            return [()], pa.array(np.zeros(len(self), np.int32))
+        encoded = self.header_bytes.dictionary_encode()
+        return [_parsed_headers(octets) for octets in encoded.dictionary.to_pylist()], encoded.indices
+
     def headers_named(self, names: Collection[str]) -> dict[int, Headers]:
         """Rows that have any of these headers, with those of them that they have. Rows without are not looked into."""
         if self.header_bytes is None:

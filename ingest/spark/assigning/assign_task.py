@@ -16,8 +16,8 @@ from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
 from ingest.spark.blob_store import BlobStore, local_folder
 from ingest.spark.bucket_task import TableTask, grouped
-from ingest.spark.package_version import check_version, package_version
-from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, shuffle_partition_of
+from ingest.spark.package_version import package_version
+from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, begin_task, payload_row, shuffle_partition_of
 from storage.errors import TidelakeError
 from storage.files.partition_times import partition_check
 from storage.table import TableContext
@@ -46,7 +46,7 @@ class AssignTask:
     version: str = field(default_factory=package_version)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_version(self.version)
+        begin_task(self.version)
         plan = AssignPlan()
         facts = BatchFacts()
         digests: dict[tuple[int, int], list[bytes]] = defaultdict(list)

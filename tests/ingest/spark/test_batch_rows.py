@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from ingest.formats.debezium.envelope import OLD_KEY_HEADER
 from ingest.formats.debezium.format import DebeziumJson
 from ingest.raw_batch import RawBatch
 from ingest.spark.raw_columns import raw_batches
+from storage.errors import BadInput
 
 Record = Mapping[str, Any]
 KAFKA = pa.schema(
@@ -90,3 +92,33 @@ def test_records_of_kafka_are_told_apart_by_partition_and_stand_in_offset_order(
             for offset in range(3, 60, 2)
             for expected in [record(topic, partition, offset)]
         ]
+
+
+def line(offset: int) -> str:
+    return json.dumps({"topic": "t", "partition": 0, "offset": offset, "key": "k", "value": f'{{"n":"}}{{{offset}"}}'})
+
+
+def of_lines(lines: Sequence[str | None]) -> list[Record]:
+    batch = pa.record_batch({"value": pa.array(["before", *lines], pa.string())}).slice(1)
+    return [record for raw in raw_batches(batch, frozenset()) for record in records_of(raw)]
+
+
+def test_lines_of_a_change_log_mean_the_same_with_blanks_around_them_and_between_them() -> None:
+    plain = of_lines([line(offset) for offset in range(3)])
+    assert [(found["offset"], found["value"]) for found in plain] == [(n, b'{"n":"}{%d"}' % n) for n in range(3)]
+    assert of_lines([line(0) + "\r", "", None, f"  {line(1)}", line(2)]) == plain
+    assert of_lines([]) == of_lines([None]) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(["{}{}", '{"topic":"', '"}'], id="objects that only together are as many as lines"),
+        pytest.param([line(0)[:-1], line(1)], id="a line that is cut off"),
+        pytest.param([line(0), line(1).replace(": 1", ": -1")], id="an offset that is none"),
+        pytest.param([line(0), "[]"], id="another kind of JSON"),
+    ],
+)
+def test_a_line_that_is_no_record_is_refused_with_its_beginning(lines: list[str]) -> None:
+    with pytest.raises(BadInput, match="not a record of a change log: b'"):
+        of_lines(lines)

@@ -124,9 +124,14 @@ def _rows(partition: TopicPartition, records: RecordColumns, schema: StructType)
         "offset": lambda: pa.array(records.offsets),
         "timestamp": lambda: _timestamps(records),
         "timestampType": lambda: pa.array(records.timestamp_types),
-        "headers": lambda: header_column(records.headers()),
+        "headers": lambda: _headers(records),
     }
     return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema.names)
+
+
+def _headers(records: RecordColumns) -> pa.ListArray:
+    distinct, of_records = records.distinct_headers()
+    return header_column(distinct).take(of_records)
 
 
 def _timestamps(records: RecordColumns) -> pa.TimestampArray:
