@@ -59,6 +59,16 @@ class Scan:
         return self._snapshot.id if self._snapshot is not None else None
 
     @property
+    def snapshot(self) -> Snapshot | None:
+        """No part of the public API: it may change at any time."""
+        return self._snapshot
+
+    @property
+    def is_of_snapshot_alone(self) -> bool:
+        """Whether its rows are all that the snapshot has: no condition, and none of another branch."""
+        return self._predicate is None and self._files_since_ms is None and self._other is None
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns that come out."""
         return self._reader.schema

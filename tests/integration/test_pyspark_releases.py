@@ -16,7 +16,7 @@ from tests.support.tools import TOOLS, build_tool
 PYSPARK: Final = TOOLS / "pyspark"
 STEPS: Final = (
     *("write", "read", "append", "sink of typed rows", "sink of change records", "stream of changes"),
-    *("delete, update, merge", "compact", "spark run"),
+    *("delete, update, merge", "compact", "read natively", "spark run"),
 )
 REFUSED: Final = {("connect", "spark run"): "UnsupportedFeature: a pipeline on Spark Connect"}
 """(kind of session, step) to what the error says."""

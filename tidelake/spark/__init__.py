@@ -11,11 +11,12 @@ Names are imported when one is first used: each Python worker of Spark imports t
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["SparkSink", "delete", "merge", "register", "sink", "update", "write"]
+__all__ = ["SparkSink", "delete", "merge", "read", "register", "sink", "update", "write"]
 
 if TYPE_CHECKING:
     from ingest.spark.sink import SparkSink, sink
     from tidelake.spark.actions.row_changes import delete, merge, update, write
+    from tidelake.spark.actions.table_read import read
     from tidelake.spark.data_source import register
 else:
     _MODULES = {
@@ -25,6 +26,7 @@ else:
         "merge": "tidelake.spark.actions.row_changes",
         "update": "tidelake.spark.actions.row_changes",
         "write": "tidelake.spark.actions.row_changes",
+        "read": "tidelake.spark.actions.table_read",
         "register": "tidelake.spark.data_source",
     }
 

@@ -15,6 +15,7 @@ from storage.options.registry import CATALOG_REGISTRY, find_option
 from storage.table import TableContext
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.scan import Scan
+from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
 from tidelake.spark.option_values import time, truth, value_of, whole_number
 from tidelake.spark.stream_options import STREAM_OPTIONS, StreamOptions
 
@@ -25,6 +26,7 @@ _ROW_KINDS: Final = "audit_log"
 _OWN: Final = (
     *("warehouse", "table", "branch", "snapshot", "tag", "as-of", "push-filters", "min-partitions", _CHANGELOG),
     _OVERWRITE_MODE,
+    PINNED_READ,
     *STREAM_OPTIONS,
 )
 
@@ -40,6 +42,7 @@ class ReadOptions:
     changelog: whether rows come with their kind, in column `rowkind`; None is not said.
     replaces_partitions: of writes that overwrite: see `write_context`.
     stream: of streaming reads.
+    pinned: what is left to read of a read that began already (`tidelake.spark.read`).
     table_options: dynamic ones. catalog_options: of the catalog and of the store, may hold secrets.
     """
 
@@ -53,6 +56,7 @@ class ReadOptions:
     changelog: bool | None = None
     replaces_partitions: bool = False
     stream: StreamOptions = field(default_factory=StreamOptions)
+    pinned: PinnedRead | None = None
     table_options: Mapping[str, str] = field(default_factory=dict)
     catalog_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -82,6 +86,7 @@ class ReadOptions:
             value_of(options, _CHANGELOG, truth, None),
             value_of(options, _OVERWRITE_MODE, _replaces_partitions, False),
             StreamOptions.of(options),
+            value_of(options, PINNED_READ, PinnedRead.of_text, None),
             of_table,
             of_catalog,
         )
@@ -92,13 +97,17 @@ class ReadOptions:
         if self.changelog and name.system_table is None:
             name = replace(name, system_table=_ROW_KINDS)
         table = self._catalog().table(str(name), self.table_options)
+        if self.pinned is not None:
+            return self.pinned.scan(table.context)
         return table.scan(snapshot=self.snapshot, tag=self.tag, as_of=self.as_of)
 
     def write_context(self) -> TableContext:
         """The table, for a batch write: rows that overwrite replace all, or with `partitionOverwriteMode=dynamic` those
         of the partitions they go to, as in Spark. Raises BadInput for options of reads, and for system tables.
         """
-        given = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of, "read.changelog": self.changelog}
+        given: dict[str, object] = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of}
+        given[_CHANGELOG] = self.changelog
+        given[PINNED_READ] = self.pinned
         if named := [key for key, value in given.items() if value is not None]:
             raise BadInput(f"option {named[0]} is of a read. Leave it out of the write")
         if Identifier.parse(self.table).system_table is not None:
@@ -108,7 +117,8 @@ class ReadOptions:
 
     def stream_context(self) -> TableContext:
         """The table, for a streaming read. Raises BadInput for options of a batch read, and for system tables."""
-        given = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of}
+        given: dict[str, object] = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of}
+        given[PINNED_READ] = self.pinned
         if place := [key for key, value in given.items() if value is not None]:
             raise BadInput(
                 f"option {place[0]} is of a batch read. A stream begins where scan.mode, scan.snapshot-id, "

@@ -40,11 +40,14 @@ class SnapshotBatchReader(DataSourceReader):
         self._scan = scan.select(schema.names)
         self._schema = schema
         self._min_partitions = options.min_partitions
+        self._pinned = options.pinned
 
     def partitions(self) -> Sequence[InputPartition]:
         if not self._scan.has_splits:
             return [SplitsPartition(None)]
         splits = self._scan.splits()
+        if self._pinned is not None:
+            splits = self._pinned.rest(self._scan.context, splits)
         groups = packed(splits, _size_bytes, self._scan.context.options, self._min_partitions)
         return [SplitsPartition(group) for group in groups]
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import tidelake
 from ingest.config.config import parse_config
-from tidelake.spark import delete, merge, procedures, register, sink, update, write
+from tidelake.spark import delete, merge, procedures, read, register, sink, update, write
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
 
@@ -46,6 +46,7 @@ class Smoke:
             "stream of changes": self._changes,
             "delete, update, merge": self._row_changes,
             "compact": lambda: procedures.compact(self._spark, "shop.keyed", self._lake),
+            "read natively": self._read_natively,
             "spark run": self._run,
         }
 
@@ -60,6 +61,13 @@ class Smoke:
     def _read(self) -> None:
         rows = self._reader(self._spark.read, "keyed").load().where("id < 3").orderBy("id").collect()
         assert [tuple(row) for row in rows] == [(n, f"n{n}") for n in range(3)], rows
+
+    def _read_natively(self) -> None:
+        """After the compaction, so that Spark's own reader has something to do; on Connect it has not."""
+        rows = read(self._spark, "shop.keyed", self._lake, columns=["name", "id"])
+        assert sorted(tuple(row) for row in rows.where("id < 2").collect()) == [("n0", 0), ("n1", 1)], rows.collect()
+        if isinstance(self._spark, SparkSession):
+            assert rows.inputFiles(), "no file is read by Spark's own reader"
 
     def _append(self) -> None:
         rows = self._spark.createDataFrame([(1, "a"), (2, "b")], "id long, name string")

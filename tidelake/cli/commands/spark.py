@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,13 @@ def submit(
         raise UnsupportedFeature("tidelake spark submit", "spark-submit can't run here", missing)
     is_remote = "cluster" in passed_on
     given = Path(config).name if is_remote else config
-    command = [_spark_submit(), *passed_on, *(["--files", config] if is_remote else []), _file_of("tidelake.__main__")]
+    command = [
+        _spark_submit(),
+        *_jvm_flags(passed_on),
+        *passed_on,
+        *(["--files", config] if is_remote else []),
+        _file_of("tidelake.__main__"),
+    ]
     command += ["spark", "run", given, "--checkpoint", checkpoint or _checkpoint(loaded)]
     command += [f"--set={setting}" for setting in settings]
     if not is_remote:  # the driver runs here: with this interpreter, which has the packages
@@ -168,6 +175,17 @@ def _members(found: Any) -> Any:
     if isinstance(found, dict):
         return {name: _members(one) for name, one in found.items()}
     return found._asdict() if hasattr(found, "_asdict") else found
+
+
+def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
+    """As options of spark-submit, of which later ones win. passed_on: the user's."""
+    from tidelake.spark.session import jvm_flags
+
+    # what stands in a file of settings would lose against an option
+    named = [value for key, value in pairwise(passed_on) if key == "--properties-file"]
+    named += [word.partition("=")[2] for word in passed_on if word.startswith("--properties-file=")]
+    texts = [path.read_text(encoding="utf-8", errors="replace") for name in named if (path := Path(name)).is_file()]
+    return [part for key, value in jvm_flags(also="\n".join(texts)).items() for part in ("--conf", f"{key}={value}")]
 
 
 def _spark_submit() -> str:

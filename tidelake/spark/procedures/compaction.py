@@ -6,7 +6,7 @@ import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -101,38 +101,59 @@ def on_spark(spark: SparkSession) -> TaskRunner:
 
     def run(tasks: Sequence[CompactTask]) -> list[CompactResult | CorruptFile]:
         shares = _shares([task.size_bytes for task in tasks], min(len(tasks), _SHARES_A_CORE * cores_of(spark)))
-        given = pa.table(
-            {
-                "share": pa.array(shares, pa.int32()),
-                "number": pa.array(range(len(tasks)), pa.int32()),
-                "payload": pa.array([pickle.dumps(task) for task in tasks], pa.binary()),
-            }
-        )
-        spread = spark.createDataFrame(given).repartitionById(max(shares) + 1, "share")
-        found = {row.number: row.payload for row in spread.mapInArrow(_CompactionTask(), _SCHEMA).collect()}
+        payloads = [pickle.dumps(task) for task in tasks]
+        if isinstance(spark, SparkSession):
+            found = _in_one_stage(spark, shares, payloads)
+        else:  # Connect has a class of its own, and no other way
+            found = _in_a_query(spark, shares, payloads)
         return [pickle.loads(bytes(found[number])) for number in range(len(tasks))]
 
     return run
 
 
+def _in_one_stage(spark: SparkSession, shares: Sequence[int], payloads: Sequence[bytes]) -> dict[int, bytes]:
+    """A task for each share. Spark plans no query, compiles none and shuffles nothing: a third of what a job costs."""
+    work: list[list[tuple[int, bytes]]] = [[] for _ in range(max(shares) + 1)]
+    for number, (share, payload) in enumerate(zip(shares, payloads, strict=True)):
+        work[share].append((number, payload))
+    return dict(spark.sparkContext.parallelize(work, len(work)).flatMap(_CompactionTask().run).collect())
+
+
+def _in_a_query(spark: SparkSession, shares: Sequence[int], payloads: Sequence[bytes]) -> dict[int, bytes]:
+    given = pa.table(
+        {
+            "share": pa.array(shares, pa.int32()),
+            "number": pa.array(range(len(payloads)), pa.int32()),
+            "payload": pa.array(payloads, pa.binary()),
+        }
+    )
+    spread = spark.createDataFrame(given).repartitionById(max(shares) + 1, "share")
+    return {row.number: bytes(row.payload) for row in spread.mapInArrow(_CompactionTask(), _SCHEMA).collect()}
+
+
 @dataclass(frozen=True)
 class _CompactionTask:
-    """For `mapInArrow`. version: of this package in the driver."""
+    """What travels. version: of this package in the driver."""
 
     version: str = field(default_factory=package_version)
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, work: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
         check_version(self.version)
+        for number, payload in work:
+            task: CompactTask = pickle.loads(payload)
+            try:
+                result: CompactResult | CorruptFile = task.run(lambda: False)
+            except CorruptFile as error:
+                result = error
+            yield number, pickle.dumps(result)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`."""
         for batch in batches:
-            for number, payload in zip(batch.column("number"), batch.column("payload"), strict=True):
-                task: CompactTask = pickle.loads(payload.as_py())
-                try:
-                    result: Any = task.run(lambda: False)
-                except CorruptFile as error:
-                    result = error
+            work = zip(batch.column("number").to_pylist(), batch.column("payload").to_pylist(), strict=True)
+            for number, payload in self.run(list(work)):
                 yield pa.RecordBatch.from_arrays(
-                    [pa.array([number.as_py()], pa.int32()), pa.array([pickle.dumps(result)], pa.binary())],
-                    names=["number", "payload"],
+                    [pa.array([number], pa.int32()), pa.array([payload], pa.binary())], names=["number", "payload"]
                 )
 
 

@@ -15,6 +15,7 @@ from storage.format import CommitKind
 from storage.verify import verify
 from tests.support.command_line import Call
 from tidelake.spark import procedures
+from tidelake.spark.procedures import compaction
 from tidelake.spark.procedures.not_here import NOT_HERE
 
 if TYPE_CHECKING:
@@ -63,6 +64,29 @@ def test_tasks_compact_buckets_and_one_commit_publishes_all(spark: SparkSession,
     assert files_of(table) == 4
     assert not procedures.compact(spark, "shop.t", lake).snapshot_ids  # nothing is left to do
     assert procedures.remove_orphan_files("shop.*", lake, older_than=soon()).deleted_file_count == 0
+
+
+@pytest.mark.interop
+def test_tasks_are_handed_out_by_a_query_where_there_is_no_other_way(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Spark Connect."""
+    monkeypatch.setattr(compaction, "_in_one_stage", compaction._in_a_query)
+    table = keyed(lake)
+    before = rows_of(table)
+    assert len(procedures.compact(spark, "shop.t", lake).buckets) == 4
+    assert (rows_of(table), files_of(table)) == (before, 4)
+
+
+@pytest.mark.interop
+def test_an_error_of_a_task_ends_the_job_and_says_what_it_was(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed(lake)
+    way = compaction._in_one_stage
+    monkeypatch.setattr(compaction, "_in_one_stage", lambda spark, shares, payloads: way(spark, shares, [b"?"] * 4))
+    with pytest.raises(Exception, match="UnpicklingError"):
+        procedures.compact(spark, "shop.t", lake)
 
 
 @pytest.mark.interop

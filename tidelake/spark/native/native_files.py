@@ -1,0 +1,179 @@
+"""Which data files of a scan Spark's own Parquet reader may read: their rows are the table's, and it reads the values
+that we read.
+
+Not sure is no: such a file is read as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, scheme_of
+from storage.files.bucket_directory import bucket_directory, data_file_path
+from storage.files.data_file import DataFileMeta
+from storage.files.reader import written_fields
+from storage.merge.sorted_run import Section
+from storage.paths import format_of
+from storage.read.split import Split
+from storage.table import TableContext
+from storage.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    same_ignoring_nullability,
+)
+from tidelake.scan import Scan
+
+FileKey: TypeAlias = tuple[bytes, int, str]
+"""Partition (serialized BinaryRow), bucket, name."""
+
+_MICROSECONDS: Final = 6
+_MILLISECONDS: Final = 3
+_EXACT: Final = frozenset(
+    {
+        *(Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.FLOAT, Root.DOUBLE, Root.DECIMAL),
+        *(Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY, Root.DATE),
+    }
+)
+# Spark leaves out such files when it lists them, whoever names them (HadoopFSUtils.shouldFilterOutPathName).
+_HIDDEN: Final = ("_", ".")
+_HALF_COPIED: Final = "._COPYING_"
+
+
+def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
+    """Where they lie, as the table says it; none where a column that is read has a type that Spark would not give as we
+    do.
+
+    any_store: whether Spark reaches each store that we reach; else the files of this machine only.
+    """
+    if not all(is_native(scan.context.schema.by_name[name].type) for name in scan.schema.names):
+        return {}
+    rule = _Rule(scan.context, tuple(scan.schema.names), any_store)
+    found: dict[FileKey, str] = {}
+    for split in scan.splits():
+        if split.of_other_branch:
+            continue
+        directory = bucket_directory(scan.context, split.partition, split.bucket)
+        # of several runs versions of a key may lie in more than one file
+        for file in (file for section in split.sections if len(section) == 1 for file in section[0]):
+            path = data_file_path(directory, file)
+            if file.file_name not in split.deletion_files and rule.holds(file, path):
+                found[split.partition, split.bucket, file.file_name] = path
+    return found
+
+
+def without_files(splits: Iterable[Split], files: Collection[FileKey]) -> list[Split]:
+    """What is left to read of the splits."""
+    left = []
+    for split in splits:
+        gone = {file.file_name for file in split.files if (split.partition, split.bucket, file.file_name) in files}
+        if not gone:
+            left.append(split)
+        elif sections := tuple(kept for section in split.sections if (kept := _without(section, gone))):
+            left.append(replace(split, sections=sections))
+    return left
+
+
+def is_native(kind: DataType) -> bool:
+    """Whether Spark's reader gives each value of the type as ours does."""
+    match kind:
+        case AtomicType(root=Root.TIMESTAMP | Root.TIMESTAMP_LTZ):
+            return kind.precision <= _MICROSECONDS  # finer ones are INT96
+        case AtomicType():
+            return kind.root in _EXACT
+        case ArrayType():
+            return is_native(kind.element)
+        case MapType():
+            return is_native(kind.key) and is_native(kind.value)
+        case RowType():
+            # its parts are filtered as columns are
+            return bool(kind.fields) and all(is_native(f.type) and not misleads_filters(f.type) for f in kind.fields)
+    return False
+
+
+def misleads_filters(kind: DataType) -> bool:
+    """Whether Spark, when it skips row groups of Parquet by a filter, would skip rows that it wants.
+
+    Of floating numbers the bounds leave NaN out, which Spark takes for the greatest of all, and a dictionary with -0.0
+    has no 0.0. Of milliseconds it rounds the filter's value, which has microseconds (TIMESTAMP, not TIMESTAMP_NTZ).
+    Source: Spark `ParquetFilters.scala`, Parquet `DictionaryFilter.java`.
+    """
+    if kind.root is Root.TIMESTAMP_LTZ:
+        return isinstance(kind, AtomicType) and kind.precision <= _MILLISECONDS
+    return kind.root in (Root.FLOAT, Root.DOUBLE)
+
+
+def _without(section: Section, names: Collection[str]) -> Section:
+    return [kept for run in section if (kept := [file for file in run if file.file_name not in names])]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    context: TableContext
+    columns: tuple[str, ...]
+    any_store: bool
+
+    def holds(self, file: DataFileMeta, path: str) -> bool:
+        return (
+            not self.context.options.data_evolution_enabled
+            and format_of(file.file_name) == "parquet"
+            and self._holds_rows_as_they_are(file)
+            and self._is_listed(path)
+            and self._has_the_columns(file)
+        )
+
+    def _holds_rows_as_they_are(self, file: DataFileMeta) -> bool:
+        if self.context.schema.has_primary_key:
+            # files of level 0 may hold deletes that nobody counted
+            return file.level > 0 and not file.may_hold_deletes
+        # A file that was migrated into the table: written by who knows whom, mostly without partition columns.
+        return file.max_sequence_number > 0
+
+    def _is_listed(self, path: str) -> bool:
+        name = path.rpartition("/")[2]
+        scheme = scheme_of(path)
+        is_reached = scheme == LOCAL_SCHEME or (self.any_store and scheme != MEMORY_SCHEME)
+        return is_reached and not name.startswith(_HIDDEN) and not name.endswith(_HALF_COPIED)
+
+    def _has_the_columns(self, file: DataFileMeta) -> bool:
+        if file.write_columns is not None:
+            return False
+        if file.schema_id not in self._known:
+            self._known[file.schema_id] = self._reads_alike(written_fields(self.context, file))
+        return self._known[file.schema_id]
+
+    @cached_property
+    def _known(self) -> dict[int, bool]:
+        """By schema id, whether its files hold the columns as they are read."""
+        return {}
+
+    def _reads_alike(self, written: Iterable[DataField]) -> bool:
+        by_id: Mapping[int, DataField] = {field.id: field for field in written}
+        names = [field.name.lower() for field in by_id.values()]
+        if len(set(names)) < len(names) or any(map(_has_parts_of_one_name, (f.type for f in by_id.values()))):
+            return False  # Spark, as it is set by default, does not tell them apart
+        own = self.context.schema.by_name
+        return all(_is_same(by_id.get(own[name].id), own[name]) for name in self.columns)
+
+
+def _is_same(written: DataField | None, wanted: DataField) -> bool:
+    return written is not None and written.name == wanted.name and same_ignoring_nullability(written.type, wanted.type)
+
+
+def _has_parts_of_one_name(kind: DataType) -> bool:
+    match kind:
+        case RowType():
+            names = {field.name.lower() for field in kind.fields}
+            return len(names) < len(kind.fields) or any(_has_parts_of_one_name(field.type) for field in kind.fields)
+        case ArrayType():
+            return _has_parts_of_one_name(kind.element)
+        case MapType():
+            return _has_parts_of_one_name(kind.key) or _has_parts_of_one_name(kind.value)
+    return False

@@ -1,0 +1,93 @@
+"""The rest of a read whose other files Spark reads itself, as text: the data source finds it by an option.
+
+The driver divides the files of a read once. The data source plans in a process of its own, and divides the same
+snapshot under the same schema again; should it come to something else, the read ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from storage.errors import BadInput
+from storage.read.split import Split
+from storage.snapshots.snapshot import Snapshot
+from storage.table import TableContext
+from tidelake.scan import Scan
+from tidelake.spark.native.native_files import FileKey, native_files, without_files
+
+PINNED_READ: Final = "pinned-read"
+"""The option. `tidelake.spark.read` makes its value."""
+
+
+@dataclass(frozen=True)
+class PinnedRead:
+    """snapshot: None for a table without. native: of the files that Spark reads itself. any_store: see `native_files`.
+
+    columns: of the read, which decide what Spark may read itself. None: it reads nothing itself.
+    """
+
+    schema_id: int
+    snapshot: Snapshot | None
+    columns: tuple[str, ...] | None = None
+    any_store: bool = False
+    native: str = ""
+
+    @classmethod
+    def of(cls, scan: Scan, files: Collection[FileKey], *, any_store: bool) -> PinnedRead:
+        columns = tuple(scan.schema.names) if files else None
+        return cls(scan.context.schema.id, scan.snapshot, columns, any_store, _digest(files))
+
+    @classmethod
+    def of_text(cls, text: str) -> PinnedRead:
+        """Raises ValueError."""
+        members = json.loads(text)
+        try:
+            snapshot, columns = members["snapshot"], members["columns"]
+            return cls(
+                int(members["schema"]),
+                None if snapshot is None else Snapshot.from_members(snapshot, PINNED_READ),
+                None if columns is None else tuple(columns),
+                bool(members["any_store"]),
+                str(members["native"]),
+            )
+        except (KeyError, TypeError):
+            raise ValueError("tidelake.spark.read makes it; leave it out") from None
+
+    def to_text(self) -> str:
+        members = {
+            "schema": self.schema_id,
+            "snapshot": None if self.snapshot is None else self.snapshot.to_members(),
+            "columns": None if self.columns is None else list(self.columns),
+            "any_store": self.any_store,
+            "native": self.native,
+        }
+        return json.dumps(members)
+
+    def scan(self, context: TableContext) -> Scan:
+        """Of all columns; of all files, those that Spark reads among them."""
+        pinned = context.with_schema(context.schemas.get(self.schema_id))
+        return Scan(pinned, self.snapshot, tuple(pinned.schema.names), None)
+
+    def rest(self, context: TableContext, splits: Iterable[Split]) -> list[Split]:
+        """Of the splits of this read, perhaps with conditions, what Spark does not read itself."""
+        if self.columns is None:
+            return list(splits)
+        files = native_files(self.scan(context).select(self.columns), any_store=self.any_store)
+        if _digest(files) != self.native:
+            raise BadInput(
+                f"{context.name}: the files of snapshot {self.snapshot and self.snapshot.id} are no longer divided as "
+                "they were when the read began (the options of the table, or the package, changed). Call "
+                "tidelake.spark.read again"
+            )
+        return without_files(splits, files)
+
+
+def _digest(files: Iterable[FileKey]) -> str:
+    known = hashlib.sha256()
+    for partition, bucket, name in sorted(files):
+        known.update(f"{partition.hex()} {bucket} {name}\n".encode())
+    return known.hexdigest()
