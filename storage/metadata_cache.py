@@ -79,6 +79,15 @@ class MetadataCache:
             self._files[path] = _File(file.records, file.size_bytes, self._budget.next_use())
             return file.records
 
+    def take(self, path: str) -> tuple[Any, ...] | None:
+        """As `get`; it is kept no more."""
+        with self._budget.lock:
+            file = self._files.pop(path, None)
+            if file is None:
+                return None
+            self.size_bytes -= file.size_bytes
+            return file.records
+
     def put(self, path: str, records: tuple[Any, ...], size_bytes: int) -> None:
         with self._budget.lock:
             if path in self._files or size_bytes > self._max_bytes:

@@ -50,6 +50,9 @@ class Levels:
             by_level[file.level].append(file)
         runs = [LevelSortedRun(0, (file,)) for file in sorted(by_level.pop(0, ()), key=_newest_first)]
         for level, of_level in sorted(by_level.items()):
+            if len(of_level) == 1:  # as in most small buckets: keys need no comparing
+                runs.append(LevelSortedRun(level, (of_level[0],)))
+                continue
             ranges = key_ranges(of_level, key_types)
             if (overlap := first_overlap(ranges)) is not None:
                 names = " and ".join(file.file_name for file in overlap)

@@ -45,7 +45,16 @@ class UniversalCompactionOptions:
 
     @classmethod
     def of(cls, options: TableOptions) -> UniversalCompactionOptions:
-        """Raises BadInput for a trigger that no bucket could ever come down to."""
+        """Kept with the options: a table has thousands of buckets. Raises BadInput for a trigger that no bucket could
+        ever come down to.
+        """
+        found: UniversalCompactionOptions | None = options.known.get(cls)
+        if found is None:
+            found = options.known[cls] = cls._of(options)
+        return found
+
+    @classmethod
+    def _of(cls, options: TableOptions) -> UniversalCompactionOptions:
         trigger = options.compaction_trigger
         if trigger < 1:
             raise BadInput(

@@ -58,6 +58,7 @@ _log = get_logger(__name__)
 _QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # Spark's
 _ATTEMPTS: Final = 5  # to write a table's part of a batch and commit it, where others commit first
 _TABLES_AT_ONCE: Final = 8
+_METADATA_BYTES: Final = 128 << 20  # of a table: a file in each of ten thousand buckets, some times over
 
 
 def sink(  # noqa: PLR0913 - one parameter a thing people set
@@ -409,5 +410,5 @@ def _user_of(query: str | None, context: TableContext) -> str:
 
 @cache
 def _metadata_cache(location: str) -> MetadataCache:
-    """From batch to batch: manifests that were read stay known."""
-    return MetadataCache()
+    """From batch to batch: manifests that were read stay known, and what is live."""
+    return MetadataCache(_METADATA_BYTES)

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 import pyarrow as pa
+import zstandard
 
 from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
@@ -23,6 +24,7 @@ from storage.write.restored_table import RestoredState, restore_files
 
 _BUCKET_COST_BYTES: Final = 40_000  # a file costs as much as to write so many bytes of rows
 _TASK_COST_BYTES: Final = 2_000_000  # a task costs as much
+_ZSTD_LEVEL: Final = 1
 _BYTES_A_TASK_MAX: Final = 256_000_000
 
 TaskWork: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -55,12 +57,14 @@ class TaskPlan:
     restored: Mapping[int, RestoredState] = field(default_factory=dict)
 
     def to_payload(self) -> bytes:
-        return pickle.dumps(self)
+        """Compressed: what is said of one file is much like what is said of the next."""
+        with paused_collection():
+            return zstandard.ZstdCompressor(_ZSTD_LEVEL).compress(pickle.dumps(self))
 
     @staticmethod
     def of_payload(payload: bytes) -> TaskPlan:
         with paused_collection():
-            plan = pickle.loads(payload)
+            plan = pickle.loads(zstandard.ZstdDecompressor().decompress(payload))
         assert isinstance(plan, TaskPlan)
         return plan
 
@@ -135,7 +139,8 @@ def task_plans(tables: Sequence[TableContext], facts: BatchFacts, shuffle: Shuff
         if not keys:
             continue
         with_files = context.schema.has_primary_key and not context.options.write_only
-        state = restore_files(context, with_files=with_files, partitions=set(of.buckets))
+        with paused_collection():
+            state = restore_files(context, with_files=with_files, partitions=set(of.buckets))
         if has_unaware_buckets(context):
             for of_task in restored:
                 of_task[number] = state.only(keys)

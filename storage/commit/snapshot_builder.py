@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 
+from storage.collector import paused_collection
 from storage.commit.commit_changes import CommitChanges
 from storage.commit.row_ids import with_row_ids
 from storage.format import FileKind
@@ -74,7 +75,8 @@ class SnapshotBuilder:
         """
         files: list[str] = []
         try:
-            return self._build(base, changes, index, envelope, merge, files)
+            with paused_collection():
+                return self._build(base, changes, index, envelope, merge, files)
         except Exception:
             with suppress(Exception):  # the error that made us give up is the one to raise
                 self._manifests.delete(files)

@@ -14,13 +14,12 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from storage.binary_row import serialize_rows
 from storage.clock import local_time_as_utc_ms
 from storage.fileio.location import LOCAL_SCHEME, scheme_of
 from storage.files.data_file import DataFileMeta
-from storage.files.formats.base import SmallFiles
+from storage.files.formats.base import Edges, SmallFiles
 from storage.files.stats_collection import ColumnGroups
 from storage.files.writer import FilePlan
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
@@ -30,8 +29,6 @@ from storage.threads import IO_THREADS_MAX, map_to_end
 from storage.types.row_kinds import is_retract
 
 _AT_ONCE_ON_DISK: Final = 8  # a quarter of the processor time went into changes of threads with 32
-
-Edges = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,13 @@ def write_small_files(
 ) -> list[DataFileMeta] | None:
     """Durable files, in the given order. None: such files must be written one by one. After an error none is there.
 
-    rows: columns of `plan.fields`, sorted by key within each file, no key twice. groups: a group a file.
+    rows: columns of `plan.fields`, sorted by key within each file, no key twice. files: one after the other takes the
+        rows that follow. groups: a group a file.
     """
     if plan.indexer() is not None:
         return None
-    contents = plan.format.small_files(rows, plan.fields, plan.settings, len(files))
+    edges = np.array([*(file.start for file in files), *(file.stop for file in files[-1:])], np.intp)
+    contents = plan.format.small_files(rows, plan.fields, plan.settings, edges)
     if contents is None:
         return None
     metas = _Metas(context, plan, rows, files, groups).of_files(clock_ms())
@@ -74,7 +73,7 @@ def write_small_files(
 
 def _with_contents(named: Sequence[tuple[str, SmallFile]], contents: SmallFiles) -> list[tuple[str, bytes]]:
     """All before the first is written: threads that wait would fight for the interpreter with the one that computes."""
-    return [(path, contents.file(file.start, file.stop)) for path, file in named]
+    return [(path, contents.file(number)) for number, (path, _) in enumerate(named)]
 
 
 def _write(context: TableContext, path: str, content: bytes) -> int:

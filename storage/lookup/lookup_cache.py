@@ -129,7 +129,7 @@ class LookupCache:
     def drop(self, names: Iterable[str]) -> None:
         """Files that will not be looked up again."""
         with self._guard:
-            for name in names:
+            for name in names if self._files else ():  # most writers look nothing up
                 if (asked := self._files.pop(name, None)) is not None:
                     for numbers in set(asked.kept.values()):
                         self._kept.pop((name, numbers)).file.close()

@@ -67,13 +67,14 @@ class _Entry(Protocol):
 Entry = TypeVar("Entry", bound=_Entry)
 
 
-def merge_entries(entries: Iterable[Entry]) -> dict[Identity, Entry]:
+def merge_entries(entries: Iterable[Entry], merged: dict[Identity, Entry] | None = None) -> dict[Identity, Entry]:
     """What remains of entries in the order they were committed.
 
+    merged: what remained of those before; it is changed, and returned. After an error it is of no use.
     DELETE removes the entry it names; one that names nothing remains (its ADD is in a manifest that was not looked at).
     Raises ValueError when something is added that is there, or was deleted before: then files went missing or double.
     """
-    merged: dict[Identity, Entry] = {}
+    merged = {} if merged is None else merged
     for entry in entries:
         identity = entry.identity
         known = merged.get(identity)

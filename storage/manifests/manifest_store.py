@@ -78,7 +78,7 @@ class ManifestStore:
         if entries is None:
             entries = read_records(self._bytes(path), path, entry_from_record, meta.file_size)
             self._check_partitions([entry.partition for entry in entries], path)
-            self._cache.put(path, entries, _bytes_of_entries(entries))
+            self._cache.put(path, entries, bytes_of_entries(entries))
         return entries
 
     def read_bytes(self, meta: ManifestFileMeta) -> bytes:
@@ -98,6 +98,15 @@ class ManifestStore:
             entries = read_records(self._bytes(path), path, index_manifest.entry_from_record)
             self._cache.put(path, entries, _bytes_of_index(entries))
         return entries
+
+    def take_kept(self, name: str) -> object | None:
+        """What was kept under this name, and is no more: whoever takes it may change it."""
+        taken = self._cache.take(self._paths.manifest(name))
+        return None if taken is None else taken[0]
+
+    def keep(self, name: str, made: object, size_bytes: int) -> None:
+        """Something made of manifests, as long as there is room for it. name: no file's."""
+        self._cache.put(self._paths.manifest(name), (made,), size_bytes)
 
     def _check_partitions(self, partitions: Sequence[bytes], path: str) -> None:
         """Here is known which file they come from; many decode them later. Raises CorruptFile."""
@@ -164,7 +173,7 @@ class ManifestStore:
             chunk = list(islice(entries, _ROLL_CHECK_ENTRIES))
         name = self._names.manifest()
         size = self._write(name, writer)
-        self._cache.put(self._paths.manifest(name), tuple(written), _bytes_of_entries(written))
+        self._cache.put(self._paths.manifest(name), tuple(written), bytes_of_entries(written))
         stats = partition_stats([entry.partition for entry in written], self.partition_types)
         return describe_manifest(name, size, written, stats)
 
@@ -182,7 +191,7 @@ class ManifestStore:
 # ---------------------------------------------------------------- sizes in memory
 
 
-def _bytes_of_entries(entries: Sequence[ManifestEntry]) -> int:
+def bytes_of_entries(entries: Sequence[ManifestEntry]) -> int:
     """About; entries of one file may share some of it."""
     size = _ENTRY_BYTES * len(entries)
     for entry in entries:

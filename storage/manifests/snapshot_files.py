@@ -5,11 +5,13 @@ Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, compress
 
 from storage.errors import CorruptFile
 from storage.format import FileKind
+from storage.manifests.live_files import merged_and_kept
 from storage.manifests.manifest_entry import ManifestEntry, merge_entries
 from storage.manifests.manifest_file_meta import ManifestFileMeta
 from storage.manifests.manifest_store import ListFile, ManifestStore
@@ -48,10 +50,12 @@ def live_entries_of(
     if snapshot is None:
         return []
     metas = table_manifests(manifests, snapshot)
+    if partitions is not None:
+        metas = list(compress(metas, may_hold(metas, partitions, manifests.partition_types)))
+    with _each_added_once(where):
+        entries = merged_and_kept(manifests, metas)
     if partitions is None:
-        return [entry for entry in merged(manifests, metas, where) if entry.kind is FileKind.ADD]
-    concerned = compress(metas, may_hold(metas, partitions, manifests.partition_types))
-    entries = merged(manifests, concerned, where)
+        return [entry for entry in entries if entry.kind is FileKind.ADD]
     return [entry for entry in entries if entry.kind is FileKind.ADD and entry.partition in partitions]
 
 
@@ -81,8 +85,14 @@ def merged(manifests: ManifestStore, metas: Iterable[ManifestFileMeta], where: s
 
     where: for the message of CorruptFile.
     """
-    try:
+    with _each_added_once(where):
         return list(merge_entries(chain.from_iterable(map(manifests.read, metas))).values())
+
+
+@contextmanager
+def _each_added_once(where: str) -> Iterator[None]:
+    try:
+        yield
     except ValueError as e:
         raise CorruptFile(where, "manifests in which each file is added once", str(e)) from None
 

@@ -68,7 +68,7 @@ class BaseOptions(Mapping[str, str]):
 
     def is_on(self, key: str) -> bool:
         """Whether a switch is on."""
-        return bool(self.parsed(key, parse_boolean, False))
+        return bool(self._kept(key, parse_boolean, False))
 
     def text(self, key: str) -> str | None:
         """The value, or the registry's default."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tidelake
@@ -32,6 +33,7 @@ from storage.types import (
     not_null,
     parse_type,
 )
+from storage.write.table_writer import TableWriter
 from tests.storage.files.samples import FORMATS, SAMPLES, Sample, options_of
 from tests.support.expected import difference, json_rows
 from tests.support.java_oracle import JavaOracle
@@ -154,6 +156,32 @@ def test_java_reads_files_of_many_pages(name: str, shape: Shape, tmp_path: Path,
     parts = [batch.slice(start, rows // 5) for start in range(0, rows, rows // 5)]
     committed(tmp_path, fields, parts, {"file.format": name, "file.block-size": "200 kb", "parquet.page.size": "8 kb"})
     assert java_reads(java_oracle, tmp_path, pa.Table.from_batches([batch])) is None
+
+
+@pytest.mark.parametrize("rows", [60, 600])
+def test_java_and_pypaimon_read_the_small_files_of_many_buckets(
+    rows: int, tmp_path: Path, java_oracle: JavaOracle, pypaimon: Pypaimon
+) -> None:
+    fields, batch = many_rows("parquet", SHAPES[1], rows)
+    plain = [f for f in fields if f.type.root is not Root.DECIMAL and f.type != parse_type("TIMESTAMP(9)")]
+    batch = batch.select([f.name for f in plain])
+    schema = TableSchema(0, tuple(plain), 1000, primary_keys=("id",), options={"bucket": "40"})
+    context = TableContext(LocalFileIO(), f"{tmp_path}/d.db/t", TABLE, schema, options_of(schema))
+    assert context.schemas.publish(schema)
+    writer = TableWriter(context)
+    writer.write(batch)
+    messages = writer.prepare_commit(1)
+    assert len(messages) > 20
+    assert TableCommit(context, "tester").commit(Committable(1, messages)) == 1
+    table = pa.Table.from_batches([batch])
+    back = json_rows(pypaimon.read(tmp_path, TABLE))
+    for found in (java_oracle.read(tmp_path, TABLE), back):
+        in_order = sorted(found, key=lambda row: row["id"])
+        assert difference(table, [[row[n] for n in table.schema.names] for row in in_order], in_order=True) is None
+    for name in ("id", "c3"):  # by the statistics of the files and those inside them
+        wanted = batch.column(name).drop_null()[7].as_py()
+        kept = java_oracle.read(tmp_path, TABLE, where=["=", name, wanted])
+        assert [row["id"] for row in kept] == table.filter(pc.field(name) == wanted).column("id").to_pylist()
 
 
 @pytest.mark.parametrize("compression", ["zstd", "none"])

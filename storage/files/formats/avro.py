@@ -19,7 +19,7 @@ from storage.files.column_bounds import Bounds
 from storage.files.formats.arrow_conversion import in_column
 from storage.files.formats.avro_schema import AvroType, avro_schema
 from storage.files.formats.avro_values import from_values, to_values
-from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, FormatWriterSettings, batch_of, corruption
+from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, Edges, FormatWriterSettings, batch_of, corruption
 from storage.files.min_max import ColumnMinMax, MinMaxCollector
 from storage.format import AVRO_CODECS
 from storage.types import DataField, arrow_schema
@@ -38,7 +38,7 @@ class AvroFormat:
         return AvroWriter(stream, fields, settings)
 
     def small_files(
-        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, edges: Edges
     ) -> None:
         return None
 

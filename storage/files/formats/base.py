@@ -23,6 +23,7 @@ from storage.files.min_max import ColumnMinMax
 from storage.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
 
 T = TypeVar("T")
+Edges: TypeAlias = NDArray[np.intp]
 
 BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, where the offsets of a column of texts end
 LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # Arrow encodes and decodes a row group of such rows as a whole: few to one
@@ -85,8 +86,8 @@ class FormatWriter(Protocol):
 class SmallFiles(Protocol):
     """Files of a few rows each, out of one batch. Get one from `FileFormat.small_files`."""
 
-    def file(self, start: int, stop: int) -> bytes:
-        """A whole file: these rows of the batch."""
+    def file(self, number: int) -> bytes:
+        """A whole file."""
         ...
 
 
@@ -105,10 +106,12 @@ class FileFormat(Protocol):
         ...
 
     def small_files(
-        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, edges: Edges
     ) -> SmallFiles | None:
-        """For `count` files of a few of these rows each. None: the format writes each by itself. Raises as
-        `open_writer` and `FormatWriter.write`.
+        """For n files of a few of these rows each. None: the format writes each by itself. Raises as `open_writer` and
+        `FormatWriter.write`.
+
+        edges (n + 1,): where the rows of each file begin; then where those of the last one end.
         """
         ...
 

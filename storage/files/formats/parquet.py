@@ -24,6 +24,7 @@ from storage.files.formats.base import (
     BATCH_BYTES_MAX,
     LARGE_ROW_BYTES,
     ChunkFilter,
+    Edges,
     FormatWriterSettings,
     batch_of,
     corruption,
@@ -57,9 +58,9 @@ class ParquetFormat:
         return ParquetWriter(stream, fields, settings)
 
     def small_files(
-        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, edges: Edges
     ) -> SmallParquetFiles:
-        return SmallParquetFiles(rows, fields, settings, count)
+        return SmallParquetFiles(rows, fields, settings, edges)
 
     def read(
         self,

@@ -6,7 +6,7 @@ Source: Java `format/parquet/*`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +25,7 @@ from storage.files.formats.arrow_conversion import (
 )
 from storage.files.formats.base import (
     LARGE_ROW_BYTES,
+    Edges,
     FormatWriterSettings,
     format_option,
     one_large_row_group,
@@ -37,6 +38,7 @@ from storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed
 from storage.files.formats.parquet_large_values import CODECS as LARGE_VALUES_CODECS
 from storage.files.formats.parquet_large_values import joined, large_columns, read_footer, write_row_group
+from storage.files.formats.parquet_plain_files import PlainParquetFiles, plain_files
 from storage.files.min_max import ColumnMinMax
 from storage.format import PARQUET_CODECS
 from storage.options.values import parse_boolean, parse_size_bytes
@@ -53,6 +55,7 @@ _PAGE_BYTES: Final = 1024 * 1024
 _PAGE_STEP_ROWS: Final = 1024  # after so many values Arrow looks whether a page is full
 _FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written, as if nothing could be compressed
 _COMPRESSED_BYTES_MIN: Final = 512  # of a column of a small file
+_PLAIN_PAGE_BYTES: Final = 64 * 1024  # more than a column of a few rows takes
 _LEAST_ROWS: Final = 1_000  # of a row group, however large they are
 
 _DICTIONARY: Final = "parquet.enable.dictionary"
@@ -216,12 +219,15 @@ class SmallParquetFiles:
     """See `SmallFiles`. The rows are converted and their encodings chosen once, for all files.
 
     Columns of which a file holds some hundred bytes are not compressed, whatever the table's codec: they would hardly
-    become smaller, and it costs as much as all the rest.
+    become smaller, and it costs as much as all the rest. Where all columns are so small, they need no dictionary
+    either, and Arrow only writes the first file (`parquet_plain_files`).
     """
 
     def __init__(
-        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, edges: Edges
     ) -> None:
+        count = max(0, len(edges) - 1)
+        self._edges = edges.tolist()
         options = _WriterOptions(settings)
         self._form = _stored_form(tuple(fields))
         named = rows.rename_columns([f.name for f in fields])
@@ -237,10 +243,22 @@ class SmallParquetFiles:
             level = self._arguments["compression_level"]
             levels = None if level is None else {path: level for path, codec in codecs.items() if codec != "NONE"}
             self._arguments |= {"compression": codecs, "compression_level": levels or None}
+        is_plain = {*codecs.values()} <= {"NONE"} and options.may_be_plain and not self._form.int96_leaves
+        self._plain = self._plain_files(edges, settings.bounds_for) if is_plain else None
 
-    def file(self, start: int, stop: int) -> bytes:
+    def _plain_files(self, edges: Edges, bounds_for: Collection[str]) -> PlainParquetFiles | None:
+        form = {"use_dictionary": False, "column_encoding": None, "compression": "NONE", "compression_level": None}
+        first = self._written(edges[0], edges[1], {**self._arguments, **form}) if len(edges) > 1 else b""
+        return plain_files(self._table, edges, first, bounds_for)
+
+    def file(self, number: int) -> bytes:
+        if self._plain is not None and self._plain.takes(number):
+            return self._plain.file(number)
+        return self._written(self._edges[number], self._edges[number + 1], self._arguments)
+
+    def _written(self, start: int, stop: int, arguments: Mapping[str, Any]) -> bytes:
         stream = pa.BufferOutputStream()
-        with _as_bad_input(), pq.ParquetWriter(stream, self._form.schema, **self._arguments) as writer:
+        with _as_bad_input(), pq.ParquetWriter(stream, self._form.schema, **arguments) as writer:
             writer.write_table(self._table.slice(start, stop - start), row_group_size=stop - start)
         found = bytes(stream.getvalue())
         if not self._form.int96_leaves:
@@ -343,6 +361,11 @@ class _WriterOptions:
         # the first version of the format knows no differences
         version = settings.options.get("parquet.writer.version", "")
         self._delta = version.strip().lower() not in ("v1", "parquet_1_0")
+
+    @property
+    def may_be_plain(self) -> bool:
+        """Whether a few rows may lie in a page a column, without a dictionary."""
+        return not self._dictionary and not any(self._dictionary_of.values()) and self.page_bytes >= _PLAIN_PAGE_BYTES
 
     def writer_arguments(self, form: _StoredForm, encodings: Encodings, bounds_for: Collection[str]) -> dict[str, Any]:
         """Of `pq.ParquetWriter`.

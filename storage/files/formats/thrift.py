@@ -49,9 +49,24 @@ def parse(data: bytes) -> Struct:
         raise ValueError(f"not a Thrift struct: {e}") from None
 
 
-def serialize(struct: Struct) -> bytes:
+def serialize(struct: Struct, after: int = 0) -> bytes:
+    """after: the number of the field before, of a struct whose other fields stand there already."""
     out = bytearray()
-    _write_struct(out, struct)
+    _write_struct(out, struct, after)
+    return bytes(out)
+
+
+def varint(value: int) -> bytes:
+    """value: not negative."""
+    out = bytearray()
+    _write_varint(out, value)
+    return bytes(out)
+
+
+def zigzag(value: int) -> bytes:
+    """An integer field's value."""
+    out = bytearray()
+    _write_integer(out, value)
     return bytes(out)
 
 
@@ -110,8 +125,7 @@ class _ThriftReader:
         return (zigzag >> 1) ^ -(zigzag & 1)
 
 
-def _write_struct(out: bytearray, struct: Struct) -> None:
-    before = 0
+def _write_struct(out: bytearray, struct: Struct, before: int = 0) -> None:
     for number, (kind, value) in struct.fields.items():
         if 0 < number - before < 16:
             out.append((number - before) << 4 | kind)

@@ -16,6 +16,7 @@ from storage.files.column_bounds import Bounds
 from storage.files.formats.base import (
     BATCH_BYTES_MAX,
     ChunkFilter,
+    Edges,
     FormatWriterSettings,
     SmallFiles,
     batch_of,
@@ -34,7 +35,7 @@ class BlobFormat:
         return _BlobWriter(stream)
 
     def small_files(
-        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, edges: Edges
     ) -> SmallFiles | None:
         return None
 

@@ -26,6 +26,7 @@ from storage.files.formats.arrow_conversion import (
 from storage.files.formats.base import (
     BATCH_BYTES_MAX,
     ChunkFilter,
+    Edges,
     FormatWriterSettings,
     batch_of,
     corruption,
@@ -66,7 +67,7 @@ class OrcFormat:
         return OrcWriter(stream, fields, settings)
 
     def small_files(
-        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, count: int
+        self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, edges: Edges
     ) -> None:
         return None
 

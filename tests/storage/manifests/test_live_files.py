@@ -1,0 +1,113 @@
+"""What is live after a commit is what was live before it and the commit: found so, and the same as found anew."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from storage.commit.commit_message import CommitMessage, Committable
+from storage.errors import CorruptFile
+from storage.fileio.memory import MemoryFileIO
+from storage.files.data_file import EMPTY_ROW
+from storage.format import FileKind
+from storage.manifests import live_files
+from storage.manifests.manifest_entry import ManifestEntry
+from storage.manifests.manifest_store import ManifestStore
+from storage.manifests.snapshot_files import live_entries_of, merged, table_manifests
+from storage.metadata_cache import MetadataCache
+from storage.table import TableContext
+from tests.storage.snapshots.tables import added, committer, data_file, latest, make_table
+
+
+def new_table(options: dict[str, str] | None = None) -> TableContext:
+    return make_table(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", options=options)
+
+
+def found(context: TableContext) -> list[str]:
+    """As `live_entries_of` gives them; what it says is compared with all manifests merged."""
+    store = context.shared(ManifestStore)
+    entries = live_entries_of(store, latest(context), None, context.name)
+    anew = merged(
+        context.with_cache(MetadataCache()).shared(ManifestStore), table_manifests(store, latest(context)), ""
+    )
+    assert entries == [entry for entry in anew if entry.kind is FileKind.ADD]
+    return [entry.file.file_name for entry in entries]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of manifests whose entries were merged in."""
+    names: list[str] = []
+    add = live_files.MergedManifests.add
+
+    def noted(self: live_files.MergedManifests, name: str, entries: list[ManifestEntry]) -> None:
+        names.append(name)
+        add(self, name, entries)
+
+    monkeypatch.setattr(live_files.MergedManifests, "add", noted)
+    return names
+
+
+def test_only_the_manifest_of_a_new_commit_is_merged_in(read: list[str]) -> None:
+    context = new_table()
+    commit = committer(context)
+    for number in range(1, 6):
+        commit.commit(Committable(number, [added(f"f{number}")]))
+        read.clear()
+        assert found(context) == [f"f{n}" for n in range(1, number + 1)]
+        assert len(read) == 1
+    read.clear()
+    assert len(found(context)) == 5
+    assert read == []
+
+
+def test_a_file_that_a_commit_deletes_is_live_no_more(read: list[str]) -> None:
+    context = new_table()
+    commit = committer(context)
+    old, other, new = data_file("old"), data_file("other"), data_file("new")
+    commit.commit(Committable(1, [CommitMessage(EMPTY_ROW, 0, new_files=(old, other))]))
+    assert found(context) == ["old", "other"]
+    message = CommitMessage(EMPTY_ROW, 0, compact_before=(old,), compact_after=(new,))
+    commit.commit(Committable(2, [message]))
+    assert found(context) == ["other", "new"]
+
+
+def test_where_manifests_were_joined_all_are_merged_again() -> None:
+    context = new_table({"manifest.merge-min-count": "3"})
+    commit = committer(context)
+    for number in range(1, 12):
+        commit.commit(Committable(number, [added(f"f{number}")]))
+        assert sorted(found(context)) == sorted(f"f{n}" for n in range(1, number + 1))
+
+
+def test_after_a_rollback_only_what_is_there_now_is_live() -> None:
+    context = new_table()
+    commit = committer(context)
+    commit.commit(Committable(1, [added("kept")]))
+    commit.commit(Committable(2, [added("undone")]))
+    assert found(context) == ["kept", "undone"]
+    context.io.delete(context.paths.snapshot(2))
+    context.io.delete(context.paths.latest_hint)
+    again = committer(context, "again")
+    again.commit(Committable(1, [added("instead")]))
+    assert found(context) == ["kept", "instead"]
+
+
+def test_a_contradiction_is_told_each_time_and_never_kept() -> None:
+    context = new_table()
+    commit = committer(context)
+    twice = added("f")
+    commit.commit(Committable(1, [twice]))
+    assert found(context) == ["f"]
+    commit.commit(Committable(2, [twice]))
+    for _ in range(2):
+        with pytest.raises(CorruptFile, match="is there already"):
+            live_entries_of(context.shared(ManifestStore), latest(context), None, context.name)
+
+
+def test_what_has_no_room_is_merged_each_time(read: list[str]) -> None:
+    context = new_table().with_cache(MetadataCache(max_bytes=10))
+    committer(context).commit(Committable(1, [added("f")]))
+    assert found(context) == found(context) == ["f"]
+    assert len(read) == 2
