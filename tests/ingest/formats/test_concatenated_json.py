@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import json
+
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
 
@@ -37,6 +42,30 @@ def test_neighbours_are_not_copied() -> None:
 def test_a_value_without_its_braces_is_refused(row: int) -> None:
     with pytest.raises(ValueError, match="not one JSON object each"):
         concatenate_objects(_values(pa.binary()), np.array([0, row]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b'{"n":1}{"n":2}', b'{"t":"}', b'{","n":3}'],
+        [b'{"n":1}{"n":2}', b'{"t":"\\"}', b'{","n":3}'],
+        [b'{"n":1}{"n":2}', b'{"t":"\\\\","u":"}', b'{","n":3}'],
+    ],
+    ids=["plain", "behind an escaped quote", "behind an escaped backslash"],
+)
+def test_texts_that_run_into_the_next_value_are_refused(values: list[bytes]) -> None:
+    """Side by side these are as many objects as values, and none of them is one of the values."""
+    assert len(msgspec.json.Decoder().decode_lines(b"".join(values))) == len(values)
+    with pytest.raises(ValueError, match="a text that its value does not close"):
+        concatenate_objects(pa.array(values, pa.binary()), np.arange(len(values)))
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text()), min_size=1), st.data())
+def test_whatever_texts_hold_objects_are_taken(objects: list[dict[str, str]], data: st.DataObject) -> None:
+    values = [json.dumps(one, ensure_ascii=data.draw(st.booleans()), separators=(",", ":")).encode() for one in objects]
+    rows = np.array(data.draw(st.permutations(range(len(values)))))
+    found = msgspec.json.Decoder().decode_lines(concatenate_objects(pa.array(values, pa.binary()), rows))
+    assert found == [objects[row] for row in rows]
 
 
 def test_a_common_beginning_is_taken_off() -> None:

@@ -442,6 +442,18 @@ def test_more_records_than_a_chunk_stay_in_order_around_a_bad_one() -> None:
     assert decoded.tables[0].offsets.tolist() == wanted
 
 
+def test_halves_of_a_record_are_no_records_even_where_another_value_holds_two() -> None:
+    """Side by side they are as many records as there are values."""
+    one, two, whole = (change("c", after={"id": i, "note": "}{"}, key=None).value or b"" for i in (1, 2, 3))
+    middle = whole.index(b"}{") + 1
+    values = [one + two, whole[:middle], whole[middle:]]
+    target = orders()
+    decoder = DebeziumJsonDecoder(lambda source: target)
+    assert rows_of(decoder.decode(batch_of([raw(one)]))) == [("+I", 1, "}{", None)]
+    decoded = decoder.decode(batch_of([raw(value) for value in values]))
+    assert (rows_of(decoded), [failure.row for failure in decoded.failures]) == ([], [0, 1, 2])
+
+
 def test_slices_of_a_batch_decode_to_slices_of_its_rows() -> None:
     batch = batch_of([change("c", after={"id": i}) for i in range(10)])
     decoder = DebeziumJsonDecoder(lambda source: orders())
