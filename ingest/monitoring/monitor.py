@@ -16,7 +16,7 @@ from ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry
 from ingest.monitoring.observations import RunObservations
 from ingest.monitoring.readiness import not_ready
 from ingest.monitoring.server import MonitoringServer
-from ingest.monitoring.status import status_document
+from ingest.monitoring.status import identity_of, status_document
 from ingest.monitoring.table_levels import TableLevelsReader
 from ingest.settings import MetricsSettings
 from ingest.sources.base import SourceUnavailable
@@ -47,7 +47,12 @@ class PipelineMonitor:
     """Make it before the pipeline, which tells `observed` what it does; `running` while it runs."""
 
     def __init__(
-        self, settings: MetricsSettings, pipeline: str, observed: RunObservations, gauges: ProcessGauges
+        self,
+        settings: MetricsSettings,
+        pipeline: str,
+        warehouse: str,
+        observed: RunObservations,
+        gauges: ProcessGauges,
     ) -> None:
         self._settings = settings
         self._observed = observed
@@ -58,9 +63,10 @@ class PipelineMonitor:
         collector = PipelineCollector(
             observed, gauges, (pipeline, release), settings.tables_max, settings.partitions_max
         )
+        identity = identity_of(pipeline, warehouse)
         self.server = MonitoringServer(
             registry_of(collector),
-            lambda: status_document(observed, gauges, pipeline, release),
+            lambda: {**status_document(observed, gauges, pipeline, release), "identity": identity},
             lambda: not_ready(observed),
         )
 
@@ -74,7 +80,6 @@ class PipelineMonitor:
         """Raises BadInput for an address that can't be had; nothing else."""
         settings = self._settings
         async with self.server.serving(settings.host, settings.port or 0):
-            _log.info("monitoring", url=f"http://{settings.host}:{self.server.port}/")
             watching = asyncio.create_task(self._watch(source), name="monitor")
             try:
                 yield

@@ -6,12 +6,14 @@ Nothing here waits for the pipeline's work, and nothing of the pipeline waits fo
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
+import aiohttp
 import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -19,10 +21,18 @@ from prometheus_client.exposition import choose_encoder
 
 from ingest.monitoring.readiness import NotReady
 from storage.errors import BadInput
+from storage.logs import get_logger
+
+_TRY_AGAIN_S: Final = 0.5
+_ASK_LIMIT_S: Final = 2.0
+
+_log = get_logger(__name__)
 
 
 class MonitoringServer:
-    """status: the document of `/status`. reasons: why the pipeline is not ready."""
+    """status: the document of `/status`; its `identity` says whose endpoint it is. reasons: why the pipeline is not
+    ready.
+    """
 
     def __init__(
         self,
@@ -38,7 +48,11 @@ class MonitoringServer:
 
     @asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[None]:
-        """port: 0 takes a free one; see `port` then. Raises BadInput for an address that can't be had."""
+        """port: 0 takes a free one; see `port` then. One that an older process of this pipeline has is taken when that
+        one has ended: it is being taken over from.
+
+        Raises BadInput for an address that can't be had.
+        """
         self._page = await asyncio.to_thread(files(__package__).joinpath("status_page.html").read_bytes)
         application = web.Application()
         application.router.add_get("/", self._get_page)
@@ -48,19 +62,56 @@ class MonitoringServer:
         application.router.add_get("/status", self._get_status)
         runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1)
         await runner.setup()
+        later: asyncio.Task[None] | None = None
         try:
-            site = web.TCPSite(runner, host, port)
             try:
-                await site.start()
+                await self._listen(runner, host, port)
             except OSError as error:
-                raise BadInput(
-                    f"metrics: can't listen on {host}:{port}: {error.strerror or error}. Set `metrics.port` to a free "
-                    "port and `metrics.host` to an address of this machine"
-                ) from error
-            self.port = runner.addresses[0][1]
+                if error.errno != errno.EADDRINUSE or not await self._is_ours(host, port):
+                    raise BadInput(
+                        f"metrics: can't listen on {host}:{port}: {error.strerror or error}. Set `metrics.port` to a "
+                        "free port and `metrics.host` to an address of this machine"
+                    ) from error
+                _log.warning(
+                    "an older process of this pipeline has the port of metrics",
+                    port=port,
+                    effect="this one answers there when that one has ended",
+                )
+                later = asyncio.create_task(self._listen_later(runner, host, port), name="metrics port")
             yield
         finally:
+            if later is not None:
+                later.cancel()
+                with suppress(asyncio.CancelledError):
+                    await later
             await runner.cleanup()
+
+    async def _listen(self, runner: web.AppRunner, host: str, port: int) -> None:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError:
+            await site.stop()
+            raise
+        self.port = runner.addresses[0][1]
+        _log.info("monitoring", url=f"http://{host}:{self.port}/")
+
+    async def _listen_later(self, runner: web.AppRunner, host: str, port: int) -> None:
+        while not self.port:
+            await asyncio.sleep(_TRY_AGAIN_S)
+            with suppress(OSError):
+                await self._listen(runner, host, port)
+
+    async def _is_ours(self, host: str, port: int) -> bool:
+        """Whether who has the port is a process of this pipeline."""
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/status"
+        limit = aiohttp.ClientTimeout(total=_ASK_LIMIT_S)
+        try:
+            async with aiohttp.ClientSession(timeout=limit) as client, client.get(url) as answer:
+                document = msgspec.json.decode(await answer.read())
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return False
+        return isinstance(document, dict) and document.get("identity") == self._status()["identity"]
 
     async def _get_page(self, _: web.Request) -> web.Response:
         return web.Response(body=self._page, content_type="text/html", charset="utf-8", headers=_NOT_KEPT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Any, Final
 
 from ingest.monitoring.metrics import ProcessGauges
@@ -12,6 +13,11 @@ from ingest.monitoring.table_levels import sorted_runs
 from storage.clock import epoch_ms
 
 BUCKETS_SHOWN: Final = 64  # of a table, those with the most sorted runs
+
+
+def identity_of(pipeline: str, warehouse: str) -> str:
+    """Tells the processes of one pipeline from others; the warehouse can't be read from it."""
+    return sha256(f"{warehouse}\0{pipeline}".encode()).hexdigest()[:16]
 
 
 def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: str, version: str) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def _monitor(config: Config, observed: RunObservations, memory: MemoryBudget) ->
     gauges = ProcessGauges(
         lambda: memory.held_bytes, memory.limit_bytes, lambda: scheduler.waiting, lambda: scheduler.running
     )
-    return PipelineMonitor(config.metrics, config.pipeline, observed, gauges)
+    return PipelineMonitor(config.metrics, config.pipeline, config.warehouse, observed, gauges)
 
 
 def connect_parts(  # noqa: PLR0913 - the one place that knows all parts

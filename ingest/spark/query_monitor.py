@@ -36,11 +36,11 @@ _log = get_logger(__name__)
 class QueryMonitor:
     """Of one query. Its methods may be called from any thread."""
 
-    def __init__(self, settings: MetricsSettings, pipeline: str, interval_ms: int) -> None:
+    def __init__(self, settings: MetricsSettings, pipeline: str, warehouse: str, interval_ms: int) -> None:
         self.observed = RunObservations(interval_ms, SystemClock(), patience_ms=_PATIENCE_MS)
         self._settings = settings
         self._pipeline = pipeline
-        self._monitor = PipelineMonitor(settings, pipeline, self.observed, _no_gauges())
+        self._monitor = PipelineMonitor(settings, pipeline, warehouse, self.observed, _no_gauges())
         self._lock = threading.Lock()
         self._reached: dict[TopicPartition, int] = {}
         self._tables: set[str] = set()

@@ -89,7 +89,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
         )
     _refuse(config)
     check_differences(configuration_differences(config))
-    monitor = QueryMonitor(config.metrics, config.pipeline, config.checkpoint.interval_ms)
+    monitor = QueryMonitor(config.metrics, config.pipeline, config.warehouse, config.checkpoint.interval_ms)
     feed = _ForeachBatch(tuple(_sinks(config)), TableCreation(config), SchemaFollowing(config), monitor)
     writer: DataStreamWriter = _source(spark, config).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)

@@ -295,6 +295,19 @@ async def test_a_taken_port_is_told_before_anything_is_written(tmp_path: Path) -
         assert not await to_thread((tmp_path / "other" / "lake").exists)
 
 
+async def test_who_takes_over_on_one_machine_answers_when_the_older_process_has_ended(tmp_path: Path) -> None:
+    async with running(tmp_path) as (older, _):
+        assert older.monitor is not None
+        port = older.monitor.server.port
+        async with running(tmp_path, f"metrics.port={port}") as (newer, _):
+            assert newer.monitor is not None
+            assert not newer.monitor.server.port, "the pipeline runs without"
+            older.stop()
+            await until(lambda: newer.monitor is not None and newer.monitor.server.port == port)
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{port}/") as client:
+                assert (await get_json(client, "status"))["started_at_ms"] == newer.observed.started_at_ms
+
+
 def test_labels_are_bounded_and_nothing_is_lost() -> None:
     observed = RunObservations(1_000, ManualClock())
     for number in range(5):

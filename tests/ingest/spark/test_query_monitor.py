@@ -33,7 +33,7 @@ def context() -> TableContext:
 
 
 def monitor(port: int | None = None) -> QueryMonitor:
-    return QueryMonitor(MetricsSettings(port=port), "shop", 1_000)
+    return QueryMonitor(MetricsSettings(port=port), "shop", "lake", 1_000)
 
 
 def told(of: QueryMonitor, context: TableContext, batch_id: int, start: int, end: int) -> None:
