@@ -22,15 +22,14 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from ingest.allocators import WORKER_ALLOCATORS
 from storage.errors import BadInput, TidelakeError
 
 SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.session.timeZone": "UTC",
-    # Arrow's pool gives memory back 10 ms after it was freed, and a worker waits longer for its next batch: of a task's
-    # CPU time a tenth went into clearing it again.
-    "spark.executorEnv.MIMALLOC_PURGE_DELAY": os.environ.get("MIMALLOC_PURGE_DELAY", "1000"),
+    **{f"spark.executorEnv.{name}": os.environ.get(name, value) for name, value in WORKER_ALLOCATORS.items()},
 }
 _ON_THIS_MACHINE: Final = {
     "spark.ui.enabled": "false",
