@@ -76,7 +76,8 @@ def _from_kafka_columns(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> 
     topics = batch.column("topic").dictionary_encode()
     codes = topics.indices.to_numpy().astype(np.int64) << 32 | batch.column("partition").to_numpy()
     order = np.lexsort((batch.column("offset").to_numpy(), codes))
-    codes, batch = codes[order], batch.take(pa.array(order))
+    if np.any(order[:-1] > order[1:]):  # a source hands on one partition after the other
+        codes, batch = codes[order], batch.take(pa.array(order))
     edges = np.flatnonzero(np.diff(codes, prepend=-1, append=-1))  # where each partition starts, then n; no code is -1
     for start, stop in pairwise(edges.tolist()):
         rows = batch.slice(start, stop - start)
