@@ -49,48 +49,53 @@ def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes
     octets = np.frombuffer(data, np.uint8)
     if np.any(begins >= ends) or np.any(octets[begins] != ord("{")) or np.any(octets[ends - 1] != ord("}")):
         raise ValueError("not one JSON object each, without blanks around it")
-    if np.any(_ends_within_a_text(octets, begins, ends)):
-        raise ValueError("a text that its value does not close")
     if not prefix and np.array_equal(begins[1:], ends[:-1]):
-        return data[begins[0] : ends[-1]]
-    found = []
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        value = data[begin:end].tobytes()  # compared as bytes: a memoryview compares octet by octet
-        if prefix:
-            if not value.startswith(prefix) or value[len(prefix)] != ord("{") or value[-2] != ord("}"):
-                raise ValueError("another beginning, or more than one object behind it")
-            value = value[len(prefix) : -1]
-        found.append(value)
-    return b"".join(found)
+        together: bytes | memoryview = data[begins[0] : ends[-1]]
+        starts = begins - begins[0]
+    else:
+        found = [
+            _without_prefix(data[begin:end].tobytes(), prefix)
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+        ]
+        together = b"".join(found)
+        starts = np.cumsum([0, *map(len, found[:-1])])
+    if np.any(_ends_within_a_text(np.frombuffer(together, np.uint8), starts)):
+        raise ValueError("a text that its value does not close")
+    return together
 
 
-def _ends_within_a_text(
-    octets: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Of the values octets[begins[i]:ends[i]], none empty: whether they have an odd number of quotes, escaped ones not
-    counted.
+def _without_prefix(value: bytes, prefix: bytes) -> bytes:
+    """Compared as bytes: a memoryview compares octet by octet."""
+    if not prefix:
+        return value
+    if not value.startswith(prefix) or value[len(prefix)] != ord("{") or value[-2] != ord("}"):
+        raise ValueError("another beginning, or more than one object behind it")
+    return value[len(prefix) : -1]
+
+
+def _ends_within_a_text(octets: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of each value, whether it has an odd number of quotes, escaped ones not counted. The last octet of each is a
+    brace, so nothing is escaped across values.
+
+    starts (n,): where they begin, n > 0, each with some octets.
     """
-    if not len(begins):
-        return np.zeros(0, np.bool_)
-    first, last = int(begins.min()), int(ends.max())
-    octets = octets[first:last]
-    is_quote = octets == _QUOTE
-    if (octets == _BACKSLASH).any():
-        is_quote[_escaped(octets)] = False
-    # By turns a value and what lies behind it. The end of all octets is no edge, so the last value lacks its brace.
-    edges = np.minimum(np.stack([begins, ends], axis=1).ravel() - first, len(octets) - 1)
-    is_odd: NDArray[np.bool_] = np.bitwise_xor.reduceat(is_quote.view(np.uint8), edges)[::2] != 0
+    is_quote, is_backslash = octets == _QUOTE, octets == _BACKSLASH
+    if (is_backslash[1:] & is_backslash[:-1]).any():
+        is_quote[_escaped(is_backslash)] = False
+    else:
+        is_quote[1:] &= ~is_backslash[:-1]
+    is_odd: NDArray[np.bool_] = np.bitwise_xor.reduceat(is_quote.view(np.uint8), starts) != 0
     return is_odd
 
 
-def _escaped(octets: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Where octets stand that a backslash escapes: behind runs of an odd number of them."""
-    places = np.flatnonzero(octets == _BACKSLASH)
+def _escaped(is_backslash: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Which octets a backslash escapes: those behind runs of an odd number of them."""
+    places = np.flatnonzero(is_backslash)
     is_first = np.append(True, np.diff(places) > 1)
     is_last = np.append(is_first[1:], True)
     lengths = np.diff(np.append(np.flatnonzero(is_first), len(places)))
     behind: NDArray[np.int64] = places[is_last][lengths % 2 == 1] + 1
-    return behind  # a value ends with a brace, so something stands there
+    return behind
 
 
 def layout(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
