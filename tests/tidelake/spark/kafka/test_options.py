@@ -71,7 +71,7 @@ def test_names_are_without_regard_to_case_and_values_are_not() -> None:
         pytest.param({"startingOffsets": "latest", "startingTimestamp": "1"}, "say the same thing", id="two starts"),
         pytest.param({"endingOffsets": "earliest"}, "nothing ends at its earliest", id="ends before it begins"),
         pytest.param({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger.*whole number from 1", id="no records"),
-        pytest.param({"headers": "a", "includeHeaders": "false"}, "includeHeaders = false", id="some headers, and none"),
+        pytest.param({"headers": "a", "includeHeaders": "false"}, "includeHeaders = false", id="headers, and none"),
         pytest.param({"kafka.auto.offset.reset": "latest"}, "startingOffsets says where", id="decided here"),
         pytest.param({"kafka.fetch.min.byte": "1"}, "did you mean 'kafka.fetch.min.bytes'", id="a client's slip"),
         pytest.param({"kafka.fetch.min.bytes": "x"}, "option kafka.fetch.min.bytes", id="a client's value"),
