@@ -61,7 +61,7 @@ class Written:
     dead_letters: list[str] = field(default_factory=list)
 
 
-class DecodedBatch:
+class BatchBlobs:
     """The blobs of a batch, kept by Spark until `decoded` ends.
 
     facts: of the decoded batch.
@@ -172,7 +172,7 @@ class DecodedBatch:
 
 
 @contextmanager
-def decoded(batch: DataFrame, tables: Tables) -> Iterator[DecodedBatch]:
+def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
     """tables: see `open_reader`."""
     cores = cores_of(batch.sparkSession)
     shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _cores_at_most(batch, cores)))
@@ -183,7 +183,7 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[DecodedBatch]:
         with _settings(batch.sparkSession, _FIXED_PLAN):
             rows = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
         facts = BatchFacts.merged(bytes(row.payload) for row in rows)
-        yield DecodedBatch(blobs, facts, tables, shuffle_partitions, cores)
+        yield BatchBlobs(blobs, facts, tables, shuffle_partitions, cores)
     finally:
         blobs.unpersist()
 

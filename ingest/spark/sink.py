@@ -39,7 +39,7 @@ from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
 from ingest.spark.batch_facts import BatchFacts, SchemaNeed, TableFacts
 from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
-from ingest.spark.batch_write import DecodedBatch, Written, decoded, offsets_of, side_by_side
+from ingest.spark.batch_write import BatchBlobs, Written, decoded, offsets_of, side_by_side
 from ingest.spark.maintenance import maintenance
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
@@ -235,7 +235,7 @@ class TableBatch:
             )
         self._position = self._commits.next_position(self._own(ranges))
 
-    def in_buckets(self, rows: DecodedBatch, written: Written) -> Written:
+    def in_buckets(self, rows: BatchBlobs, written: Written) -> Written:
         """What is to be committed of what tasks wrote."""
         if self.sink.rescale is None:
             return written
@@ -345,7 +345,7 @@ def write_batch(
 
 
 def _write_decoded(
-    due: Sequence[TableBatch], rows: DecodedBatch, batch_id: int, observer: BatchObserver | None
+    due: Sequence[TableBatch], rows: BatchBlobs, batch_id: int, observer: BatchObserver | None
 ) -> list[int]:
     """See `write_batch`."""
     facts = rows.facts
