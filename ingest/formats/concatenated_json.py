@@ -80,10 +80,11 @@ def _ends_within_a_text(octets: NDArray[np.uint8], starts: NDArray[np.int64]) ->
     starts (n,): where they begin, n > 0, each with some octets.
     """
     is_quote, is_backslash = octets == _QUOTE, octets == _BACKSLASH
-    if (is_backslash[1:] & is_backslash[:-1]).any():
-        is_quote[_escaped(is_backslash)] = False
-    else:
-        is_quote[1:] &= ~is_backslash[:-1]
+    if is_backslash.any():
+        if (is_backslash[1:] & is_backslash[:-1]).any():
+            is_quote[_escaped(is_backslash)] = False
+        else:
+            is_quote[1:] &= ~is_backslash[:-1]
     is_odd: NDArray[np.bool_] = np.bitwise_xor.reduceat(is_quote.view(np.uint8), starts) != 0
     return is_odd
 
