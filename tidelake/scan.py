@@ -65,7 +65,9 @@ class Scan:
 
     @property
     def is_of_snapshot_alone(self) -> bool:
-        """Whether its rows are all that the snapshot has: no condition, and none of another branch."""
+        """Whether its rows are all that the snapshot has: no condition, and none of another branch. No part of the
+        public API, either.
+        """
         return self._predicate is None and self._files_since_ms is None and self._other is None
 
     @property

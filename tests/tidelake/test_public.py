@@ -29,8 +29,11 @@ def test_a_name_that_is_none_is_an_attribute_error() -> None:
         tidelake.open_lake  # type: ignore[attr-defined]  # noqa: B018
 
 
-# Of the blocking API alone. `context` is internal, `follower` is for callers who wait in their own way.
-_ONLY_BLOCKING: Final = {"Table": {"context", "follower"}, "Scan": {"context"}}
+# Of the blocking API alone. `follower` is for callers who wait in their own way, the others are internal.
+_ONLY_BLOCKING: Final = {
+    "Table": {"context", "follower"},
+    "Scan": {"context", "snapshot", "is_of_snapshot_alone"},
+}
 # A task is stopped by cancelling it.
 _ONLY_BLOCKING_PARAMETERS: Final = {"stop", "cancellation"}
 
