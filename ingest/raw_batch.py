@@ -20,7 +20,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 TimestampTypes: TypeAlias = NDArray[np.int8]
 TIMESTAMP_TYPES: Final = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 """Who gave a record its time: Kafka's names (`TimestampType`), and the numbers that stand for them."""
-UNTOLD: Final = -2
+UNKNOWN_TIMESTAMP_TYPE: Final = -2
 """Stands for the timestamp type of a record whose source doesn't tell it."""
 
 
@@ -50,7 +50,8 @@ class RawBatch:
         that it never hands over, and a batch of no records may carry nothing else.
     headers: row number to those of its headers that the format reads (`Format.kept_headers`); rows without any are
         absent. The source drops the others: a Python object per record costs more than decoding it.
-    timestamp_types (n,): numbers of TIMESTAMP_TYPES, UNTOLD where the source doesn't say; None: of no record does it.
+    timestamp_types (n,): numbers of TIMESTAMP_TYPES, UNKNOWN_TIMESTAMP_TYPE where the source doesn't say; None:
+        of no record does it.
     nbytes: bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too.
     """
 
@@ -141,13 +142,15 @@ def joined_types(parts: Sequence[tuple[TimestampTypes | None, int]]) -> Timestam
     """Of parts that follow one another, each with how many records it has."""
     if all(types is None for types, _ in parts):
         return None
-    return np.concatenate([np.full(n, UNTOLD, np.int8) if types is None else types for types, n in parts])
+    return np.concatenate(
+        [np.full(n, UNKNOWN_TIMESTAMP_TYPE, np.int8) if types is None else types for types, n in parts]
+    )
 
 
 def timestamp_types_of(names: Sequence[str | None]) -> TimestampTypes | None:
     """Of the names of TIMESTAMP_TYPES; another name, or none, tells nothing."""
-    found = np.array([TIMESTAMP_TYPES.get(name or "", UNTOLD) for name in names], np.int8)
-    return None if np.all(found == UNTOLD) else found
+    found = np.array([TIMESTAMP_TYPES.get(name or "", UNKNOWN_TIMESTAMP_TYPE) for name in names], np.int8)
+    return None if np.all(found == UNKNOWN_TIMESTAMP_TYPE) else found
 
 
 def timestamp_type_names(types: TimestampTypes | None, rows: NDArray[np.intp]) -> pa.StringArray:

@@ -345,16 +345,16 @@ class InferredTable:
         leave them out, and so does every record once the source has dropped the column.
     primary_key: empty when the record has no key.
     sources: column to what the record says of it.
-    unread_key: why the record's key can't be read, and so `primary_key` is empty; "" where it can, or there is none.
+    key_error: why the record's key can't be read, and so `primary_key` is empty; "" where it can, or there is none.
     """
 
     fields: tuple[DataField, ...]
     primary_key: tuple[str, ...]
     sources: Mapping[str, SourceType] = field(default_factory=dict)
-    unread_key: str = ""
+    key_error: str = ""
 
 
-class UntoldTable(BadInput):
+class TableNotInferred(BadInput):
     """A record doesn't say what a table that doesn't exist yet has for columns, or for a key.
 
     row: of the record, in its batch.
@@ -366,6 +366,11 @@ class UntoldTable(BadInput):
         super().__init__(f"{where}: {reason}. Fix the source, or make the table first (`tidelake table create`)")
         self.row = row
         self.reason = reason
+
+    @classmethod
+    def because(cls, batch: RawBatch, row: int, reason: str) -> TableNotInferred:
+        """reason: what is wrong with the record."""
+        return cls(batch, row, f"no table can be derived from this record: {reason}")
 
 
 class Format(Protocol):
@@ -397,7 +402,7 @@ class Format(Protocol):
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         """The columns and the key of a table that does not exist yet, from the record in that row.
 
-        Raises UntoldTable for a record that doesn't say them.
+        Raises TableNotInferred for a record that doesn't say them.
         """
         ...
 

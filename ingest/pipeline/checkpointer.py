@@ -176,14 +176,14 @@ class Checkpointer:
         """
         self._times.begin()
         always_publish = {*always_publish, *(name for name, sink in list(self._sinks.items()) if sink.is_truncated)}
-        always_publish |= (untold := self._facts.origins.untold & self._sinks.keys())
+        always_publish |= (unpublished := self._facts.origins.unpublished & self._sinks.keys())
         try:
             with span("checkpoint"):
                 identifier, tables = await self._publish_checkpoint(coordinator, always_publish)
         except BaseException:
             coordinator.failed()
             raise
-        self._facts.origins.untold -= untold
+        self._facts.origins.unpublished -= unpublished
         self._metrics.checkpoints += 1
         times = self._times.end(tables)
         self._observed.checkpoint_completed(identifier, tables, times["took_ms"], coordinator.reached)

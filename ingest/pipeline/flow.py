@@ -23,7 +23,7 @@ from checkpoint.offsets import TopicPartition
 from checkpoint.states import CheckpointState
 from ingest.channel import Channel
 from ingest.clock import wait_at_most
-from ingest.formats.base import DecodedBatch, Decoder, UntoldTable
+from ingest.formats.base import DecodedBatch, Decoder, TableNotInferred
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.checkpointer import Checkpointer
@@ -33,7 +33,7 @@ from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.write_stage import WriteStage
 from ingest.quarantine.catch_up import CatchUp
 from ingest.quarantine.failures import TableFailed
-from ingest.quarantine.untold_tables import SetsAside, decoded_parts
+from ingest.quarantine.first_record_parts import SetsAside, decoded_parts
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Source
 from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
@@ -222,10 +222,10 @@ class Flow:
         try:
             return await run_uncancellable(self._create_tables, batch, result.unrouted)
         except TableFailed as failed:
-            untold = failed.error if isinstance(failed.error, UntoldTable) else None
-            partition = TopicPartition(batch.topic, batch.partition)
-            if untold is not None and self._sets_aside(partition, int(batch.offsets[untold.row])):
-                raise untold from untold.__cause__
+            if isinstance(failed.error, TableNotInferred):
+                partition, offset = TopicPartition(batch.topic, batch.partition), int(batch.offsets[failed.error.row])
+                if self._sets_aside(partition, offset):
+                    raise failed.error from failed.error.__cause__
             if self._quarantine is None:
                 raise failed.error from failed.error.__cause__
             async with self._writing_exclusively():

@@ -24,12 +24,12 @@ from checkpoint.routing import Routing
 from checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
 from ingest.clock import Clock, wait_at_most
 from ingest.dead_letters import DeadLetters
-from ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf, UntoldTable
+from ingest.formats.base import DecodedBatch, Decoder, TableNotInferred, Target, TargetOf
 from ingest.formats.source_table import SourceTable
 from ingest.quarantine.failures import TableFailed, failures_of
+from ingest.quarantine.first_record_parts import SetsAside, decoded_parts
 from ingest.quarantine.own_position import join_log
 from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
-from ingest.quarantine.untold_tables import SetsAside, decoded_parts
 from ingest.raw_batch import RawBatch, join_batches
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 from ingest.tables.table_origins import TableOrigins
@@ -286,7 +286,7 @@ class _Attempt:
         try:
             async for part, decoded in decoded_parts(batch, self._decoded, self._created, self._parts.sets_aside):
                 await self._write_part(part, decoded, partition)
-        except UntoldTable as error:
+        except TableNotInferred as error:
             raise TableFailed(self._table, error) from error
 
     async def _write_part(self, batch: RawBatch, decoded: DecodedBatch, partition: TopicPartition) -> None:
@@ -319,7 +319,7 @@ class _Attempt:
             with failures_of(self._table):
                 return await run_uncancellable(self._parts.opener.create, batch, mine)
         except TableFailed as failed:
-            if isinstance(failed.error, UntoldTable):
+            if isinstance(failed.error, TableNotInferred):
                 raise failed.error from None
             raise
 

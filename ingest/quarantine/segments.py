@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from checkpoint.offsets import SourcePosition
 from checkpoint.position_text import position_from_text, position_to_text
-from ingest.raw_batch import UNTOLD, RawBatch, TimestampTypes
+from ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE, RawBatch, TimestampTypes
 from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
 
 VERSION: Final = 1
@@ -151,4 +151,4 @@ def _batch(columns: pa.RecordBatch, where: dict[str, Any]) -> RawBatch:
 def _timestamp_types(columns: pa.RecordBatch) -> TimestampTypes | None:
     if _TIMESTAMP_TYPE not in columns.schema.names or columns[_TIMESTAMP_TYPE].null_count == len(columns):
         return None
-    return np.asarray(columns[_TIMESTAMP_TYPE].fill_null(UNTOLD))
+    return np.asarray(columns[_TIMESTAMP_TYPE].fill_null(UNKNOWN_TIMESTAMP_TYPE))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.raw_batch import UNTOLD, Headers, RawBatch, TimestampTypes
+from ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE, Headers, RawBatch, TimestampTypes
 from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
 from storage.errors import BadInput
 
@@ -107,7 +107,7 @@ def _timestamp_types(rows: pa.RecordBatch) -> TimestampTypes | None:
     """Spark's connector has Kafka's numbers. A stream may leave the column out."""
     if _TIMESTAMP_TYPE not in rows.schema.names or rows.column(_TIMESTAMP_TYPE).null_count == rows.num_rows:
         return None
-    types: TimestampTypes = rows.column(_TIMESTAMP_TYPE).fill_null(UNTOLD).to_numpy().astype(np.int8)
+    types: TimestampTypes = rows.column(_TIMESTAMP_TYPE).fill_null(UNKNOWN_TIMESTAMP_TYPE).to_numpy().astype(np.int8)
     return types
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-from ingest.formats.base import InferredTable, Target, UntoldTable
+from ingest.formats.base import InferredTable, TableNotInferred, Target
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from ingest.settings import TableSettings
@@ -74,7 +74,7 @@ class PipelineTables:
 
         unrouted: source tables with the row of their first record in the batch.
 
-        Raises UntoldTable when a record doesn't say what the table needs, and BadInput for a table that can't be made.
+        Raises TableNotInferred when a record doesn't say what the table needs, BadInput for one that can't be made.
         """
         created = False
         for source, row in unrouted.items():
@@ -82,7 +82,7 @@ class PipelineTables:
             if name is not None and name not in self.sinks:
                 table = self._settings.get(name) or self._name(source)
                 inferred = self._infer(batch, row)
-                check_tells_table(table, inferred, batch, row)
+                check_inferred(table, inferred, batch, row)
                 self._create(table, inferred, source)
                 created = True
         return created
@@ -202,15 +202,15 @@ class PipelineTables:
             )
 
 
-def check_tells_table(table: TableSettings, inferred: InferredTable, batch: RawBatch, row: int) -> None:
-    """Raises UntoldTable for a record without columns, and where the table's key is to be that of an unreadable one."""
+def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatch, row: int) -> None:
+    """Raises TableNotInferred for a record without columns, and where the table's key is that of an unreadable one."""
     if not inferred.fields:
-        raise UntoldTable(batch, row, "no table can be derived from this record: its row has no columns")
-    if inferred.unread_key and not table.primary_key and table.key_from_records:
-        raise UntoldTable(
+        raise TableNotInferred.because(batch, row, "its row has no columns")
+    if inferred.key_error and not table.primary_key and table.key_from_records:
+        raise TableNotInferred(
             batch,
             row,
-            f"the primary key of {table.name} can't be told from this record's key: {inferred.unread_key}. "
+            f"the primary key of {table.name} can't be told from this record's key: {inferred.key_error}. "
             "Say it in `primary_key` of the table, or have the table made without one (`key_from_records: false`)",
         )
 

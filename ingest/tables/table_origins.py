@@ -98,7 +98,7 @@ class TableOrigins:
     def __init__(self, sources_of: Callable[[str], Iterable[str]]) -> None:
         self._sources_of = sources_of
         self._known: dict[str, Origins] = {}
-        self.untold: set[str] = set()
+        self.unpublished: set[str] = set()
         """Tables whose next snapshot must be made even without rows: an idle table's position passes records, too."""
 
     def restore(self, known: Mapping[str, Origins]) -> None:
@@ -138,7 +138,7 @@ class TableOrigins:
         if altered not in known.altered.get(copy, ()):
             of_copy = (*known.altered.get(copy, ()), altered)
             self._known[table] = replace(known, altered={**known.altered, copy: of_copy})
-            self.untold.add(table)
+            self.unpublished.add(table)
 
     def forget_copy(self, table: str, copy: str) -> None:
         """It was recreated, was dropped, or has taken the table's place."""
@@ -146,7 +146,7 @@ class TableOrigins:
         if copy in known.altered:
             left = {name: of for name, of in known.altered.items() if name != copy}
             self._known[table] = replace(known, altered=left)
-            self.untold.add(table)
+            self.unpublished.add(table)
 
 
 def _altered(members: dict[str, Any] | None) -> dict[str, tuple[AlteredCopy, ...]]:

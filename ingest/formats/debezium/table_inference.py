@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.formats.base import InferredTable, UntoldTable
+from ingest.formats.base import InferredTable, TableNotInferred
 from ingest.formats.connect_schema import SourceType, source_type
 from ingest.formats.debezium.envelope import image_schema, read_envelope, split_schema
 from ingest.formats.debezium.record_key import key_members
@@ -25,32 +25,27 @@ from storage.types import (
 
 
 def infer_table(batch: RawBatch, row: int) -> InferredTable:
-    """The table that the record describes. Raises UntoldTable for one without a row image."""
+    """The table that the record describes. Raises TableNotInferred for one without a row image."""
     try:
         return inferred_table(_columns(batch.values[row].as_py() or b""), batch.keys[row].as_py())
     except BadValue as e:
-        raise refused(batch, row, e) from None
+        raise TableNotInferred.because(batch, row, str(e)) from None
 
 
 def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> InferredTable:
     """key: of the record, in JSON."""
-    unread_key, primary_key = "", tuple[str, ...]()
+    key_error, primary_key = "", tuple[str, ...]()
     if key is not None:
         try:
             primary_key = tuple(name for name in key_members(key) if name in columns)
         except BadValue as error:
-            unread_key = str(error)
+            key_error = str(error)
     fields = []
     for number, (name, source) in enumerate(columns.items()):
         column_type = inferred_type(source)
         nullability = not_null(column_type) if name in primary_key else column_type
         fields.append(DataField(number, name, nullability, source.doc))
-    return InferredTable(tuple(fields), primary_key, columns, unread_key)
-
-
-def refused(batch: RawBatch, row: int, reason: BadValue) -> UntoldTable:
-    """The error for a record that tells no table, with its position."""
-    return UntoldTable(batch, row, f"no table can be derived from this record: {reason}")
+    return InferredTable(tuple(fields), primary_key, columns, key_error)
 
 
 def _columns(value: bytes) -> Mapping[str, SourceType]:

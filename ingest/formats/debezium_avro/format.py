@@ -10,10 +10,10 @@ from ingest.formats.avro.framing import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
 from ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from ingest.formats.avro.schema_cache import SchemaCache
 from ingest.formats.avro.schema_registry import SchemaRegistry
-from ingest.formats.base import InferredTable, TargetOf
+from ingest.formats.base import InferredTable, TableNotInferred, TargetOf
 from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.formats.debezium.format import DebeziumOptions
-from ingest.formats.debezium.table_inference import inferred_table, refused
+from ingest.formats.debezium.table_inference import inferred_table
 from ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
 from ingest.formats.debezium_avro.envelope_schema import envelope_schema
 from ingest.formats.values.json_text import BadValue
@@ -63,4 +63,4 @@ class DebeziumAvro:
                 raise BadValue("it has no row image")
             return inferred_table(columns, schemas.key_as_json(batch.keys[row].as_py(), headers))
         except BadValue as e:
-            raise refused(batch, row, e) from None
+            raise TableNotInferred.because(batch, row, str(e)) from None

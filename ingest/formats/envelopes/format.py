@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from ingest.formats.base import InferredTable, TargetOf
+from ingest.formats.base import InferredTable, TableNotInferred, TargetOf
 from ingest.formats.envelopes.decoder import EnvelopeDecoder
 from ingest.formats.envelopes.envelope import Envelope
 from ingest.formats.envelopes.options import EnvelopeOptions
 from ingest.formats.envelopes.reader import EnvelopeReader
-from ingest.formats.envelopes.table_inference import infer_table, refused
+from ingest.formats.envelopes.table_inference import infer_table
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 
@@ -42,4 +42,4 @@ class EnvelopeFormat:
             record = self.reader().read(batch.values[row].as_py() or b"")
             return infer_table(record.keyed(batch.keys[row].as_py()), batch, row)
         except BadValue as error:
-            raise refused(batch, row, error) from None
+            raise TableNotInferred.because(batch, row, str(error)) from None

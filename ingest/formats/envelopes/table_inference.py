@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.formats.base import InferredTable, UntoldTable
+from ingest.formats.base import InferredTable
 from ingest.formats.connect_schema import JSON_VALUE, SourceType
 from ingest.formats.envelopes.envelope import Envelope, Op
 from ingest.formats.types.inferred_types import inferred_type
@@ -36,8 +36,3 @@ def _columns(record: Envelope) -> Mapping[str, SourceType]:
     change = record.changes(event, ())[0]
     image = change.before if change.after is None else {**change.after, **(change.before or {})}
     return dict.fromkeys(image or {}, JSON_VALUE)
-
-
-def refused(batch: RawBatch, row: int, reason: BadValue) -> UntoldTable:
-    """The error for a record that describes no table, with its position."""
-    return UntoldTable(batch, row, f"no table can be derived from this record: {reason}")

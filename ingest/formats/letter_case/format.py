@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ingest.formats.base import Decoder, Format, InferredTable, TargetOf, UntoldTable
+from ingest.formats.base import Decoder, Format, InferredTable, TableNotInferred, TargetOf
 from ingest.formats.letter_case.decoder import SmallLettersDecoder
 from ingest.formats.letter_case.same_names import first_with_one_name, one_name_text
 from ingest.raw_batch import RawBatch
@@ -31,14 +31,14 @@ class InSmallLetters:
         return SmallLettersDecoder(self.format.decoder, target_of)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
-        """Raises UntoldTable, too, for two columns that would have one name."""
+        """Raises TableNotInferred, too, for two columns that would have one name."""
         found = self.format.infer_table(batch, row)
         names = [field.name for field in found.fields]
         if same := first_with_one_name(names):
-            raise UntoldTable(batch, row, f"no table can be derived from this record: {one_name_text(*same)}")
+            raise TableNotInferred.because(batch, row, one_name_text(*same))
         return InferredTable(
             tuple(replace(field, name=field.name.lower()) for field in found.fields),
             tuple(name.lower() for name in found.primary_key),
             {name.lower(): source for name, source in found.sources.items()},
-            found.unread_key,
+            found.key_error,
         )

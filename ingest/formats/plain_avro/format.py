@@ -17,9 +17,9 @@ from ingest.formats.avro.framing import (
 from ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from ingest.formats.avro.schema_cache import SchemaCache
 from ingest.formats.avro.schema_registry import SchemaRegistry
-from ingest.formats.base import InferredTable, TargetOf
+from ingest.formats.base import InferredTable, TableNotInferred, TargetOf
 from ingest.formats.debezium.decoder import InexactValues
-from ingest.formats.debezium.table_inference import inferred_table, refused
+from ingest.formats.debezium.table_inference import inferred_table
 from ingest.formats.plain_avro.decoder import PlainAvroDecoder, row_schema
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
@@ -78,7 +78,7 @@ class PlainAvro:
             id_, _ = self._framing().unframed(batch.values[row].as_py() or b"", batch.headers.get(row, ()))
             return inferred_table(row_schema(self._schemas().type_of(id_)).columns, None)
         except BadValue as e:
-            raise refused(batch, row, e) from None
+            raise TableNotInferred.because(batch, row, str(e)) from None
 
 
 def _configured_schema(options: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.building.letter_case import format_of
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config, TableSettings
-from ingest.tables.pipeline_tables import check_tells_table
+from ingest.tables.pipeline_tables import check_inferred
 from ingest.tables.table_router import router_of
 from ingest.tables.table_targets import TableTargets
 from ingest.tables.table_templates import ExpandedTable
@@ -139,7 +139,7 @@ class SampledTables:
 
     def _preview(self, name: str, settings: TableSettings, raw: RawBatch, row: int) -> TableContext:
         inferred = self._format.infer_table(raw, row)
-        check_tells_table(settings, inferred, raw, row)
+        check_inferred(settings, inferred, raw, row)
         if isinstance(settings, ExpandedTable):
             self._configured.add(settings)
             derived = self._configured.derived[name]

@@ -52,12 +52,6 @@ class RecordColumns:
         columns = (self.offsets[:n], self.timestamps_ms[:n], self.timestamp_types[:n], self.keys[:n], self.values[:n])
         return RecordColumns(*columns, None if self.header_bytes is None else self.header_bytes[:n])
 
-    def headers(self) -> list[Headers]:
-        """Of each record."""
-        if self.header_bytes is None:
-            return [()] * len(self)
-        return [_parsed_headers(octets) for octets in self.header_bytes.to_pylist()]
-
     def distinct_headers(self) -> tuple[list[Headers], pa.IntegerArray]:
         """Those that differ, and which of them each record has: a connector sends mostly the same ones."""
         if self.header_bytes is None:

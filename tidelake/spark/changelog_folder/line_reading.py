@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import UNTOLD
+from ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE
 from ingest.sources.change_log_file import ChangeLogFile
 from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
 from storage.errors import BadInput
@@ -105,7 +105,7 @@ def _timestamp_types(records: PartitionRecords) -> pa.Int32Array:
     types = records.timestamp_types
     if types is None:
         return pa.nulls(len(records.offsets), pa.int32())
-    return pa.array(types.astype(np.int32), mask=types == UNTOLD)
+    return pa.array(types.astype(np.int32), mask=types == UNKNOWN_TIMESTAMP_TYPE)
 
 
 def _headers(records: PartitionRecords) -> pa.Array:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, UntoldTable
+from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, TableNotInferred
 from ingest.raw_batch import RawBatch
 
 SetsAside: TypeAlias = Callable[[TopicPartition, int], bool]
@@ -18,7 +18,7 @@ SetsAside: TypeAlias = Callable[[TopicPartition, int], bool]
 Decode: TypeAlias = Callable[[RawBatch], Awaitable[DecodedBatch]]
 
 Create: TypeAlias = Callable[[RawBatch, DecodedBatch], Awaitable[bool]]
-"""Makes tables for records that none takes; returns whether there were any. Raises UntoldTable."""
+"""Makes tables for records that none takes; returns whether there were any. Raises TableNotInferred."""
 
 
 async def decoded_parts(
@@ -29,7 +29,7 @@ async def decoded_parts(
 ) -> AsyncIterator[tuple[RawBatch, DecodedBatch]]:
     """The batch in its order, in one part or several, with the tables that its records make.
 
-    Raises UntoldTable where `sets_aside` says no.
+    Raises TableNotInferred where `sets_aside` says no.
     """
     begin = 0
     while True:
@@ -38,13 +38,13 @@ async def decoded_parts(
         try:
             if decoded.unrouted and await create(rest, decoded):
                 decoded = await decode(rest)
-        except UntoldTable as untold:
-            if not _sets_aside(rest, untold, sets_aside):
+        except TableNotInferred as error:
+            if not _sets_aside(rest, error, sets_aside):
                 raise
-            if untold.row:
-                before = rest.slice(0, untold.row)
+            if error.row:
+                before = rest.slice(0, error.row)
                 yield before, await decode(before)
-            end, failures = begin + untold.row, list[DecodeFailure]()
+            end, failures = begin + error.row, list[DecodeFailure]()
             # neighbours are mostly alike: to decode all that follows for each would take long
             while failure := await _failure(batch.slice(end, end + 1), len(failures), decode, create, sets_aside):
                 failures.append(failure)
@@ -68,12 +68,12 @@ async def _failure(
     try:
         if decoded.unrouted:
             await create(record, decoded)
-    except UntoldTable as untold:
-        if _sets_aside(record, untold, sets_aside):
+    except TableNotInferred as error:
+        if _sets_aside(record, error, sets_aside):
             (source,) = decoded.unrouted
-            return DecodeFailure(number, int(record.offsets[0]), FailureKind.BAD_RECORD, untold.reason, source)
+            return DecodeFailure(number, int(record.offsets[0]), FailureKind.BAD_RECORD, error.reason, source)
     return None
 
 
-def _sets_aside(batch: RawBatch, untold: UntoldTable, sets_aside: SetsAside) -> bool:
-    return sets_aside(TopicPartition(batch.topic, batch.partition), int(batch.offsets[untold.row]))
+def _sets_aside(batch: RawBatch, error: TableNotInferred, sets_aside: SetsAside) -> bool:
+    return sets_aside(TopicPartition(batch.topic, batch.partition), int(batch.offsets[error.row]))
