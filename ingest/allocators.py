@@ -16,15 +16,11 @@ _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 
-WORKER_ALLOCATORS: Final = {
-    _ARROW_POOL: "system",
-    "MALLOC_MMAP_THRESHOLD_": str(32 * _MIB),
-    "MALLOC_TRIM_THRESHOLD_": str(32 * _MIB),
-    "MALLOC_ARENA_MAX": "1",
-}
-"""The environment of a Python worker of Spark whose memory comes from where a service's does. Arrow's own pool gives
-memory back 10 ms after it was freed, and a worker waits longer for its next batch: a fifth of the CPU time of a
-compaction went into clearing it again.
+WORKER_ENVIRONMENT: Final = {_ARROW_POOL: "system"}
+"""Of a Python worker of Spark: Arrow's arrays are then among the blocks that `keep_blocks_between_batches` keeps.
+Arrow's own pool gives memory back 10 ms after it was freed, and a worker waits longer for its next batch: a fifth of
+the CPU time of a compaction went into clearing it again. PySpark imports Arrow before any code of ours runs, so only
+the environment can choose.
 """
 
 

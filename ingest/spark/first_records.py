@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame
 from ingest.formats.base import Format
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import Headers, RawBatch, binary_column
-from ingest.spark.package_version import check_version, package_version
+from ingest.spark.package_version import package_version
 from ingest.spark.raw_columns import raw_batches
+from ingest.spark.task_start import begin_task
 
 _SCHEMA: Final = "payload binary"
 
@@ -72,7 +73,7 @@ class FirstRecordsTask:
     version: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_version(self.version)
+        begin_task(self.version)
         decoder = self.format.decoder(lambda source: None)
         first: dict[SourceTable, FirstRecord] = {}
         for batch in batches:

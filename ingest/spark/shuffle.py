@@ -21,12 +21,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
-from ingest.allocators import keep_blocks_between_batches
 from ingest.spark.assigning.key_shares import KeyShares, is_indexed, shuffle_partition_of_share
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
-from ingest.spark.package_version import check_version, package_version
+from ingest.spark.package_version import package_version
 from ingest.spark.raw_columns import raw_batches
+from ingest.spark.task_start import begin_task
 from storage.bucketing import BucketMode, bucket_mode
 from storage.files.partition_times import partition_check
 from storage.format import KIND_COLUMN, RowKind
@@ -103,16 +103,6 @@ class ShuffleMap:
         task = TaskContext.get()  # the same for a task that is tried again: its rows must not change shuffle partitions
         numbers = count(zlib.crc32(context.name.encode()) + (0 if task is None else task.partitionId()))
         return lambda key: next(numbers) % self.shuffle_partitions
-
-
-def begin_task(version: str) -> None:
-    """In a task, before anything else. version: of this package in the driver.
-
-    Raises UnsupportedFeature for another version than the worker's.
-    """
-    check_version(version)
-    if TaskContext.get() is not None:  # else the process is not Spark's
-        keep_blocks_between_batches()
 
 
 def has_unaware_buckets(context: TableContext) -> bool:

@@ -22,14 +22,14 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ingest.allocators import WORKER_ALLOCATORS
+from ingest.allocators import WORKER_ENVIRONMENT
 from storage.errors import BadInput, TidelakeError
 
 SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.session.timeZone": "UTC",
-    **{f"spark.executorEnv.{name}": os.environ.get(name, value) for name, value in WORKER_ALLOCATORS.items()},
+    **{f"spark.executorEnv.{name}": os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()},
 }
 _ON_THIS_MACHINE: Final = {
     "spark.ui.enabled": "false",

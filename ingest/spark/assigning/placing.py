@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from compaction.postpone_batch import Placer, Placing, Rescale, gives_buckets_at_once, plan_placings
-from ingest.spark.package_version import check_version, package_version
+from ingest.spark.package_version import package_version
 from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
+from ingest.spark.task_start import begin_task
 from storage.commit.commit_message import CommitMessage
 from storage.commit.table_commit import TableCommit
 from storage.table import TableContext
@@ -76,7 +77,7 @@ class _PlaceTask:
     version: str = field(default_factory=package_version)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_version(self.version)
+        begin_task(self.version)
         placer = Placer(self.context, replaces=self.replaces)
         try:
             for batch in batches:

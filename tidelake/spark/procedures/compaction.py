@@ -18,7 +18,8 @@ from compaction.jobs.request import CompactionRequest
 from compaction.jobs.task_result import TaskRunner
 from compaction.report import CompactionReport
 from ingest.spark.batch_write import cores_of
-from ingest.spark.package_version import check_version, package_version
+from ingest.spark.package_version import package_version
+from ingest.spark.task_start import begin_task
 from storage.catalog.opening import open_catalog
 from storage.errors import BadInput, CorruptFile
 from storage.read.predicate import Predicate
@@ -138,7 +139,7 @@ class _CompactionTask:
     version: str = field(default_factory=package_version)
 
     def run(self, work: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-        check_version(self.version)
+        begin_task(self.version)
         for number, payload in work:
             task: CompactTask = pickle.loads(payload)
             try:
