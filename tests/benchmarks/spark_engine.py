@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 import tidelake
 from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
+from ingest.formats.debezium.format import DebeziumJson
 from ingest.spark.sink import write_batch
 from storage.catalog.opening import open_catalog
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
@@ -204,7 +205,8 @@ def _from_kafka(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]
         topic = broker.create_topic(partitions=1 + max(record["partition"] for record in records))
         for _ in range(_passes(arguments)):
             broker.send(records, topic)
-        options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "includeHeaders": "true"}
+        options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic}
+        options |= {"headers": ",".join(DebeziumJson.KEPT_HEADERS)}  # as `spark run` reads such records
         return _beside_spark_alone(
             spark, scratch, files, lambda: spark.read.format("tidelake-kafka").options(**options).load()
         )

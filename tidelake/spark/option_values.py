@@ -34,6 +34,11 @@ def truth(text: str) -> bool:
     return text.lower() == "true"
 
 
+def names_of(text: str) -> frozenset[str]:
+    """With commas between."""
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
 def time(text: str) -> datetime | int:
     if text.isascii() and text.isdecimal():
         return int(text)

@@ -213,10 +213,11 @@ def _source(spark: SparkSession, config: Config) -> DataFrame:
         folder = spark.readStream.format(ChangeLogFolderDataSource.name()).options(**limits, **starts, headers=headers)
         return folder.load(str(source.path.absolute()))
     register_source(spark, KafkaDataSource)
-    has_headers = bool(open_format(config.format, config.format_options).KEPT_HEADERS)
-    schema = _KAFKA_COLUMNS + (", headers array<struct<key string, value binary>>" if has_headers else "")
+    kept = sorted(open_format(config.format, config.format_options).KEPT_HEADERS)
+    schema = _KAFKA_COLUMNS + (", headers array<struct<key string, value binary>>" if kept else "")
+    named = {"headers": ",".join(kept)} if kept else {}
     reader = spark.readStream.format(KafkaDataSource.name()).schema(schema)
-    return reader.options(**_kafka_options(source), includeHeaders=str(has_headers).lower()).load()
+    return reader.options(**_kafka_options(source), **named).load()
 
 
 def _kafka_options(source: KafkaSettings) -> dict[str, str]:

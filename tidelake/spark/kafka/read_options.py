@@ -19,7 +19,7 @@ from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 from tidelake.spark.kafka.client_options import PREFIX, client_options, client_settings
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, of_text, partitions_of_text
-from tidelake.spark.option_values import truth, value_of, whole_number
+from tidelake.spark.option_values import names_of, truth, value_of, whole_number
 
 STARTING_GROUP: Final = "startingGroup"
 MAX_RECORD_BYTES: Final = "maxRecordBytes"
@@ -32,7 +32,8 @@ _ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STRATEGY: Final = "startingOffsetsByTimestampStrategy"
 _LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _DIVISION: Final = ("minPartitions", "maxRecordsPerPartition")
-_OTHERS: Final = ("failOnDataLoss", "includeHeaders", MAX_RECORD_BYTES, UNREACHABLE_AFTER_MS)
+_HEADERS: Final = "headers"
+_OTHERS: Final = ("failOnDataLoss", "includeHeaders", _HEADERS, MAX_RECORD_BYTES, UNREACHABLE_AFTER_MS)
 _WAITS_OF_SPARK_S: Final = (  # how its connector tries again, and what it calls its groups
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix"),
 )
@@ -68,6 +69,7 @@ class KafkaReadOptions:
     needs_match: a partition without a record that is as new as a timestamp is an error; else it starts at its end.
     max_offsets, min_offsets, max_delay_ms: of a micro-batch. min_partitions, max_records: how ranges become tasks.
     fails_on_loss: whether records that are gone end the query; else a warning names them.
+    header_names: those that records come with; None for all that they have.
     """
 
     settings: KafkaSettings
@@ -82,6 +84,7 @@ class KafkaReadOptions:
     max_records: int | None
     fails_on_loss: bool
     has_headers: bool
+    header_names: frozenset[str] | None
 
     @property
     def has_limits(self) -> bool:
@@ -97,6 +100,10 @@ class KafkaReadOptions:
             settings = structs.replace(settings, max_record_bytes=largest)
         if (patience_ms := _value(options, UNREACHABLE_AFTER_MS, whole_number)) is not None:
             settings = structs.replace(settings, unreachable_after_ms=patience_ms)
+        header_names = _value(options, _HEADERS, names_of)
+        has_headers = _value(options, "includeHeaders", truth, header_names is not None)
+        if header_names is not None and not has_headers:
+            raise BadInput("option headers names some, and includeHeaders = false leaves all out. Give one of them")
         return cls(
             settings,
             partitions_of_text("assign", options["assign"]) if "assign" in options else None,
@@ -109,7 +116,8 @@ class KafkaReadOptions:
             _value(options, "minPartitions", whole_number),
             _value(options, "maxRecordsPerPartition", whole_number),
             _value(options, "failOnDataLoss", truth, True),
-            _value(options, "includeHeaders", truth, False),
+            has_headers,
+            header_names,
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,7 @@ def record_batches(
                 report_lost(str(options.settings.bootstrap_servers), [lost], fails=options.fails_on_loss)
                 continue
             if len(records):
-                yield in_arrow_form(_rows(part.partition, records, schema), form)
+                yield in_arrow_form(_rows(part.partition, records, schema, options.header_names), form)
 
 
 def report_lost(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
@@ -113,7 +113,9 @@ class _Consumer:
         self._runner.close()
 
 
-def _rows(partition: TopicPartition, records: RecordColumns, schema: StructType) -> pa.RecordBatch:
+def _rows(
+    partition: TopicPartition, records: RecordColumns, schema: StructType, header_names: Collection[str] | None
+) -> pa.RecordBatch:
     """The columns of `schema`, in its order."""
     n = len(records)
     columns: dict[str, Callable[[], pa.Array]] = {
@@ -124,13 +126,15 @@ def _rows(partition: TopicPartition, records: RecordColumns, schema: StructType)
         "offset": lambda: pa.array(records.offsets),
         "timestamp": lambda: _timestamps(records),
         "timestampType": lambda: pa.array(records.timestamp_types),
-        "headers": lambda: _headers(records),
+        "headers": lambda: _headers(records, header_names),
     }
     return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema.names)
 
 
-def _headers(records: RecordColumns) -> pa.ListArray:
+def _headers(records: RecordColumns, names: Collection[str] | None) -> pa.ListArray:
     distinct, of_records = records.distinct_headers()
+    if names is not None:
+        distinct = [tuple(header for header in headers if header[0] in names) for headers in distinct]
     return header_column(distinct).take(of_records)
 
 

@@ -40,6 +40,8 @@ def options(**given: str) -> KafkaReadOptions:
         pytest.param(
             {"startingOffsetsByTimestamp": '{"T":{"0":9}}'}, "start", Boundary(timestamps_ms={P0: 9}), id="times"
         ),
+        pytest.param({"headers": "a, b"}, "header_names", frozenset({"a", "b"}), id="some headers"),
+        pytest.param({"headers": "a"}, "has_headers", True, id="headers are there where some are named"),
         pytest.param({"startingGroup": "G"}, "start", Boundary(group="G"), id="a group"),
         pytest.param({"startingOffsetsByTimestampStrategy": "latest"}, "needs_match", False, id="no match needed"),
         pytest.param({"assign": '{"T": [0, 1]}'}, "assigned", frozenset({P0, P1}), id="partitions"),
@@ -69,6 +71,7 @@ def test_names_are_without_regard_to_case_and_values_are_not() -> None:
         pytest.param({"startingOffsets": "latest", "startingTimestamp": "1"}, "say the same thing", id="two starts"),
         pytest.param({"endingOffsets": "earliest"}, "nothing ends at its earliest", id="ends before it begins"),
         pytest.param({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger.*whole number from 1", id="no records"),
+        pytest.param({"headers": "a", "includeHeaders": "false"}, "includeHeaders = false", id="headers, and none"),
         pytest.param({"kafka.auto.offset.reset": "latest"}, "startingOffsets says where", id="decided here"),
         pytest.param({"kafka.fetch.min.byte": "1"}, "did you mean 'kafka.fetch.min.bytes'", id="a client's slip"),
         pytest.param({"kafka.fetch.min.bytes": "x"}, "option kafka.fetch.min.bytes", id="a client's value"),

@@ -161,6 +161,8 @@ def test_columns_are_those_of_spark_s_connector(kafka_broker: KafkaBroker) -> No
         "timestampType": 0,
         "headers": [{"key": "a", "value": b"h3"}, {"key": "a", "value": None}],
     }
+    assert batch(kafka_broker, topic, headers="b, a")[3]["headers"] == row["headers"]
+    assert batch(kafka_broker, topic, headers="b")[3]["headers"] is None, "it has none of these"
     rows = batch(kafka_broker, topic, includeHeaders="true")
     assert [row["headers"] for row in rows[:3:2]] == [None, None]
     assert rows[4]["value"] is None
