@@ -154,9 +154,8 @@ class ChangeLogFolder:
         try:
             found = parse_records(block, self._kept_headers)
         except BadLine as bad:
-            text = bytes(block[bad.offset :]).split(b"\n", 1)[0]
             raise BadInput(
-                f"{file.path}:{file.line_of(bad.offset)}: not a change record: {bad.reason}: {text[:120]!r}. "
+                f"{file.path}:{file.line_of(bad.offset)}: not a change record: {bad.reason}: {bad.text!r}. "
                 "A line is an object with topic, partition, offset, key, value, timestamp_ms and headers"
             ) from None
         return [batch for records in found for batch in self._new(records, file)]

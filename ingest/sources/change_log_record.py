@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Any, Final
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from checkpoint.offsets import TopicPartition
@@ -42,6 +43,7 @@ class _Line(msgspec.Struct, gc=False):  # without gc: a block's worth of tracked
 
 
 _LINE_END: Final = re.compile(rb"\n")
+_SHOWN_BYTES: Final = 120
 _PIECE_BYTES: Final = 1 << 20  # the objects of so many lines stay in the processor's cache; of a block, they would not
 
 _line_decoder: Final = msgspec.json.Decoder(_Line)
@@ -51,13 +53,15 @@ _headers_decoder: Final = msgspec.json.Decoder(list[tuple[str, str | None]] | No
 class BadLine(Exception):
     """A line that is no record.
 
-    offset: where it begins in its block.
+    offset: where it begins, in bytes from the first line that was given.
+    text: of it, at most as much as an error shows.
     reason: what is wrong with it.
     """
 
-    def __init__(self, offset: int, reason: str) -> None:
+    def __init__(self, offset: int, text: bytes, reason: str) -> None:
         super().__init__(reason)
         self.offset = offset
+        self.text = text
         self.reason = reason
 
 
@@ -96,13 +100,24 @@ def parse_records(block: bytes | memoryview, kept_headers: Collection[str]) -> l
 
     Raises BadLine for the first line that is no record.
     """
+    return _parsed(_pieces(block), kept_headers)
+
+
+def parse_lines(lines: pa.StringArray, kept_headers: Collection[str]) -> list[PartitionRecords]:
+    """Like `parse_records`. lines: without what ends them, no nulls."""
+    return _parsed(_pieces_of_lines(lines), kept_headers)
+
+
+def _parsed(pieces: Iterable[memoryview], kept_headers: Collection[str]) -> list[PartitionRecords]:
     parts: dict[TopicPartition, list[PartitionRecords]] = {}
-    try:
-        for piece in _pieces(block):
+    begin = 0
+    for piece in pieces:
+        try:
             for records in _records_of_piece(piece, kept_headers):
                 parts.setdefault(records.partition, []).append(records)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise _first_bad_line(bytes(block)) from None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise _first_bad_line(bytes(piece), begin) from None
+        begin += len(piece)
     return [_joined(of_one) for of_one in parts.values()]
 
 
@@ -113,6 +128,15 @@ def _pieces(block: bytes | memoryview) -> Iterator[memoryview]:
         end = len(view) if line_end is None else line_end.end()
         yield view[start:end]
         start = end
+
+
+def _pieces_of_lines(lines: pa.StringArray) -> Iterator[memoryview]:
+    """Without a Python object a line."""
+    rows = 1 + len(lines) * _PIECE_BYTES // max(1, lines.nbytes)
+    for start in range(0, len(lines), rows):
+        ended = pc.binary_join_element_wise(lines.slice(start, rows), "", "\n")
+        _, positions, text = ended.buffers()
+        yield memoryview(text)[: np.frombuffer(positions, np.int32)[len(ended)]]
 
 
 def _records_of_piece(piece: memoryview, kept_headers: Collection[str]) -> list[PartitionRecords]:
@@ -179,15 +203,15 @@ def _decoded_headers(text: msgspec.Raw, kept: Collection[str]) -> Headers:
     return tuple((name, value and value.encode()) for name, value in pairs if name in kept)
 
 
-def _first_bad_line(block: bytes) -> BadLine:
-    """Line by line, only after a block failed."""
-    offset = 0
-    for text in block.split(b"\n"):
+def _first_bad_line(piece: bytes, begin: int) -> BadLine:
+    """Line by line, only after a piece failed, which begins at this offset."""
+    offset = begin
+    for text in piece.split(b"\n"):
         try:
             if text.strip():
                 _headers_decoder.decode(_line_decoder.decode(text).headers)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return BadLine(offset, str(error))
+            return BadLine(offset, text[:_SHOWN_BYTES], str(error))
         offset += len(text) + 1
     raise AssertionError("lines that are records one by one, but not together")
 

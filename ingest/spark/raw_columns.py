@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE, Headers, RawBatch, TimestampTypes
-from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
+from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_lines
 from storage.errors import BadInput
 
 _TIMESTAMP_TYPE: Final = "timestampType"
@@ -37,21 +37,11 @@ def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator
 
 
 def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
-    block = _joined(lines.drop_null())
     try:
-        for records in parse_records(block, kept_headers):
+        for records in parse_lines(lines.drop_null(), kept_headers):
             yield _in_offset_order(records).batch(0)
     except BadLine as bad:
-        raise BadInput(
-            f"not a record of a change log: {bytes(block[bad.offset : bad.offset + 80])!r} ({bad.reason})"
-        ) from None
-
-
-def _joined(lines: pa.StringArray) -> memoryview:
-    """As in the file, without a Python object a line."""
-    whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines.cast(pa.large_string()))
-    text = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))[0]
-    return memoryview(text.as_buffer())
+        raise BadInput(f"not a record of a change log: {bad.text!r} ({bad.reason})") from None
 
 
 def _in_offset_order(records: PartitionRecords) -> PartitionRecords:

@@ -53,9 +53,10 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     scratch = plan.scratch / "spark"
     samples: dict[str, Sample] = {}
     for job in _JOBS:
-        arguments = {"job": job, "scratch": str(scratch / job), "data": str(plan.data), "scale": plan.scale}
+        folder = scratch / job.replace(",", "")  # `spark.local.dir` is a list with commas
+        arguments = {"job": job, "scratch": str(folder), "data": str(plan.data), "scale": plan.scale}
         samples[job] = ours("spark_engine", arguments).run()
-        shutil.rmtree(scratch / job, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     lines = [
         [
             f"{job}, {name}",

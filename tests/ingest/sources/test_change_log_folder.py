@@ -14,6 +14,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 import zstandard
 from hypothesis import given
@@ -26,7 +27,7 @@ from ingest.sources import change_log_file, change_log_record
 from ingest.sources.base import AtOffsets, Earliest, Latest
 from ingest.sources.change_log_file import MAX_RECORD_BYTES
 from ingest.sources.change_log_folder import ChangeLogFolder
-from ingest.sources.change_log_record import parse_records
+from ingest.sources.change_log_record import parse_lines, parse_records
 from storage.errors import BadInput, CorruptFile
 from tests.support.manual_clock import ManualClock
 
@@ -156,7 +157,8 @@ def test_a_block_may_be_read_in_pieces_of_any_size(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(change_log_record, "_PIECE_BYTES", data.draw(st.integers(0, len(block))))
         in_pieces = parse_records(block, DebeziumJson.KEPT_HEADERS)
-    for found, expected in zip(in_pieces, whole, strict=True):
+        as_lines = parse_lines(pa.array(block.decode().split("\n")), DebeziumJson.KEPT_HEADERS)
+    for found, expected in [*zip(in_pieces, whole, strict=True), *zip(as_lines, whole, strict=True)]:
         assert found.partition == expected.partition
         assert found.offsets.tolist() == expected.offsets.tolist()
         assert found.timestamps_ms.tolist() == expected.timestamps_ms.tolist()

@@ -499,6 +499,34 @@ def test_a_bad_record_stops_the_query_or_becomes_a_dead_letter(records: Stream, 
     )
 
 
+@pytest.mark.parametrize("has_headers", [True, False])
+def test_records_without_headers_are_applied_beside_those_that_have_some(records: Stream, has_headers: bool) -> None:
+    """As Kafka's columns: what has no headers is null there."""
+    table = records.create(primary_key=["id"])
+    old_key = [("__debezium.oldkey", bytearray(b'{"id": 1}'))]
+    headers = [None, [], [("trace", None)], old_key, None]
+    changes = [
+        change(0, "c", {"id": 1, "name": "moves", "version": 1}),
+        change(1, "c", {"id": 2, "name": "stays", "version": 1}),
+        change(2, "d", {"id": 1, "name": "moves", "version": 1}),
+        change(3, "c", {"id": 3, "name": "moves", "version": 1}),
+        {**change(4, "c", {"id": 4, "name": "d", "version": 1}), "value": "{broken"},
+    ]
+    rows = [
+        (one["topic"], one["partition"], one["offset"], one["key"].encode(), one["value"].encode(), of_one)
+        for one, of_one in zip(changes, headers, strict=True)
+    ]
+    schema = "topic string, partition int, offset bigint, key binary, value binary"
+    if has_headers:
+        schema += ", headers array<struct<key: string, value: binary>>"
+    batch = records.spark.createDataFrame([row if has_headers else row[:-1] for row in rows], schema)
+    letters = records.home / "letters"
+    sink("shop.t", records.warehouse, commit_user="etl", dead_letters=str(letters), **records.options)(batch, 0)
+    assert rows_of(table) == [(2, "stays", 1), (3, "moves", 1)]
+    (letter,) = [json.loads(line) for file in letters.iterdir() for line in file.read_text().splitlines()]
+    assert (letter["offset"], letter.get("headers") or []) == (4, [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

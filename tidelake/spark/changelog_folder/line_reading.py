@@ -38,10 +38,9 @@ def record_batches(
             try:
                 found = parse_records(block, kept_headers)
             except BadLine as bad:
-                text = bytes(block[bad.offset :]).split(b"\n", 1)[0]
                 at = f"byte {part.start + first + bad.offset}" + (", uncompressed" if part.is_compressed else "")
                 raise BadInput(
-                    f"{path}, {at}: not a change record: {bad.reason}: {text[:120]!r}. A line is an object with topic, "
+                    f"{path}, {at}: not a change record: {bad.reason}: {bad.text!r}. A line is an object with topic, "
                     "partition, offset, key, value, timestamp_ms and headers"
                 ) from None
             first += len(block)
