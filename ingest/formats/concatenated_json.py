@@ -1,9 +1,11 @@
 """Concatenated JSON: objects of an Arrow array as one run of bytes, for a parser that reads object after object.
 
-Values of an Arrow array lie side by side, and such a parser needs nothing in between. Where each value begins with {,
-ends with } and has as many quotes that open a text as quotes that close one, no text goes on in the next value, and
-outside of texts `}{` is never part of one object. So neighbours cannot run into each other; and where as many objects
-are found as there are values, each value was one object.
+Values of an Arrow array lie side by side, and such a parser needs nothing in between. Where each value begins with {
+and ends with }, and no text goes on from one into the next, neighbours cannot run into each other: outside of texts
+`}{` is never part of one object. So where as many objects are found as there are values, each value was one object.
+
+Of a text that went on, the next quote would be the end, and no letter can follow that. So values that begin with { and
+the quote and letter of a name need no look at the rest. Of others quotes are counted.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from numpy.typing import NDArray
 
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
+_IN_NAMES: Final = np.zeros(256, np.bool_)
+_IN_NAMES[list(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")] = True
 
 
 def split_rows(values: pa.Array, rows: NDArray[np.int64], rows_max: int, bytes_max: int) -> Iterator[NDArray[np.int64]]:
@@ -59,9 +63,16 @@ def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes
         ]
         together = b"".join(found)
         starts = np.cumsum([0, *map(len, found[:-1])])
-    if np.any(_ends_within_a_text(np.frombuffer(together, np.uint8), starts)):
+    octets = np.frombuffer(together, np.uint8)
+    if not _all_begin_with_a_name(octets, starts) and np.any(_ends_within_a_text(octets, starts)):
         raise ValueError("a text that its value does not close")
     return together
+
+
+def _all_begin_with_a_name(octets: NDArray[np.uint8], starts: NDArray[np.int64]) -> bool:
+    """starts (n,): of values of two octets at least; so the last of them may end with the second."""
+    firsts = octets[np.minimum(starts + 2, len(octets) - 1)]
+    return bool(np.all(octets[starts + 1] == _QUOTE) and np.all(_IN_NAMES[firsts]))
 
 
 def _without_prefix(value: bytes, prefix: bytes) -> bytes:

@@ -49,6 +49,8 @@ class MergeOrder:
         return cls(key_columns, options.sequence_fields, options.sequence_descending, runs_in_order)
 
 
+_LARGE_ROWS_MAX: Final = BATCH_BYTES_MAX // LARGE_ROW_BYTES  # in a batch: of more, none need be measured
+
 T = TypeVar("T")
 Merge: TypeAlias = Callable[[pa.RecordBatch, Groups], T]
 """What becomes of the rows between two cuts: rows, as by `MergeFunction.merge`, or more."""
@@ -145,9 +147,10 @@ def _merged(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrde
 
 
 def _are_large(parts: Sequence[_Rows]) -> bool:
-    size_bytes: int = sum(part.nbytes for part in parts)
-    rows: int = sum(part.num_rows for part in parts)
-    return size_bytes >= LARGE_ROW_BYTES * rows
+    rows = sum(part.num_rows for part in parts)
+    if rows > _LARGE_ROWS_MAX * len(parts):
+        return False
+    return sum(part.nbytes for part in parts) >= LARGE_ROW_BYTES * rows
 
 
 def _merged_newest(parts: list[_Rows], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
@@ -193,7 +196,6 @@ def _key_words(batch: pa.RecordBatch, order: MergeOrder) -> list[NormalizedKey]:
 
 
 _NO_ROWS: Final = pa.record_batch({})
-_LARGE_ROWS_MAX: Final = BATCH_BYTES_MAX // LARGE_ROW_BYTES  # in a batch: of more, none need be measured
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024  # of large rows that wait in memory while others are worked on
 
 

@@ -141,10 +141,13 @@ def split_by_group(
 
     groups (n,): of each row, 0 to count - 1.
     """
+    if rows.num_rows and bool((groups == groups[0]).all()):
+        yield int(groups[0]), rows
+        return
     # stable: arrival order holds inside a group. Of 16-bit numbers NumPy's stable sort is a radix sort
     order = np.argsort(groups.astype(np.uint16) if count <= 1 << 16 else groups, kind="stable")
     ids = groups[order]
     edges = np.flatnonzero(np.diff(ids, prepend=-1, append=-1))  # where each run starts, then n; ids are >= 0
     assert rows.num_rows == (edges[-1] if len(edges) else 0)
     for start, stop in pairwise(edges.tolist()):
-        yield int(ids[start]), rows if len(edges) == 2 else rows.take(pa.array(order[start:stop]))
+        yield int(ids[start]), rows.take(pa.array(order[start:stop]))

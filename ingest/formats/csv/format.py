@@ -43,7 +43,7 @@ class _CsvReader(EnvelopeReader):
 
     def read(self, value: bytes) -> Envelope:
         try:
-            text = value.decode()
+            text = value.decode("utf-8-sig")  # Flink's parser passes over a byte order mark, too
         except UnicodeDecodeError as e:
             raise BadValue(f"no csv record: {e}") from None
         if self._options.allow_comments and text.startswith("#"):

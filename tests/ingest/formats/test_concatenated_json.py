@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
@@ -66,6 +67,32 @@ def test_whatever_texts_hold_objects_are_taken(objects: list[dict[str, str]], da
     rows = np.array(data.draw(st.permutations(range(len(values)))))
     found = msgspec.json.Decoder().decode_lines(concatenate_objects(pa.array(values, pa.binary()), rows))
     assert found == [objects[row] for row in rows]
+
+
+class Skipping(msgspec.Struct):
+    """A parser that passes over what it doesn't know."""
+
+    a: msgspec.Raw | None = None
+
+
+_PARSERS = [msgspec.json.Decoder(), msgspec.json.Decoder(Skipping)]
+_PIECES = st.sampled_from(
+    ['{"a":', '{"', '"', '":"', "{", "}", "}{", '\\"', "\\", "a", ",", ":", "1", " ", '"}', '"a"', "{}"]
+)
+
+
+@pytest.mark.parametrize("parser", _PARSERS, ids=["strict", "skipping"])
+@given(st.lists(st.lists(_PIECES, max_size=6).map("".join), min_size=2, max_size=4))
+@example(['"a":"}{"', '"}', '"a":1}{"a":2'])
+@example(['"a":"}', '"a":""', '"a":1}{"a":2'])
+def test_as_many_objects_as_values_are_the_values(parser: Any, insides: list[str]) -> None:
+    values = [f"{{{inside}}}".encode() for inside in insides]
+    try:
+        found = parser.decode_lines(concatenate_objects(pa.array(values, pa.binary()), np.arange(len(values))))
+    except ValueError:  # msgspec's errors are some
+        return
+    if len(found) == len(values):
+        assert found == [parser.decode(value) for value in values]
 
 
 def test_a_common_beginning_is_taken_off() -> None:

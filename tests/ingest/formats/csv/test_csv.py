@@ -29,6 +29,7 @@ def decode(lines: list[bytes | None], **options: Any) -> Any:
         (b"1,a,12.50,2024-02-29\r\n", {}, (1, "a", Decimal("12.50"), date(2024, 2, 29))),
         (b'1,"a, ""b""\nc",,', {}, (1, 'a, "b"\nc', None, None)),
         ("1,Größe 🦊,1,".encode(), {}, (1, "Größe 🦊", Decimal("1.00"), None)),
+        (b"\xef\xbb\xbf1,\xef\xbb\xbf,,", {}, (1, "\ufeff", None, None)),
         (b"1;a,b;;", {"csv.field-delimiter": ";"}, (1, "a,b", None, None)),
         (b"1\ta\t\t", {"field-delimiter": "\\t"}, (1, "a", None, None)),
         (b"1,'a,b',,", {"quote_character": "'"}, (1, "a,b", None, None)),
@@ -36,7 +37,19 @@ def decode(lines: list[bytes | None], **options: Any) -> Any:
         (b"1,a\\,b,,", {"csv.escape-character": "\\"}, (1, "a,b", None, None)),
         (b"1,,\\N,\\N", {"csv.null-literal": "\\N"}, (1, "", None, None)),
     ],
-    ids=["fields", "a line's end", "quotes", "unicode", "delimiter", "tab", "quote", "no quotes", "escape", "null"],
+    ids=[
+        "fields",
+        "a line's end",
+        "quotes",
+        "unicode",
+        "byte order mark",
+        "delimiter",
+        "tab",
+        "quote",
+        "no quotes",
+        "escape",
+        "null",
+    ],
 )
 def test_a_record_is_a_row(line: bytes, options: dict[str, Any], row: tuple[Any, ...]) -> None:
     decoded = decode([line], **options)
