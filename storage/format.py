@@ -75,6 +75,14 @@ KIND_COLUMN: Final = "_VALUE_KIND"
 LEVEL_COLUMN: Final = "_LEVEL"
 ROW_ID_COLUMN: Final = "_ROW_ID"
 POSITION_COLUMN: Final = "_POSITION"  # of a row in its file; only while reading
+RESERVED_COLUMNS: Final = frozenset({SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, "rowkind"})
+"""No table may have them; the last is a column of the system table audit_log."""
+
+
+def is_reserved_column(name: str) -> bool:
+    """Whether no table may have such a column."""
+    return name in RESERVED_COLUMNS or name.startswith(KEY_COLUMN_PREFIX)
+
 
 # Blob files (Java: BlobFormatWriter, BlobDescriptor). Little-endian.
 BLOB_MAGIC: Final = 1481511375  # before each value

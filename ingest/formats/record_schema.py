@@ -31,6 +31,7 @@ from ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
 from ingest.formats.values.nested import UnknownField
 from ingest.formats.values.raw_texts import any_value_decoder
 from ingest.formats.values.unavailable_placeholders import Placeholders
+from storage.format import is_reserved_column
 from storage.messages.alter_command import add_column, alter_command, path_text
 from storage.types import BINARY_ROOTS, STRING, DataType, arrow_type
 
@@ -46,6 +47,13 @@ class UnknownColumns(BadValue):
         self.needed = tuple(needed)
         self.columns = tuple(".".join(column.path) for column in needed)
         names = ", ".join(map(repr, self.columns))
+        missing = f"column {names} is not in table {target.name}"
+        if reserved := [column.path[0] for column in needed if is_reserved_column(column.path[0])]:
+            super().__init__(
+                f"{missing} and can't be added: {', '.join(map(repr, reserved))} is a name that Paimon keeps for "
+                "itself. Rename it at the connector, or leave it out there"
+            )
+            return
         added = [add_column(column.path, column.type or STRING) for column in needed]
         guess = (
             ""
@@ -53,7 +61,7 @@ class UnknownColumns(BadValue):
             else " (or of another type than STRING: the record doesn't say which)"
         )
         super().__init__(
-            f"column {names} is not in table {target.name}; add it with "
+            f"{missing}; add it with "
             f"`{alter_command(target.name, target.location, *added)}`{guess}, or leave it out at the connector"
         )
 

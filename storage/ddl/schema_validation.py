@@ -17,7 +17,7 @@ from storage.ddl.default_values import default_value
 from storage.ddl.materialized import MATERIALIZED_TABLE, check_new_definition
 from storage.ddl.option_validation import OPTION_RULES, Rule, formats
 from storage.errors import BadInput, UnsupportedFeature
-from storage.format import KEY_COLUMN_PREFIX, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, SEQUENCE_COLUMN
+from storage.format import KEY_COLUMN_PREFIX, RESERVED_COLUMNS, is_reserved_column
 from storage.messages.suggestions import did_you_mean
 from storage.options import TableOptions
 from storage.schema.table_schema import TableSchema, walk_fields
@@ -36,8 +36,6 @@ from storage.types import (
     walk_types,
 )
 
-# "rowkind" is a column of the system table audit_log.
-_SYSTEM_COLUMNS: Final = frozenset({SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, "rowkind"})
 _NO_KEYS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 _VECTOR_ELEMENTS: Final = frozenset({Root.BOOLEAN, *INTEGER_ROOTS, Root.FLOAT, Root.DOUBLE})
 _WITH_LENGTH: Final = STRING_ROOTS | {Root.BINARY, Root.VARBINARY}
@@ -70,9 +68,9 @@ def _columns_have_names(schema: TableSchema, _: TableOptions) -> None:
         raise BadInput("the schema has no column; give it one")
     _check_names("the table", schema.fields)
     for name in schema.names:
-        if name in _SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX):
+        if is_reserved_column(name):
             raise BadInput(
-                f"column {name!r}: {', '.join(sorted(_SYSTEM_COLUMNS))} and names that begin with {KEY_COLUMN_PREFIX} "
+                f"column {name!r}: {', '.join(sorted(RESERVED_COLUMNS))} and names that begin with {KEY_COLUMN_PREFIX} "
                 "are Paimon's own; rename the column"
             )
 

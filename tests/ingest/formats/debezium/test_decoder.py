@@ -258,6 +258,15 @@ FAILURES: Final = (
         "column 'Note' is not in table shop.orders",
         FailureKind.UNKNOWN_COLUMN,
     ),
+    *(
+        FailureCase(
+            f"a column {name}, which no table may have",
+            change("c", after={"id": 1, name: "a", "more": 1}),
+            f"is not in table shop.orders and can't be added: '{name}' is a name that Paimon keeps for itself",
+            FailureKind.UNKNOWN_COLUMN,
+        )
+        for name in ("rowkind", "_KEY_id", "_VALUE_KIND")
+    ),
     FailureCase(
         "an unknown column that is null",
         change("c", after={"id": 1, "more": None}),
