@@ -367,6 +367,7 @@ _RATIOS: Final = {  # job: contenders, how often the other's cost of wall (0) or
     "pipeline from Kafka": (TIDELAKE, "Spark alone", 1.2, 1),
     "reading": (_READ, "Spark's Parquet", 1 / 1.6, 0),
     "compaction": ("on Spark", "one process", 1.6, 0),
+    "compaction of twice as many rows": ("on Spark", "one process", 1.6, 0),
 }
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -72,7 +73,7 @@ def test_whatever_texts_hold_objects_are_taken(objects: list[dict[str, str]], da
 class Skipping(msgspec.Struct):
     """A parser that passes over what it doesn't know."""
 
-    a: msgspec.Raw | None = None
+    a: Any = None
 
 
 _PARSERS = [msgspec.json.Decoder(), msgspec.json.Decoder(Skipping)]
@@ -93,6 +94,33 @@ def test_as_many_objects_as_values_are_the_values(parser: Any, insides: list[str
         return
     if len(found) == len(values):
         assert found == [parser.decode(value) for value in values]
+
+
+_TEXTS = ["", "}{", "}{a", '}{"a', "}{\\", "\\}{", '"}{"', '{"a":1}{"a":2}', '}{"a":']
+_DOCUMENTS = [
+    json.dumps(one, separators=(",", ":")) for text in _TEXTS for one in ({"a": text}, {text: 1}, {"b": [text], "a": 1})
+]
+
+
+@pytest.mark.parametrize("parser", _PARSERS, ids=["strict", "skipping"])
+def test_wherever_records_are_cut_only_whole_ones_are_as_many_as_values(parser: Any) -> None:
+    """Two records, cut once wherever both parts are framed by braces."""
+    taken = refused = 0
+    for records in product(_DOCUMENTS, repeat=2):
+        stream = "".join(records).encode()
+        cuts = [place + 1 for place in range(len(stream) - 1) if stream[place : place + 2] == b"}{"]
+        for cut in cuts:
+            values = [stream[:cut], stream[cut:]]
+            try:
+                found = parser.decode_lines(concatenate_objects(pa.array(values, pa.binary()), np.arange(2)))
+            except ValueError:
+                refused += 1
+                continue
+            assert len(found) == 2
+            assert found == [parser.decode(value) for value in values]
+            taken += 1
+    assert taken >= len(_DOCUMENTS) ** 2, "records that are cut between them are taken"
+    assert refused
 
 
 def test_a_common_beginning_is_taken_off() -> None:
