@@ -224,7 +224,8 @@ class _Rows:
 
 def _halved(rows: pa.RecordBatch, most_bytes: int) -> list[pa.RecordBatch]:
     """In pieces that small, or of one row; rows may differ in size."""
-    if rows.num_rows < 2 or rows.nbytes <= most_bytes:
+    # the bytes of whole buffers are known at once; those of slices are counted column by column
+    if rows.num_rows < 2 or rows.get_total_buffer_size() <= most_bytes or rows.nbytes <= most_bytes:
         return [rows]
     middle = rows.num_rows // 2
     return [*_halved(rows.slice(0, middle), most_bytes), *_halved(rows.slice(middle), most_bytes)]
@@ -312,8 +313,10 @@ class _ReadPlan:
         if wanted.id not in self.position:
             return pa.nulls(batch.num_rows, arrow_type(wanted.type))
         position = self.position[wanted.id]
-        with in_column(wanted.name):
-            found = cast(batch.column(position), self.stored[position].type, wanted.type)
+        found, stored = batch.column(position), self.stored[position]
+        if stored.type != wanted.type:
+            with in_column(wanted.name):
+                found = cast(found, stored.type, wanted.type)
         if wanted.id in _TRACKED and found.null_count:
             return self._tracked(wanted, found, positions, path)
         return found

@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from storage.binary_row import serialize_rows
 from storage.clock import local_time_as_utc_ms
@@ -256,8 +255,8 @@ class _OpenFile:
             # no slices: they keep the batch
             self._first = keys.take(_FIRST_ROW) if self._first is None else self._first
             self._last = keys.take(pa.array([len(keys) - 1]))
-            sequence = pc.min_max(batch.column(SEQUENCE_COLUMN))
-            first, last = sequence["min"].as_py(), sequence["max"].as_py()
+            sequence = batch.column(SEQUENCE_COLUMN).to_numpy()
+            first, last = int(sequence.min()), int(sequence.max())
             kinds = batch.column(KIND_COLUMN).to_numpy()
             self._delete_row_count += int(np.count_nonzero(is_retract(kinds)))
         elif first_sequence_number is None:

@@ -147,10 +147,8 @@ def _merged(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrde
 
 
 def _are_large(parts: Sequence[_Rows]) -> bool:
-    rows = sum(part.num_rows for part in parts)
-    if rows > _LARGE_ROWS_MAX * len(parts):
-        return False
-    return sum(part.nbytes for part in parts) >= LARGE_ROW_BYTES * rows
+    large_bytes = sum(part.large_bytes for part in parts)
+    return large_bytes > 0 and large_bytes >= LARGE_ROW_BYTES * sum(part.num_rows for part in parts)
 
 
 def _merged_newest(parts: list[_Rows], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
@@ -209,17 +207,12 @@ class _Rows:
 
     deciding: all of them, with the columns that `_deciding` names and maybe others.
     load: returns them with all columns, once.
-    parked_bytes: of rows that are on disk.
+    large_bytes: in memory or on disk, of rows that were read as a batch of large ones; else 0.
     """
 
     deciding: pa.RecordBatch
     load: Callable[[], pa.RecordBatch]
-    parked_bytes: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        size_bytes: int = self.deciding.nbytes
-        return self.parked_bytes or size_bytes
+    large_bytes: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -265,7 +258,7 @@ class _Cursor:
             taken = self._parked
         else:
             part = self._batch.slice(0, count)
-            taken = _Rows(part, lambda: part)
+            taken = _Rows(part, lambda: part, part.nbytes if self.large_bytes else 0)
         if count == self._batch.num_rows:
             self._batch = _NO_ROWS  # large rows are held by who merges them alone
             self._parked, self.large_bytes = None, 0

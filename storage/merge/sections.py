@@ -20,7 +20,7 @@ from storage.merge.sorted_run import Section, SortedRun
 BATCH_ROWS_MAX: Final = 32_768  # twice as many only hold more memory
 BATCH_ROWS_MIN: Final = 1_024
 SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # what the open batches of a section's runs may hold together
-MERGED_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024  # of one run in a merge; larger ones are no faster
+MERGED_BATCH_BYTES_MAX: Final = 10 * 1024 * 1024  # of one run in a merge; larger ones are no faster
 OPEN_MEMORY_BYTES: Final = 256 * 1024 * 1024  # what open files may hold together
 _PAGE_BYTES: Final = 1024 * 1024  # of a column of a Parquet file, before compression; Java's, too
 _DECODED_PER_STORED: Final = 6  # bytes in memory for a byte in a compressed file, about

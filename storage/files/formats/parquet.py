@@ -98,8 +98,11 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
     position = stored.schema.get_field_index(field.name)
     if position < 0:
         return pa.nulls(stored.num_rows, kind)
+    column = stored.column(position)
+    if column.type == kind:
+        return column
     with in_column(field.name):
-        return to_arrow_type(stored.column(position), field.type)
+        return to_arrow_type(column, field.type)
 
 
 def _stored_batches(

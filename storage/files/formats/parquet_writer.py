@@ -95,21 +95,22 @@ class ParquetWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         start = 0
+        batch_bytes = batch.nbytes  # once: it takes as long as ten slices
         while start < batch.num_rows:
-            part = batch.slice(start, self._rows_that_fit(batch))
+            part = batch.slice(start, self._rows_that_fit(batch.num_rows, batch_bytes))
             start += part.num_rows
             self._held.append(part)
-            self._held_bytes += part.nbytes
+            self._held_bytes += batch_bytes if part.num_rows == batch.num_rows else part.nbytes
             self._held_rows += part.num_rows
             if self._is_row_group():
                 self._write_row_group()
 
-    def _rows_that_fit(self, batch: pa.RecordBatch) -> int:
+    def _rows_that_fit(self, batch_rows: int, batch_bytes: int) -> int:
         """Of this batch into the open row group, about."""
-        if (limit := self._limit_bytes) is None or not batch.nbytes:
+        if (limit := self._limit_bytes) is None or not batch_bytes:
             return self._options.row_group_rows
-        share = (limit - self._held_bytes_stored) / (self._stored_bytes(batch.nbytes))
-        return min(self._options.row_group_rows, max(_LEAST_ROWS, int(share * batch.num_rows)))
+        share = (limit - self._held_bytes_stored) / (self._stored_bytes(batch_bytes))
+        return min(self._options.row_group_rows, max(_LEAST_ROWS, int(share * batch_rows)))
 
     @property
     def _limit_bytes(self) -> float | None:
