@@ -176,7 +176,8 @@ def _streamed(
     """
 
     def note_size(batch: pa.RecordBatch) -> pa.RecordBatch:
-        reader.set_batch_size(max(1, min(batch_rows, batch_bytes * batch.num_rows // max(1, batch.nbytes))))
+        size_bytes = batch.get_total_buffer_size()  # it was just decoded: nothing else is in its buffers
+        reader.set_batch_size(max(1, min(batch_rows, batch_bytes * batch.num_rows // max(1, size_bytes))))
         return batch
 
     guess = min(batch_bytes // max(_FIRST_GUESS_ROW_BYTES, most_row_bytes), _FIRST_BATCH_ROWS_MAX)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from storage.merge.sections import (
-    MERGED_BATCH_BYTES_MAX,
     OPEN_MEMORY_BYTES,
+    SECTION_MEMORY_BYTES,
     batch_size,
     merge_batch_size,
     oldest_first,
@@ -57,8 +57,17 @@ def test_wide_rows_come_in_small_batches() -> None:
     assert batch_size([[paper_file("a", size=100 * MIB)]] * 10).rows == 1_024
 
 
-def test_batches_that_are_merged_are_small_however_few_runs_there_are() -> None:
-    run = [paper_file("a", size=100 * MIB)]
-    assert batch_size([run]).bytes > MERGED_BATCH_BYTES_MAX
-    assert merge_batch_size([run]).bytes == merge_batch_size([run] * 16).bytes == MERGED_BATCH_BYTES_MAX
-    assert merge_batch_size([run] * 32) == batch_size([run] * 32)
+@pytest.mark.parametrize(
+    ("runs", "batch_mib"),
+    [
+        pytest.param(1, 8, id="however few runs there are"),
+        pytest.param(5, 8, id="of a table that compacts as it does by default"),
+        pytest.param(10, 11.25, id="larger where a cut is a small part of them"),
+        pytest.param(16, 8, id="no more than the memory of a section allows"),
+        pytest.param(32, 4, id="as those of runs that are only read"),
+    ],
+)
+def test_batches_of_runs_that_are_merged_are_small(runs: int, batch_mib: float) -> None:
+    size = merge_batch_size([[paper_file("a", size=100 * MIB)]] * runs)
+    assert size.bytes / MIB == batch_mib
+    assert size.bytes * runs <= SECTION_MEMORY_BYTES
