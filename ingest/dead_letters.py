@@ -72,7 +72,6 @@ class DeadLetters:
         self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
         self._written: set[bytes] = set()  # digests of dead letters of earlier runs that may come again
-        self.count = 0  # of this run
 
     def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
         """Read which records are dead letters already.
@@ -109,7 +108,6 @@ class DeadLetters:
                 continue
             self._limited_log.log_limited(partition, failure)
             self._waiting_bytes += self._keep(batch, failure)
-            self.count += 1
             added.append(failure)
         return added
 

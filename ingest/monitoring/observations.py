@@ -83,6 +83,7 @@ class RunObservations:
 
     patience_ms: how long a checkpoint may take before anybody minds, where that is longer than some intervals.
     state: what the run does, as `run_states.RunState` calls it.
+    records, record_bytes: that came through to be written, skipped or set aside; `topics` has those that were read.
     transactions: of the source, where checkpoints keep them whole.
     waiting_since_ms: monotonic time since when something has waited to be committed; None when nothing does.
     problems: tells of each table that is held back why, as whoever holds it back knows it.
@@ -93,6 +94,8 @@ class RunObservations:
     state: str = "CREATED"
     patience_ms: int = 0
     started_at_ms: int = field(default_factory=epoch_ms)
+    records: int = 0
+    record_bytes: int = 0
     topics: dict[str, TopicCounts] = field(default_factory=dict)
     partitions: dict[TopicPartition, PartitionProgress] = field(default_factory=dict)
     tables: dict[str, TableObservation] = field(default_factory=dict)
@@ -140,6 +143,12 @@ class RunObservations:
         progress.offsets_were_read(end)
         if self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
+
+    def came_through(self, batch: RawBatch, skipped: Mapping[str, int]) -> None:
+        """It is about to be written. skipped: kinds of records that no table takes."""
+        self.records += len(batch)
+        self.record_bytes += batch.nbytes
+        self.skipped.update(skipped)
 
     def was_written(self, table: str, rows: int, newest_ms: int | None) -> None:
         """newest_ms: the newest record time among the rows, epoch."""

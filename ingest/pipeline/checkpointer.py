@@ -25,7 +25,7 @@ from ingest.monitoring.tracing import span
 from ingest.pipeline.flush_priority import FlushPriority
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.progress_tracker import ProgressTracker
-from ingest.pipeline.run_metrics import CheckpointTimer, RunMetrics
+from ingest.pipeline.run_metrics import CheckpointTimer
 from ingest.quarantine.failures import TableFailed, failures_of
 from ingest.quarantine.quarantine import Quarantine
 from ingest.sources.base import Source
@@ -61,7 +61,6 @@ class SnapshotFacts:
 
 class Checkpointer:
     """sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet.
-    metrics: counts checkpoints and snapshots.
     quarantine: takes tables that fail; None: what a table raises is raised.
     """
 
@@ -74,7 +73,6 @@ class Checkpointer:
         moved: MovedRowsStore,
         facts: SnapshotFacts,
         policy: CheckpointPolicy,
-        metrics: RunMetrics,
         observed: RunObservations,
         quarantine: Quarantine | None = None,
     ) -> None:
@@ -88,7 +86,6 @@ class Checkpointer:
         self._moved = moved
         self._facts = facts
         self._policy = policy
-        self._metrics = metrics
         self._observed = observed
         self._clock = observed.clock
         self._times = CheckpointTimer(
@@ -184,7 +181,6 @@ class Checkpointer:
             coordinator.failed()
             raise
         self._facts.origins.unpublished -= unpublished
-        self._metrics.checkpoints += 1
         times = self._times.end(tables)
         self._observed.checkpoint_completed(identifier, tables, times["took_ms"], coordinator.reached)
         self._log_checkpoint(identifier, tables, times)
@@ -313,7 +309,7 @@ class Checkpointer:
         await self._quarantine.fail(failed)
 
     def _log_checkpoint(self, identifier: int, tables: int, times: Mapping[str, int]) -> None:
-        dead_letters = self._dead_letters.count
+        dead_letters = self._observed.dead_letters.total()
         _log.info(
             "checkpoint",
             identifier=identifier,
@@ -350,8 +346,6 @@ class Checkpointer:
             snapshot, took_ms, attempts = outcome
             committed(committable.table)
             self._observed.committed(committable.table, snapshot, took_ms, attempts)
-            if snapshot is not None:
-                self._metrics.snapshots[committable.table] = snapshot
 
         try:
             await map_uncancellable(commit, committables, self._tables_at_once, notify, keep_going=True)

@@ -8,9 +8,8 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.flow import Flow
-from ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
+from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.pipeline.run_states import RunEvent, RunState, next_run_state
 from ingest.pipeline.startup import Startup
@@ -30,10 +29,8 @@ _log = get_logger(__name__)
 class Pipeline:
     """`run` it once, or `plan`; `stop` may be called at any time from the same event loop.
 
-    next_start: what the next start does, without the flags of this one.
     sinks: the tables that exist, by name; it may grow.
     expiry: of the tables' snapshots, beside the commits.
-    observed: what the parts saw.
     monitor: tells others of it, from the start of a run to its end.
     """
 
@@ -41,22 +38,19 @@ class Pipeline:
         self,
         startup: Startup,
         flow: Flow,
-        next_start: PipelineRecovery,
         source: Source,
         sinks: Mapping[str, TableSink],
         expiry: MaintenanceWorker,
         metrics: RunMetrics,
-        observed: RunObservations,
         monitor: PipelineMonitor | None = None,
     ) -> None:
         self._startup = startup
         self._flow = flow
-        self._next_start = next_start
         self.source = source
         self._sinks = sinks
         self._expiry = expiry
         self.metrics = metrics
-        self.observed = observed
+        self.observed = metrics.observed
         self.monitor = monitor
         self._state = RunState.CREATED
         self._run_task: asyncio.Task[object] | None = None
@@ -147,13 +141,9 @@ class Pipeline:
             raise
 
     async def _raise_refusal_of_next_start(self) -> None:
-        """Raise what the next start would refuse with, if it would: that says for each table what each option does.
-
-        The source is opened again for it: only then it reports topics that took the place of those that were read.
-        """
-        await self.source.close()
+        """Raise what the next start would refuse with, if it would: that says for each table what each option does."""
         with suppress(BadInput, SourceUnavailable):
-            await self._next_start.recover()
+            await self._startup.plan_next()
 
     async def _clean_up(self, *, is_expiry_finished: bool) -> None:
         """Each step is tried, whatever became of the others; what is raised stays how the run itself ended.

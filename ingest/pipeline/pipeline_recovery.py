@@ -85,7 +85,6 @@ class PipelineRecovery:
         start: Start,
         routings: Mapping[str, Routing],
         progress: ProgressFile | None,
-        recovery_flags: RecoveryFlags,
         command: str,
         open_logs: Callable[[], Mapping[str, RecordLog]] = dict,
         unreadable: MutableMapping[str, Exception] | None = None,
@@ -101,16 +100,18 @@ class PipelineRecovery:
         self._start = start
         self._routings = routings
         self._progress = progress
-        self._recovery_flags = recovery_flags
+        self._flags = RecoveryFlags()
         self._command = command
-        self._unused_flags = set(recovery_flags.tables)
         self._source_partitions: frozenset[TopicPartition] | None = None
 
-    async def recover(self) -> RecoveredPipeline:
+    async def recover(self, flags: RecoveryFlags) -> RecoveredPipeline:
         """Look at the tables as they are now, and at the source. Writes nothing; may be called again.
+
+        flags: what a person decided.
 
         Raises PositionRefused with the recovery options, and BadInput for a flag where nothing was refused.
         """
+        self._flags = flags
         progress = IdleProgress() if self._progress is None else await asyncio.to_thread(self._progress.read)
         self._logs, self._joined = await asyncio.to_thread(self._open_logs), {}
         self._unreadable = dict(self._found_unreadable or {})
@@ -167,9 +168,15 @@ class PipelineRecovery:
             origins={table: Origins.of(seen.own[0].properties) for table, seen in table_states.items() if seen.own},
         )
 
-    def flag_used(self, table: str) -> None:
-        """The table says now where it stands: what was decided for it is done, and doesn't count again."""
-        self._unused_flags.discard(table)
+    async def recover_next_start(self) -> RecoveredPipeline:
+        """What the next start would find; raises what it would refuse with.
+
+        The source is opened a second time: only then it reports topics that were deleted, and those that took the place
+        of the ones that were read.
+        """
+        await self._source.close()
+        self._source_partitions = None
+        return await self.recover(RecoveryFlags())
 
     async def _table_states(self) -> dict[str, TableState]:
         def of(table: str) -> TableState | None:
@@ -187,7 +194,7 @@ class PipelineRecovery:
 
     def _set_aside(self, table: str, error: TableUnusable) -> None:
         """Raises the error where the pipeline can't do without the table, or a person decided about its position."""
-        if self._found_unreadable is None or table in self._unused_flags:
+        if self._found_unreadable is None or table in self._flags.tables:
             raise error
         self._unreadable[table] = self._found_unreadable[table] = error
 
@@ -212,7 +219,7 @@ class PipelineRecovery:
     ) -> tuple[SourcePosition, Sequence[PositionProblem]]:
         """The position to go on from, and what speaks against it."""
         problems = list(recovered.problems)
-        if not problems and table in self._logs and table not in self._unused_flags:
+        if not problems and table in self._logs and table not in self._flags.tables:
             newest = table_state.own[0] if table_state.own else None
             joined = join_log(self._logs[table], recovered.position, newest)
             if joined is not None:
@@ -228,7 +235,7 @@ class PipelineRecovery:
         problems += overlaps_with_other_users(
             table, position.ends, table_state.newest_of_others, taken, source.identity
         )
-        if table in self._unused_flags:
+        if table in self._flags.tables:
             position = await self._decided(table, recovered, problems, table_state, source)
             return position, compare_with_source(table, position, source)
         return position.with_identity(source.identity), problems
@@ -241,7 +248,7 @@ class PipelineRecovery:
         table_state: TableState,
         source: SourceState,
     ) -> SourcePosition:
-        flags = self._recovery_flags
+        flags = self._flags
         flag = flags.texts[table]
         accepted = RecoveryDecision(flag, tuple(dict.fromkeys(problem.kind.value for problem in problems)))
         if table_state.created_ms is None:
@@ -299,8 +306,8 @@ class PipelineRecovery:
         if not table_state.own:
             return MovedRowsState()
         state = moved_rows_of(table_state.own[0].properties, table_state.own[0].path)
-        flags = self._recovery_flags
-        if table not in self._unused_flags or not (table in flags.rewinds or table in flags.snapshots):
+        flags = self._flags
+        if table not in self._flags.tables or not (table in flags.rewinds or table in flags.snapshots):
             return state
         before, ends = recovered.position, position.ends
         had = before.ends

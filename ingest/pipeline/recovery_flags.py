@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
@@ -35,6 +35,10 @@ class RecoveryFlags:
     @property
     def tables(self) -> Collection[str]:
         return self.texts.keys()
+
+    def without(self, tables: Collection[str]) -> RecoveryFlags:
+        """Once a table says where it stands, what was decided for it is done."""
+        return replace(self, texts={table: text for table, text in self.texts.items() if table not in tables})
 
 
 def parse_recovery_flags(

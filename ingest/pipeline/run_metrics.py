@@ -10,6 +10,7 @@ from typing import Final
 
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
+from ingest.monitoring.observations import RunObservations
 from storage.logs import get_logger
 
 _WARN_INTERVAL_MS: Final = 60_000
@@ -19,19 +20,45 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class RunMetrics:
-    """Since the pipeline started. Changes while it runs."""
+    """Since the pipeline started, as its parts told `observed`. Changes while it runs.
 
-    records: int = 0
-    source_bytes: int = 0
-    rows: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    dead_letters: int = 0
-    checkpoints: int = 0
-    snapshots: dict[str, int] = field(default_factory=dict)  # table to its newest one of ours
+    unused_skips: of `--skip-record`: nothing failed there.
+    """
+
+    observed: RunObservations
+    unused_skips: set[tuple[TopicPartition, int]] = field(default_factory=set)
     ended: str = "running"
-    unused_skips: set[tuple[TopicPartition, int]] = field(
-        default_factory=set
-    )  # of `--skip-record`: nothing failed there
+
+    @property
+    def records(self) -> int:
+        """That came through to be written, skipped or set aside."""
+        return self.observed.records
+
+    @property
+    def source_bytes(self) -> int:
+        return self.observed.record_bytes
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in list(self.observed.tables.values()))
+
+    @property
+    def skipped(self) -> Counter[str]:
+        return self.observed.skipped
+
+    @property
+    def dead_letters(self) -> int:
+        return self.observed.dead_letters.total()
+
+    @property
+    def checkpoints(self) -> int:
+        return self.observed.checkpoints
+
+    @property
+    def snapshots(self) -> dict[str, int]:
+        """Of each table its newest one of ours."""
+        tables = list(self.observed.tables.items())
+        return {name: table.snapshot_id for name, table in tables if table.snapshot_id is not None}
 
 
 class CheckpointTimer:

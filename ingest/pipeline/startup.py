@@ -7,7 +7,6 @@ then on an older process can commit no more (`checkpoint.fence`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from typing import Final
 
 from checkpoint.coordinator import CheckpointCoordinator
@@ -16,6 +15,7 @@ from ingest.dead_letters import DeadLetters
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.checkpointer import Checkpointer
 from ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
+from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.quarantine.quarantine import Quarantine
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 
@@ -23,7 +23,7 @@ ATTEMPTS: Final = 20  # each one lost means that an older process committed mean
 
 
 class Startup:
-    """decided: tables whose position a person chose.
+    """flags: what a person decided.
     quarantine: None for a pipeline without.
     """
 
@@ -34,7 +34,7 @@ class Startup:
         dead_letters: DeadLetters,
         moved: MovedRowsStore,
         writer: BatchWriter,
-        decided: Collection[str],
+        flags: RecoveryFlags,
         quarantine: Quarantine | None = None,
     ) -> None:
         self._quarantine = quarantine
@@ -43,13 +43,13 @@ class Startup:
         self._dead_letters = dead_letters
         self._moved = moved
         self._writer = writer
-        self._decided = decided
+        self._flags = flags
 
     async def run(self) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
         """Become the owner, and have every part know what earlier processes left. Raises as `fence` does."""
-        recovered, coordinator = await fence(self._recovery, self._checkpoints)
+        recovered, coordinator = await fence(self._recovery, self._checkpoints, self._flags)
         await asyncio.to_thread(self._dead_letters.recover, recovered.starts)
-        await asyncio.to_thread(self._moved.restore, recovered.moved_row_files, self._decided)
+        await asyncio.to_thread(self._moved.restore, recovered.moved_row_files, self._flags.tables)
         self._writer.start_from({table: position.ends for table, position in recovered.positions.items()})
         if self._quarantine is not None:
             self._quarantine.positions = coordinator
@@ -59,11 +59,15 @@ class Startup:
 
     async def plan(self) -> RecoveredPipeline:
         """Where `run` would begin; nothing is written."""
-        return await self._recovery.recover()
+        return await self._recovery.recover(self._flags)
+
+    async def plan_next(self) -> RecoveredPipeline:
+        """Where the start after this one would begin. Raises what it would refuse with."""
+        return await self._recovery.recover_next_start()
 
 
 async def fence(
-    recovery: PipelineRecovery, checkpoints: Checkpointer
+    recovery: PipelineRecovery, checkpoints: Checkpointer, flags: RecoveryFlags
 ) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
     """Find where to go on, and publish in every table that this process does.
 
@@ -73,10 +77,11 @@ async def fence(
     attempt = 0
     while True:
         attempt += 1
-        recovered = await recovery.recover()
+        recovered, fenced = await recovery.recover(flags), set[str]()
         try:
-            return recovered, await checkpoints.begin(recovered, recovery.flag_used)
+            return recovered, await checkpoints.begin(recovered, fenced.add)
         except (RecoveryOutdated, ExceptionGroup) as error:
             errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
             if attempt == ATTEMPTS or not all(isinstance(e, RecoveryOutdated) for e in errors):
                 raise
+        flags = flags.without(fenced)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from checkpoint.offsets import TopicPartition
-from ingest.dead_letters import DeadLetters
 from ingest.evolution.schema_fence import NoFence, SchemaFence
 from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind
 from ingest.formats.source_table import SourceTable
@@ -15,7 +14,6 @@ from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter, WriteResult
 from ingest.pipeline.error_policy import RecordRefused
 from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
-from ingest.pipeline.run_metrics import RunMetrics
 from ingest.quarantine.failures import TableFailed
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
@@ -68,7 +66,6 @@ class WriteStage:
     decode: as the batches were; for tables that change, or come out of quarantine.
     fences: what becomes of records that change a table as a whole.
     commit: makes a checkpoint.
-    metrics: counts records, rows and dead letters.
     quarantine: takes tables that fail, and keeps their records; None: what a table raises is raised.
     run_cpu_bound: runs what never waits.
     """
@@ -77,8 +74,6 @@ class WriteStage:
         self,
         writer: BatchWriter,
         pending: PendingBatches,
-        dead_letters: DeadLetters,
-        metrics: RunMetrics,
         observed: RunObservations,
         decode: Callable[[RawBatch], DecodedBatch],
         fences: Fences,
@@ -90,8 +85,6 @@ class WriteStage:
         self._run_cpu_bound = run_cpu_bound
         self._writer = writer
         self._pending = pending
-        self._dead_letters = dead_letters
-        self._metrics = metrics
         self._clock = observed.clock
         self._observed = observed
         self._decode = decode
@@ -104,10 +97,16 @@ class WriteStage:
 
         Raises RecordRefused for a record that stops the pipeline; everything before it is written.
         """
-        if self._is_outdated(batch):
-            decoded = await run_cpu_bound(self._decode, batch.raw)
-            batch = replace(batch, decoded=decoded, routing=self._routing)
+        batch = await self._up_to_date(batch)
         self._count(batch)
+        await self._add(batch, coordinator)
+
+    async def _up_to_date(self, batch: PendingBatch) -> PendingBatch:
+        if not self._is_outdated(batch):
+            return batch
+        return replace(batch, decoded=await run_cpu_bound(self._decode, batch.raw), routing=self._routing)
+
+    async def _add(self, batch: PendingBatch, coordinator: WriteProgress) -> None:
         was_waiting = batch.partition in self._pending
         self._pending.add(batch)
         if not was_waiting:
@@ -157,11 +156,9 @@ class WriteStage:
             # a second try is no second batch
             nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
             coordinator.wrote(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
-            self._metrics.rows += written.rows
             for table, rows, newest_ms in written.tables:
                 self._observed.was_written(table, rows, newest_ms)
             self._observed.dead_letters.update(written.dead_letter_codes)
-            self._metrics.dead_letters = self._dead_letters.count
             if written.refused is not None:
                 await self._refused(written, head, coordinator)
                 failure = written.refused.failure
@@ -303,7 +300,8 @@ class WriteStage:
     async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: WriteProgress) -> Exception | None:
         """A batch that was kept for a table in quarantine. Returns the error that names a record which stops it."""
         try:
-            await self.write(PendingBatch(raw, decoded, self._clock.now_ms()), progress)
+            batch = await self._up_to_date(PendingBatch(raw, decoded, self._clock.now_ms()))
+            await self._add(batch, progress)  # counted when it was kept
         except RecordRefused as refused:
             return refused
         return None
@@ -324,11 +322,7 @@ class WriteStage:
         return self.fail_due_in_ms() is not None
 
     def _count(self, batch: PendingBatch) -> None:
-        self._metrics.records += len(batch.raw)
-        self._metrics.source_bytes += batch.raw.nbytes
-        skipped = {kind.value: count for kind, count in batch.decoded.skipped.items()}
-        self._metrics.skipped.update(skipped)
-        self._observed.skipped.update(skipped)
+        self._observed.came_through(batch.raw, {kind.value: n for kind, n in batch.decoded.skipped.items()})
         for source in batch.decoded.unrouted.keys() - self._unrouted:
             if self._quarantine is not None and self._quarantine.router.table_of(source) in self._quarantine.failed:
                 continue

@@ -70,19 +70,19 @@ class LogAgain:
     """What reads records once more.
 
     open_source: another source, beside the one that is read.
-    order_of: where records stand at their source; None where they don't say it.
+    order_of: where records stand at their source.
     decode: as the records were.
     """
 
     open_source: Callable[[], Source]
-    order_of: SourceOrderOf | None
+    order_of: SourceOrderOf
     decode: Callable[[RawBatch], DecodedBatch]
 
 
 class Truncates:
     """sinks: the tables that take part, by name; it may change.
     are_applied: the configuration's word.
-    again: None: what was read can't be read again.
+    again: None where records don't say where they stand at their source: reading them again would not help.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class Truncates:
         if not others:
             return Truncation(failure)
         at = self._order(raw, failure.row)
-        if (at is None or self._again is None) and await self._has_no_rows(table):
+        if at is None and await self._has_no_rows(table):
             return Truncation(failure, is_outdated=True)
-        if at is None or self._again is None:
+        if at is None:
             raise CantTruncate(
                 f"topic {topic} has {len(others) + 1} partitions, and a truncate has no order among them, as its "
                 "records don't say where they stand in the source's log (`source.sequence` of PostgreSQL)"
@@ -146,7 +146,7 @@ class Truncates:
 
     def _order(self, raw: RawBatch, row: int) -> SourceOrder | None:
         value = raw.values[row].as_py()
-        return None if self._again is None or self._again.order_of is None else self._again.order_of(value)
+        return None if self._again is None else self._again.order_of(value)
 
     async def _rows_behind(
         self, table: str, at: SourceOrder, time_ms: int, ends: Mapping[TopicPartition, int]
@@ -209,7 +209,6 @@ class Truncates:
     ) -> list[TableRows] | None:
         """is_whole: nothing came before the batches. None where they may begin too late: behind `at` already."""
         assert self._again is not None
-        assert self._again.order_of is not None
         found: list[TableRows] = []
         is_early = is_whole
         async with aclosing(batches):

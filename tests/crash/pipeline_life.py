@@ -133,7 +133,7 @@ class PipelineWorld:
         with pytest.MonkeyPatch.context() as patches:
             patches.setattr(checkpointer, "TABLES_AT_ONCE", 1)
             source = MemoryLogSource(self.log, batch_records=2)
-            return asyncio.run(build_pipeline(config, io=io, source=source).run())
+            return asyncio.run(build_pipeline(config, io=io, open_source=lambda: source).run())
 
     # ------------------------------------------------------------ what a new process finds
 

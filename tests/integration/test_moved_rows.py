@@ -50,7 +50,7 @@ def test_a_real_table_comes_to_the_truth_however_far_one_partition_is_ahead(
         checkpoint=CheckpointSettings(bytes_max=1),
     )
     source = MemoryLogSource(log, batch_records=20, first=ahead)
-    progress = asyncio.run(build_pipeline(config, source=source).run())
+    progress = asyncio.run(build_pipeline(config, open_source=lambda: source).run())
     assert progress.checkpoints > 20
     assert differences(INVENTORY, table.scan().to_arrow()) == []
 

@@ -110,7 +110,9 @@ def read(recorded: RecordedTable, options: Mapping[str, str], lake: str, log: Me
         options,
         CheckpointSettings(bytes_max=1, interval_ms=3_600_000),
     )
-    asyncio.run(build_pipeline(config, io=MemoryFileIO(), source=MemoryLogSource(log, batch_records)).run())
+    asyncio.run(
+        build_pipeline(config, io=MemoryFileIO(), open_source=lambda: MemoryLogSource(log, batch_records)).run()
+    )
 
 
 def wrong(recorded: RecordedTable, io: FileIO, lake: str) -> list[str]:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from checkpoint.routing import Routing
 from ingest.derived.derived_columns import DerivedColumns
 from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.evolution.behavior import SchemaBehavior
+from ingest.evolution.schema_fence import SchemaFence
+from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import Decoder, OpenedFormat, TargetOf
+from ingest.pipeline.building.parts import TableParts
 from ingest.settings import Config, TableSettings
 from ingest.tables.column_types import ColumnTypes
+from ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
+from ingest.tables.pipeline_tables import PipelineTables
+from ingest.tables.table_origins import TableOrigins
+from ingest.tables.table_targets import TableTargets
+from storage.catalog.base import Catalog
 
 
-@dataclass(slots=True)
+@dataclass
 class ConfiguredTables:
     """Parts of a pipeline hold these mappings, and see what joins.
 
@@ -49,6 +58,28 @@ class ConfiguredTables:
         self.shared_with[name] = table.other_users
         if behavior.follows_types:
             self.following_types.add(name)
+
+    @cached_property
+    def targets(self) -> TableTargets:
+        return TableTargets(self.settings, self.following_types, self.derived)
+
+    def parts(self, tables: PipelineTables, catalog: Catalog) -> TableParts:
+        settings, router = self.config.moved_rows, tables.router
+        moved = MovedRowsByTable(MovedRowsBudget(settings.keep_ms, settings.bytes_max))
+        return TableParts(
+            router,
+            tables.sinks,
+            tables.create,
+            self.routings,
+            moved,
+            SchemaFence(
+                TableSchemas(catalog, router, tables.sinks, self.targets, moved),
+                self.behaviors,
+                self.column_types,
+                TableOrigins(router.sources_of),
+            ),
+            applies_truncates=self.config.format_options.get("truncates", "apply") == "apply",
+        )
 
     def decoder(self, format_: OpenedFormat, target_of: TargetOf) -> Decoder:
         """Of the records, with columns that none of them holds."""

@@ -2,51 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from ingest.clock import Clock
-from ingest.formats.base import Decoder, TargetOf
-from ingest.quarantine.catch_up import TableOpener
-from ingest.quarantine.failures import owner_of
+from ingest.formats.base import Decoder, OpenedFormat, TargetOf
+from ingest.formats.source_table import SourceTable
+from ingest.pipeline.building.parts import FailingRecords, TableParts
+from ingest.pipeline.building.writes import Writes
+from ingest.pipeline.flow import CreateTables
+from ingest.quarantine.catch_up import CatchUp
+from ingest.quarantine.failures import failures_of, owner_of
 from ingest.quarantine.quarantine import Quarantine, open_logs
 from ingest.quarantine.record_log import RecordLog
-from ingest.settings import QuarantineSettings
-from ingest.tables.moved_rows.moved_rows import MovedRowsByTable
-from ingest.tables.table_router import TableRouter
-from ingest.tables.table_sink import TableSink
-from storage.fileio import FileIO
+from ingest.raw_batch import RawBatch
+from ingest.settings import Config, QuarantineSettings
+from ingest.tables.pipeline_tables import PipelineTables
+from storage.fileio import FileIO, open_retrying_file_io
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineParts:
     """io, location: where records wait.
-    sinks: the tables that take part.
-    opener: opens tables again.
+    opener: opens tables again; it has those that are left out from the start.
     decoder: makes decoders of the pipeline's format.
-    unreadable: tables that are left out from the start.
     """
 
     settings: QuarantineSettings
     io: FileIO
     location: str
-    sinks: MutableMapping[str, TableSink]
-    opener: TableOpener
+    opener: PipelineTables
     decoder: Callable[[TargetOf], Decoder]
-    unreadable: MutableMapping[str, Exception] = field(default_factory=dict)
 
-    def connect(self, router: TableRouter, moved: MovedRowsByTable, clock: Clock) -> Quarantine:
+    def quarantine(self, tables: TableParts, clock: Clock) -> Quarantine:
+        router = tables.router
         return Quarantine(
             router.tables,
-            self.sinks,
+            self.opener.sinks,
             router,
             owner_of(router),
             self.io,
             self.location,
             self.settings,
             clock,
-            moved.forget,
+            tables.moved.forget,
         )
 
     def open_logs(self, tables: Collection[str]) -> dict[str, RecordLog]:
         return open_logs(self.io, self.location, tables)
+
+    def catch_up(self, quarantine: Quarantine, tables: TableParts, failing: FailingRecords, writes: Writes) -> CatchUp:
+        return CatchUp(
+            quarantine,
+            self.opener,
+            quarantine.sinks,
+            tables.routings,
+            tables.moved_files,
+            failing.dead_letters,
+            writes.of_one,
+            self.decoder,
+            quarantine.clock,
+            tables.origins,
+            failing.policy.may_set_aside,
+        )
+
+
+def has_quarantine(config: Config) -> bool:
+    """A table that is alone has no others to go on without it."""
+    return config.quarantine.enabled and (len(config.tables) > 1 or bool(config.templates))
+
+
+def build_quarantine(
+    config: Config, io: FileIO | None, opener: PipelineTables, format_: OpenedFormat
+) -> QuarantineParts | None:
+    if not has_quarantine(config):
+        return None
+    location = config.quarantine_location
+    io = io or open_retrying_file_io(location, config.warehouse_options)
+    return QuarantineParts(config.quarantine, io, location, opener, format_.decoder)
+
+
+def creation_by_table(tables: TableParts, failed: Collection[str]) -> CreateTables:
+    """Raises TableFailed for a table that can't be made; those in quarantine are left alone."""
+
+    def create_each(batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
+        created = False
+        for source, row in unrouted.items():
+            table = tables.router.table_of(source)
+            if table is not None and table not in failed:
+                with failures_of(table):
+                    created |= tables.create(batch, {source: row})
+        return created
+
+    return create_each

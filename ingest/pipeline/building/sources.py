@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from checkpoint.offsets import TopicPartition
+from ingest.formats.base import Decoder, OpenedFormat
+from ingest.formats.registry import source_order_of, transaction_of_format
+from ingest.monitoring.observations import RunObservations
+from ingest.pipeline.building.parts import SourceParts
+from ingest.pipeline.building.whole_transactions import WholeTransactions
 from ingest.settings import Config, FolderSettings, FolderStartSettings, KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
+from storage.threads import RunCpuBound, ShortWork, run_cpu_bound
 
 
 def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
@@ -34,6 +41,34 @@ def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
 
                 raise unsupported_client(str(error)) from error
             return KafkaSource(settings, kept_headers)
+
+
+def build_source_parts(
+    config: Config,
+    format_: OpenedFormat,
+    decoder: Decoder,
+    observed: RunObservations,
+    open_source: Callable[[], Source] | None = None,
+) -> SourceParts:
+    """open_source: in place of the source that the configuration names."""
+    open_source = open_source or partial(build_source, config, format_.KEPT_HEADERS)
+    source, checkpoint = open_source(), config.checkpoint
+    if checkpoint.whole_transactions:
+        limits = checkpoint.transaction_ms_max, checkpoint.transaction_bytes_max
+        of_record = transaction_of_format(config.format)
+        source = WholeTransactions(source, of_record, *limits, observed.clock, observed.transactions)
+    # What is read from Kafka is received in the event loop's thread.
+    short_work: RunCpuBound = ShortWork() if isinstance(config.source, KafkaSettings) else run_cpu_bound
+    return SourceParts(
+        source,
+        open_source,
+        decoder,
+        source_order_of(config.format),
+        build_start(config),
+        config.write.queue_bytes,
+        run_decode=run_cpu_bound if format_.DECODING_WAITS else short_work,
+        run_write=short_work,
+    )
 
 
 def build_start(config: Config) -> Start:

@@ -346,7 +346,7 @@ def test_tables_that_change_in_one_batch_change_together() -> None:
     )
     config = parse_config(text, "many.yaml", (), {}, "many")
     source = MemoryLogSource(world.log, batch_records=1_000)
-    progress = asyncio.run(build_pipeline(config, io=world.store, source=source).run())
+    progress = asyncio.run(build_pipeline(config, io=world.store, open_source=lambda: source).run())
     for number in tables:
         table = world.catalog.load(f"shop.t{number}")
         assert table.schema.names == ("id", "new", "newer")

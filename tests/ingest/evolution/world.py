@@ -92,7 +92,7 @@ class EvolvingWorld:
         config = parse_config(text, "evolve.yaml", (), {}, PIPELINE)
         source = MemoryLogSource(self.log, batch_records=batch_records)
         flags = parse_recovery_flags((), (), (), [TABLE], skip)
-        return asyncio.run(build_pipeline(config, flags, io=io or self.store, source=source).run())
+        return asyncio.run(build_pipeline(config, flags, io=io or self.store, open_source=lambda: source).run())
 
     # ------------------------------------------------------------ what came of it
 

@@ -34,15 +34,15 @@ from ingest.formats.base import (
     UnavailableValues,
 )
 from ingest.formats.source_table import SourceTable
-from ingest.pipeline.builder import DEFAULT_COMMAND, connect_parts
+from ingest.monitoring.observations import RunObservations
+from ingest.pipeline.builder import connect_parts
+from ingest.pipeline.building.parts import CheckpointParts, FailingRecords, SourceParts, TableParts
 from ingest.pipeline.error_policy import ErrorPolicy
 from ingest.pipeline.pending_batches import PendingBatches
 from ingest.pipeline.progress_file import ProgressFile
-from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Earliest, Start
 from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
-from ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.table_router import Route, TableRouter
 from storage.commit.commit_message import CommitMessage
 from storage.fileio.memory import MemoryFileIO
@@ -427,22 +427,20 @@ class Rig:
         self.io = MemoryFileIO()
         self.dead_letters = DeadLetters(self.io, self.letters_at, self.clock)
         self.pipeline = connect_parts(
-            source=self.source,
-            decoder=FakeDecoder(router.target_of),
-            router=router,
-            sinks=self.sinks,
-            create_tables=lambda batch, unrouted: False,
-            dead_letters=self.dead_letters,
-            errors=ErrorPolicy(self.tolerance, self.skip),  # type: ignore[arg-type]
-            start=self.start,
-            policy=CheckpointPolicy(self.interval_ms, self.bytes_max),
-            queue_bytes=self.queue_bytes,
-            pending=PendingBatches(self.waiting_ms_max, self.waiting_bytes_max),
-            routings={},
-            progress=self.progress,
-            recovery_flags=RecoveryFlags(),
-            command=DEFAULT_COMMAND,
-            expiry=MaintenanceWorker(),
-            moved=MovedRowsByTable(MovedRowsBudget()),
-            clock=self.clock,
+            SourceParts(
+                self.source,
+                lambda: self.source,
+                FakeDecoder(router.target_of),
+                start=self.start,
+                queue_bytes=self.queue_bytes,
+            ),
+            TableParts(router, self.sinks, lambda batch, unrouted: False),
+            FailingRecords(
+                ErrorPolicy(self.tolerance, self.skip),  # type: ignore[arg-type]
+                self.dead_letters,
+                PendingBatches(self.waiting_ms_max, self.waiting_bytes_max),
+            ),
+            CheckpointParts(CheckpointPolicy(self.interval_ms, self.bytes_max), self.progress),
+            RunObservations(self.interval_ms, self.clock),
+            MaintenanceWorker(),
         )

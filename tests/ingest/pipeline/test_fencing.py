@@ -114,7 +114,7 @@ async def test_of_processes_that_start_at_once_each_record_gets_in_once(config: 
 
 async def test_an_older_process_is_fenced_at_its_next_commit(config: Config, tmp_path: Path) -> None:
     source = HeldSource(tmp_path / "in", follow=False, kept_headers=frozenset())
-    older = await asyncio.to_thread(build_pipeline, config, source=source)
+    older = await asyncio.to_thread(build_pipeline, config, open_source=lambda: source)
     newer = await asyncio.to_thread(build_pipeline, config)
     run = asyncio.create_task(older.run())
     await source.was_asked.wait()  # it owns the pipeline, and would read now

@@ -54,7 +54,7 @@ class SpellingWorld:
         text = CONFIG.format(warehouse=self.warehouse, tables=self.tables, settings=self.settings)
         config = parse_config(text, "shop.yaml", (), {}, "shop")
         source = MemoryLogSource(self.log, batch_records=2)
-        pipeline = await asyncio.to_thread(partial(build_pipeline, config, io=self.store, source=source))
+        pipeline = await asyncio.to_thread(partial(build_pipeline, config, io=self.store, open_source=lambda: source))
         return await pipeline.run()
 
     def rows(self, name: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -101,7 +102,7 @@ class NamingWorld:
         source = GrowingSource(self.log)
         source.ends.set()
         pipeline = await asyncio.to_thread(
-            partial(build_pipeline, self.config, flags, io=io or self.io(), source=source)
+            partial(build_pipeline, self.config, flags, io=io or self.io(), open_source=lambda: source)
         )
         await pipeline.run()
 
@@ -129,7 +130,9 @@ async def test_a_table_that_a_record_names_joins_the_others_at_once() -> None:
     world = NamingWorld()
     world.add("orders", 1)
     source = GrowingSource(world.log)
-    pipeline = await asyncio.to_thread(partial(build_pipeline, world.config, io=world.store, source=source))
+    pipeline = await asyncio.to_thread(
+        partial(build_pipeline, world.config, io=world.store, open_source=lambda: source)
+    )
     running = asyncio.create_task(pipeline.run())
     await until(lambda: world.rows() == {"orders": [1]}, running)
     world.add("items", 2)
@@ -174,7 +177,8 @@ async def test_wherever_a_process_ends_or_a_table_fails_nothing_is_lost_and_noth
 
         io.fault = dies
         with suppress(BaseException):
-            pipeline = await asyncio.to_thread(partial(build_pipeline, world.config, io=io, source=source))
+            build = partial(build_pipeline, world.config, io=io, open_source=repeat(source).__next__)
+            pipeline = await asyncio.to_thread(build)
             running = asyncio.create_task(pipeline.run())
             for _ in range(random.randint(1, 5)):
                 names = [f"t{at}" for at in range(1 + number // 4)]

@@ -65,7 +65,7 @@ async def test_an_update_whose_row_is_gone_and_that_later_records_replace_stops_
     async def run(expected: list[tuple[str, str]]) -> None:
         source = GrowingSource(log, batch_records)
         running = asyncio.ensure_future(
-            (await asyncio.to_thread(partial(build_pipeline, config, io=store, source=source))).run()
+            (await asyncio.to_thread(partial(build_pipeline, config, io=store, open_source=lambda: source))).run()
         )
         await asyncio.to_thread(wait, lambda: running.done() or rows() == expected)
         source.ends.set()

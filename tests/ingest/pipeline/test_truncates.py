@@ -76,9 +76,8 @@ class TruncatingWorld:
         )
         config = parse_config(text, "shop.yaml", (), {}, "shop")
         flags = RecoveryFlags(skip=frozenset() if skip is None else frozenset([skip]))
-        again = partial(MemoryLogSource, self.log, batch_records=4)
-        source = again(first=self.first)
-        build = partial(build_pipeline, config, flags, io=io or self.store, source=source, source_again=again)
+        source = partial(MemoryLogSource, self.log, batch_records=4, first=self.first)
+        build = partial(build_pipeline, config, flags, io=io or self.store, open_source=source)
         pipeline = await asyncio.to_thread(build)
         return await pipeline.run()
 

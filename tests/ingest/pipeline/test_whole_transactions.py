@@ -157,7 +157,7 @@ async def test_no_snapshot_of_a_table_has_a_part_of_a_transaction() -> None:
         checkpoint: {{bytes_max: 1, interval_ms: 3600000, whole_transactions: true}}
     """
     config = parse_config(text, "shop.yaml", (), {}, "shop")
-    build = partial(build_pipeline, config, io=store, source=MemoryLogSource(log, batch_records=2))
+    build = partial(build_pipeline, config, io=store, open_source=lambda: MemoryLogSource(log, batch_records=2))
     pipeline = await asyncio.to_thread(build)
     await pipeline.run()
 

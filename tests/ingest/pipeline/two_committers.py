@@ -103,7 +103,7 @@ class DriverWorld:
         text = _CONFIG.format(warehouse=self.warehouse, name=name, shared_with=list(shared_with))
         config = parse_config(text, "shop.yaml", (), {}, name)
         source = MemoryLogSource(self.log, batch_records=2)
-        return asyncio.run(build_pipeline(config, ways_out, io=io or self.store, source=source).run())
+        return asyncio.run(build_pipeline(config, ways_out, io=io or self.store, open_source=lambda: source).run())
 
     def offered(self, refusal: PositionRefused) -> dict[str, RecoveryFlags]:
         """The commands of a refusal, as they would be pasted, by their option."""

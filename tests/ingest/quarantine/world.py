@@ -121,7 +121,7 @@ class QuarantineWorld:
             tables=tables,
         )
         config = parse_config(text, "shop.yaml", (), {}, "shop")
-        return build_pipeline(config, io=io or self.io(), source=source, clock=SystemClock())
+        return build_pipeline(config, io=io or self.io(), open_source=lambda: source, clock=SystemClock())
 
     # ------------------------------------------------------------ what is there
 

@@ -159,7 +159,7 @@ tables: [{{name: {DOCS}}}]
         config = parse_config(text, "docs.yaml", (), {}, "docs")
         recovery_flags = parse_recovery_flags((), rewind_to, (), [DOCS])
         source = MemoryLogSource(self.source.log, batch_records, first)
-        return build_pipeline(config, recovery_flags, io=io or self.store, source=source)
+        return build_pipeline(config, recovery_flags, io=io or self.store, open_source=lambda: source)
 
     def run(self, io: FileIO | None = None, **how: Any) -> RunMetrics:
         """One process, to the end of the log. A checkpoint follows each batch."""

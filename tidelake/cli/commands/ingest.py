@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ingest.pipeline.builder
 from checkpoint.moved_rows_state import MovedRowsState
 from checkpoint.offsets import SourcePosition
+from ingest.clock import SystemClock
 from ingest.config.config import load_config, shown
 from ingest.evolution.behavior import SchemaBehavior
 from ingest.hidden_values import HIDDEN, SECRET_NAME
@@ -116,7 +117,7 @@ class _ProgressLine:
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int]] = deque()
-        self.begin(RunMetrics())
+        self.begin(RunMetrics(RunObservations(0, SystemClock())))
 
     def begin(self, progress: RunMetrics) -> None:
         self._progress = progress

@@ -1,0 +1,40 @@
+"""What becomes of records that fail, as a configuration says it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from checkpoint.offsets import TopicPartition
+from ingest.clock import Clock
+from ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
+from ingest.dead_letters import DeadLetters
+from ingest.pipeline.building.parts import FailingRecords
+from ingest.pipeline.error_policy import ErrorPolicy
+from ingest.pipeline.pending_batches import PendingBatches
+from ingest.settings import Config
+from storage.catalog.base import Catalog
+from storage.fileio import FileIO, open_retrying_file_io
+
+
+def build_failing_records(
+    config: Config, skip: Collection[tuple[TopicPartition, int]], catalog: Catalog, io: FileIO | None, clock: Clock
+) -> FailingRecords:
+    """skip: records that a person decided to pass over."""
+    errors = config.errors
+    return FailingRecords(
+        ErrorPolicy(errors.tolerance, skip),
+        _dead_letters(config, catalog, io, clock),
+        PendingBatches(errors.waiting_ms_max, errors.waiting_bytes_max),
+    )
+
+
+def _dead_letters(config: Config, catalog: Catalog, io: FileIO | None, clock: Clock) -> DeadLetters:
+    logs_reasons = config.errors.log_include_messages
+    if config.dead_letters_table is not None:
+        table = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
+        if table.exists:
+            table.open()
+        return TableDeadLetters(table, config.pipeline, clock, logs_reasons=logs_reasons)
+    folder = config.dead_letters
+    io = io or open_retrying_file_io(folder, config.warehouse_options)
+    return DeadLetters(io, folder, clock, logs_reasons=logs_reasons)

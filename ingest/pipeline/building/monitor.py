@@ -1,0 +1,27 @@
+"""The endpoint of a pipeline, where its configuration asks for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compaction.scheduler import shared_scheduler
+from ingest.monitoring.observations import RunObservations
+from ingest.settings import Config
+from storage.write.memory_budget import MemoryBudget
+
+if TYPE_CHECKING:
+    from ingest.monitoring.monitor import PipelineMonitor
+
+
+def build_monitor(config: Config, observed: RunObservations, memory: MemoryBudget) -> PipelineMonitor | None:
+    if config.metrics.port is None:
+        return None
+    # a pipeline without an endpoint need not wait for the HTTP server's import
+    from ingest.monitoring.metrics import ProcessGauges  # noqa: PLC0415
+    from ingest.monitoring.monitor import PipelineMonitor  # noqa: PLC0415
+
+    scheduler = shared_scheduler()
+    gauges = ProcessGauges(
+        lambda: memory.held_bytes, memory.limit_bytes, lambda: scheduler.waiting, lambda: scheduler.running
+    )
+    return PipelineMonitor(config.metrics, config.pipeline, config.warehouse, observed, gauges)

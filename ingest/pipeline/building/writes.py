@@ -1,0 +1,82 @@
+"""What writes batches: one stage for the flow of all tables, and one for each table that catches up alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from checkpoint.offsets import TopicPartition
+from ingest.formats.base import DecodedBatch
+from ingest.monitoring.observations import RunObservations
+from ingest.pipeline.batch_writer import BatchWriter
+from ingest.pipeline.building.parts import FailingRecords, SourceParts, TableParts
+from ingest.pipeline.checkpointer import Checkpointer
+from ingest.pipeline.write_stage import Fences, WriteStage
+from ingest.quarantine.failures import TableScope, owner_of
+from ingest.quarantine.quarantine import Quarantine
+from ingest.raw_batch import RawBatch
+from ingest.tables.rows_before_truncates import RowsBeforeTruncates
+from ingest.tables.truncates import Truncates
+
+Decode: TypeAlias = Callable[[RawBatch], DecodedBatch]
+
+
+class Writes:
+    def __init__(
+        self,
+        source: SourceParts,
+        tables: TableParts,
+        failing: FailingRecords,
+        checkpoints: Checkpointer,
+        observed: RunObservations,
+        quarantine: Quarantine | None,
+    ) -> None:
+        self._source = source
+        self._tables = tables
+        self._failing = failing
+        self._checkpoints = checkpoints
+        self._observed = observed
+        self._quarantine = quarantine
+        self._owner = owner_of(tables.router)
+        self._emptied = RowsBeforeTruncates(tables.origins, source.order_of)
+        truncates = Truncates(tables.sinks, tables.origins, are_applied=tables.applies_truncates, again=source.again)
+        self._fences = Fences(tables.schemas, truncates)
+        failed = {} if quarantine is None else quarantine.failed
+        self.writer = self._writer(TableScope(self._owner, failed))
+
+    def of_all(self) -> WriteStage:
+        return WriteStage(
+            self.writer,
+            self._failing.pending,
+            self._observed,
+            self._source.decoder.decode,
+            self._fences,
+            self._checkpoints.take,
+            self._quarantine,
+            self._source.run_write,
+        )
+
+    def of_one(self, table: str, ends: Mapping[TopicPartition, int], decode: Decode) -> WriteStage:
+        """ends: below, the table has all."""
+        writer = self._writer(TableScope(self._owner, only=table))
+        writer.start_from({table: ends})
+        return WriteStage(
+            writer,
+            self._failing.pending.new(),
+            self._observed,
+            decode,
+            self._fences,
+            lambda progress: self._checkpoints.take(progress.coordinator),
+        )
+
+    def _writer(self, scope: TableScope) -> BatchWriter:
+        tables, failing = self._tables, self._failing
+        return BatchWriter(
+            tables.sinks,
+            failing.dead_letters,
+            failing.policy,
+            tables.moved,
+            scope,
+            tables.origins.brought,
+            self._emptied,
+        )
