@@ -6,7 +6,7 @@ out, is left out as well: the old row has both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,9 +19,9 @@ from ingest.derived.metadata_columns import metadata_arrays
 from ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
-    Decoder,
     FailureKind,
     KeyChanges,
+    OpenedFormat,
     ReadsAsJson,
     TableRows,
     Target,
@@ -47,22 +47,21 @@ class _Bound:
 class DerivingDecoder:
     """See `ingest.formats.base.Decoder`.
 
-    make: the decoder of the format.
+    format_: of the records.
     derived: by the table's name; others are passed on as they are. It may grow.
     """
 
     def __init__(
         self,
-        make: Callable[[TargetOf], Decoder],
+        format_: OpenedFormat,
         target_of: TargetOf,
         derived: Mapping[str, DerivedColumns],
-        format_name: str,
     ) -> None:
         self._target_of = target_of
         self._derived = derived
-        self._format_name = format_name
+        self._origin_of = format_.FACTS.origin_of
         self._bound: dict[str, _Bound] = {}
-        self._decoder = make(self._plain_target_of)
+        self._decoder = format_.decoder(self._plain_target_of)
         self._as_json = self._decoder if isinstance(self._decoder, ReadsAsJson) else None
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
@@ -103,7 +102,7 @@ class DerivingDecoder:
         records = np.searchsorted(batch.offsets, part.offsets)
         metadata = self._derived[bound.whole.name].metadata
         columns = {name: part.rows[name] for name in part.rows.schema.names}
-        columns |= metadata_arrays(metadata, batch, records, self._format_name, self._as_json)
+        columns |= metadata_arrays(metadata, batch, records, self._origin_of, self._as_json)
         reasons: dict[int, str] = {}
         for computed in bound.columns:
             columns[computed.name] = _evaluated(computed, columns, part.rows, reasons)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ingest.formats.connect_schema import SourceType
 from ingest.formats.ddl_statements import ColumnStatement
 from ingest.formats.online_ddl import ShadowChange
+from ingest.formats.record_facts import RecordFacts
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -389,6 +390,9 @@ class Format(Protocol):
     DECODING_WAITS: ClassVar[bool]
     """Whether `decode` may wait for something outside of the process, as a schema registry is."""
 
+    FACTS: ClassVar[RecordFacts]
+    """What its records say beside their rows: where they come from, and so on, as far as they do."""
+
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> Self:
         """options: `format_options` of a configuration.
@@ -415,6 +419,9 @@ class OpenedFormat(Protocol):
 
     @property
     def DECODING_WAITS(self) -> bool: ...  # noqa: N802 - as there
+
+    @property
+    def FACTS(self) -> RecordFacts: ...  # noqa: N802 - as there
 
     def decoder(self, target_of: TargetOf) -> Decoder: ...
 

@@ -6,14 +6,12 @@ and one line here. Its modules are loaded when a configuration names it: a pipel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import Any, Final
 
 from ingest.formats.base import Format
-from ingest.formats.debezium.source_order import source_order
-from ingest.formats.debezium.transactions import transaction_of
-from ingest.formats.source_order import SourceOrderOf
+from ingest.formats.record_facts import RecordFacts
 from ingest.formats.transactions import TransactionOf
 from storage.errors import UnsupportedFeature
 from storage.messages.suggestions import did_you_mean
@@ -33,25 +31,33 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 """Name to module and class."""
 
-_TRANSACTIONS: Final[Mapping[str, TransactionOf]] = {"debezium-json": transaction_of}
 
-_SOURCE_ORDERS: Final[Mapping[str, SourceOrderOf]] = {"debezium-json": source_order}
-
-
-def source_order_of(name: str) -> SourceOrderOf | None:
-    """None for a format whose records don't say where they stand in their source's log."""
-    return _SOURCE_ORDERS.get(name)
+def facts_of(name: str) -> RecordFacts:
+    """Of a format that there is; nothing of others."""
+    return format_class(name).FACTS if name in FORMATS else RecordFacts()
 
 
 def transaction_of_format(name: str) -> TransactionOf:
     """Raises UnsupportedFeature for a format whose records don't say which transaction they are of."""
-    if name not in _TRANSACTIONS:
+    found = facts_of(name).transaction_of
+    if found is None:
+        others = [other for other in FORMATS if facts_of(other).transaction_of is not None]
         raise UnsupportedFeature(
             "checkpoint.whole_transactions",
             f"records of {name} don't say which transaction they are of, as far as this release reads them",
-            f"Leave it out, or read {', '.join(_TRANSACTIONS)}.",
+            f"Leave it out, or read {', '.join(others)}.",
         )
-    return _TRANSACTIONS[name]
+    return found
+
+
+def format_like(members: Collection[str]) -> str | None:
+    """The format whose records have these members; None where none has."""
+    found = set(members)
+    sizes = {
+        name: max((len(wanted) for wanted in facts_of(name).members if wanted <= found), default=0) for name in FORMATS
+    }
+    likest = max(sizes, key=lambda name: sizes[name])
+    return likest if sizes[likest] else None
 
 
 def open_format(name: str, options: Mapping[str, Any]) -> Format:

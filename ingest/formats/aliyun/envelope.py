@@ -13,6 +13,7 @@ import msgspec
 from ingest.formats.base import Skipped
 from ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, Meaning, SourceType
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.record_facts import RecordOrigin
 from ingest.formats.source_table import SourceTable
 from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.formats.values.json_text import BadValue, read_object
@@ -66,6 +67,14 @@ class _SchemaColumn(msgspec.Struct):
 
 
 _read_columns: Final = msgspec.json.Decoder(list[_SchemaColumn]).decode
+
+
+class _Times(msgspec.Struct, gc=False):
+    event_ms: int | None = msgspec.field(default=None, name="eventTime")
+
+
+class _TimedPayload(_AliyunPayload):
+    timestamp: _Times | None = None
 
 
 class AliyunEnvelope(Envelope):
@@ -133,3 +142,13 @@ class AliyunEnvelope(Envelope):
             raise Empty(f"op {self.payload.op}", f"payload.{member}")
         before = None if old is None else read_object(old)
         return [ChangeEvent(op, before, None if new is None or op in _WITHOUT_NEW_ROW else read_object(new))]
+
+
+class AliyunOrigin(AliyunEnvelope):
+    """With what only metadata columns ask for."""
+
+    payload: _TimedPayload = msgspec.field(default_factory=_TimedPayload)
+
+    def origin(self) -> RecordOrigin:
+        names, times = self.schema.source, self.payload.timestamp
+        return RecordOrigin(names.database, None, names.table, None if times is None else times.event_ms)

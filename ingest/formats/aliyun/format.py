@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingest.formats.aliyun.envelope import AliyunEnvelope
+from ingest.formats.aliyun.envelope import AliyunEnvelope, AliyunOrigin
 from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class AliyunJson(EnvelopeFormat):
@@ -13,3 +14,4 @@ class AliyunJson(EnvelopeFormat):
 
     NAME: ClassVar = "aliyun-json"
     ENVELOPE: ClassVar = AliyunEnvelope
+    FACTS: ClassVar = RecordFacts(origin_from(AliyunOrigin), members=(frozenset({"schema", "payload", "version"}),))

@@ -56,6 +56,6 @@ class SchemaCache:
         return wrapped(members)
 
 
-def wrapped(members: dict[str, bytes]) -> bytes:
+def wrapped(members: Mapping[str, bytes]) -> bytes:
     """As Debezium's JSON wraps a payload, so that no member of it is taken for the wrapping."""
     return b'{"schema":null,"payload":' + object_of(members) + b"}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -47,7 +47,7 @@ def read_value(data: bytes, type_: AvroType) -> bytes:
         raise BadValue("the Avro value ends too early") from None
 
 
-def object_of(members: dict[str, bytes]) -> bytes:
+def object_of(members: Mapping[str, bytes]) -> bytes:
     """Raw members as a raw JSON object."""
     return b"{" + b",".join(msgspec.json.encode(name) + b":" + raw for name, raw in members.items()) + b"}"
 

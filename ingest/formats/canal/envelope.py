@@ -23,6 +23,7 @@ from ingest.formats.envelopes.envelope import (
     NotThisFormat,
     Op,
 )
+from ingest.formats.record_facts import RecordOrigin
 from ingest.formats.source_table import SourceTable
 from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.formats.values.json_text import BadValue, read_object
@@ -108,6 +109,15 @@ class CanalEnvelope(Envelope):
             raise BadValue(f"an UPDATE of {len(rows)} rows, with {len(self.old or ())} in `old`")
         # Row by row in order: equal rows of one message are different rows.
         return [ChangeEvent(op, {**row, **_image(old, "old")}, row) for row, old in zip(rows, self.old, strict=True)]
+
+
+class CanalOrigin(CanalEnvelope):
+    """With what only metadata columns ask for. es: when the change was made, epoch ms."""
+
+    es: int | None = None
+
+    def origin(self) -> RecordOrigin:
+        return RecordOrigin(self.database, None, self.table, self.es)
 
 
 def _image(raw: msgspec.Raw, member: str) -> Mapping[str, bytes]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from ingest.formats.canal.envelope import CanalEnvelope
+from ingest.formats.canal.envelope import CanalEnvelope, CanalOrigin
 from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.record_facts import RecordFacts, origin_from
+
+_NAMES: Final = ("database", "table")  # as Maxwell's records have them
 
 
 class CanalJson(EnvelopeFormat):
@@ -13,3 +16,9 @@ class CanalJson(EnvelopeFormat):
 
     NAME: ClassVar = "canal-json"
     ENVELOPE: ClassVar = CanalEnvelope
+    FACTS: ClassVar = RecordFacts(
+        origin_from(CanalOrigin),
+        members=tuple(
+            frozenset({"type", "data", own, *names}) for own in ("isDdl", "mysqlType") for names in ((), _NAMES)
+        ),
+    )

@@ -10,7 +10,11 @@ from ingest.formats.base import InferredTable, TargetOf
 from ingest.formats.connect_schema import ConnectorSettings
 from ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues, Truncates
 from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from ingest.formats.debezium.origin import origin_of
+from ingest.formats.debezium.source_order import source_order
 from ingest.formats.debezium.table_inference import infer_table
+from ingest.formats.debezium.transactions import transaction_of
+from ingest.formats.record_facts import RecordFacts
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
@@ -61,6 +65,16 @@ class DebeziumJson:
     NAME: ClassVar = "debezium-json"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
     DECODING_WAITS: ClassVar = False
+    FACTS: ClassVar = RecordFacts(
+        origin_of,
+        transaction_of,
+        source_order,
+        (
+            frozenset({"op", "source", "before"}),
+            frozenset({"op", "source", "after"}),
+            frozenset({"schema", "payload"}),
+        ),
+    )
 
     options: DebeziumOptions = field(default_factory=DebeziumOptions)
 

@@ -14,15 +14,13 @@ from typing import Final
 
 import msgspec
 
-from ingest.formats.debezium.envelope import split_schema
+from ingest.formats.debezium.envelope import SourceInfo, split_schema
 from ingest.formats.source_order import SourceOrder
 from ingest.formats.values.json_text import BadValue
 
 
-class _Source(msgspec.Struct):
-    connector: str = ""
+class _Source(SourceInfo, frozen=True):
     name: str = ""
-    db: str | None = None
     sequence: str | None = None
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from ingest.formats.debezium.envelope import split_schema
+from ingest.formats.debezium.envelope import SourceInfo, split_schema
 from ingest.formats.transactions import TransactionEnd, TransactionRow
 from ingest.formats.values.json_text import BadValue
 
@@ -19,13 +19,6 @@ class _Transaction(msgspec.Struct, frozen=True):
     data_collection_order: int = 0
 
 
-class _Source(msgspec.Struct, frozen=True):
-    connector: str = ""
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
-
-
 class _Collection(msgspec.Struct, frozen=True):
     data_collection: str
     event_count: int
@@ -33,7 +26,7 @@ class _Collection(msgspec.Struct, frozen=True):
 
 class _Record(msgspec.Struct, frozen=True):
     op: str | None = None
-    source: _Source = _Source()
+    source: SourceInfo = SourceInfo()
     transaction: _Transaction | None = None
     status: str | None = None
     id: str | None = None

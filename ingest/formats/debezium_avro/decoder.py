@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,13 @@ from numpy.typing import NDArray
 from ingest.formats.avro.arrow_columns import NOT_CONVERTED
 from ingest.formats.avro.avro_schema import AvroType
 from ingest.formats.avro.cells import Cells, Places
+from ingest.formats.avro.change_records import ChangeRecords, ChangeSchema
+from ingest.formats.avro.column_images import (
+    Changes,
+    ColumnImages,
+    ops_of,
+    same_everywhere,
+)
 from ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
 from ingest.formats.avro.schema_cache import SchemaCache, wrapped
 from ingest.formats.avro.value_reader import read_record
@@ -32,13 +39,7 @@ from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.formats.debezium.key_changes import find_key_changes
 from ingest.formats.debezium.record_key import columns_of_key
 from ingest.formats.debezium.row_decoder import RowDecoder
-from ingest.formats.debezium_avro.column_images import (
-    Changes,
-    ColumnImages,
-    ops_of,
-    same_everywhere,
-)
-from ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, EnvelopeSchema, envelope_schema
+from ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, envelope_schema
 from ingest.formats.decoded_rows import DecodedRows, merge_decoded
 from ingest.formats.envelopes.recognition import hint
 from ingest.formats.found_rows import FoundRows
@@ -89,8 +90,30 @@ class _DecodeState:
         self.pieces.setdefault(piece.target.name, []).append(piece)
 
 
+class Envelopes:
+    """Debezium's records: see `ChangeRecords`."""
+
+    ARE_KEYED: ClassVar = True
+
+    def schema_of(self, type_: AvroType) -> ChangeSchema:
+        return envelope_schema(type_)
+
+    def changes(
+        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, Cells]
+    ) -> tuple[Changes, list[Cells | None]]:
+        source = cells.get("source")
+        columns = [] if source is None else [source.fields.get(name) for name in SOURCE_NAMES]
+        return Changes(rows, ops_of(cells["op"]), cells["before"], cells["after"]), columns
+
+    def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return members
+
+
 class DebeziumAvroDecoder:
     """See `ingest.formats.base.Decoder`, and `DebeziumJsonDecoder` for what it shares with this.
+
+    records: their shape.
+    placeholders: what stands for values that are left out; None: as the connector's settings say.
 
     `decode` raises RegistryUnavailable when a schema can't be had now; the batch may be decoded again.
     """
@@ -103,15 +126,20 @@ class DebeziumAvroDecoder:
         truncates: Truncates = "fail",
         inexact_values: InexactValues = "fail",
         framing: ConfluentFraming | None = None,
+        records: ChangeRecords | None = None,
+        placeholders: Placeholders | None = None,
     ) -> None:
         self._target_of = target_of
         self._schemas = schemas
         self._framing = framing or ConfluentFraming()
         self._settings = settings or ConnectorSettings()
-        self._placeholders: Placeholders = UnavailablePlaceholders(self._settings.unavailable_value_placeholder)
+        self._records: ChangeRecords = records or Envelopes()
+        self._placeholders: Placeholders = placeholders or UnavailablePlaceholders(
+            self._settings.unavailable_value_placeholder
+        )
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
-        self._envelopes: dict[SchemaId, EnvelopeSchema] = {}
+        self._envelopes: dict[SchemaId, ChangeSchema] = {}
         self._known: dict[_RecordSchemaKey, _Known] = {}
         self.row_decoded_records = 0
         """Records that were read alone since construction; for benchmarks and tests."""
@@ -148,11 +176,11 @@ class DebeziumAvroDecoder:
 
     # ------------------------------------------------------------ columnar
 
-    def _decode_columns(self, state: _DecodeState, id_: int, envelope: EnvelopeSchema, rows: NDArray[np.int64]) -> None:
+    def _decode_columns(self, state: _DecodeState, id_: int, envelope: ChangeSchema, rows: NDArray[np.int64]) -> None:
         """Records of one schema."""
         assert envelope.reader is not None
         cells, read = envelope.reader.read(state.batch.values, rows, self._framing.frame_bytes)
-        changes, columns = self._changes(rows, envelope, cells)
+        changes, columns = self._records.changes(rows, envelope, cells)
         columnar = read & _ROW_OPS[changes.ops]
         if not columnar.all():
             self._decode_alone(state, rows[~columnar])
@@ -166,18 +194,12 @@ class DebeziumAvroDecoder:
             for key_columns, same in self._by_key_columns(state, rows[of_table], of_table):
                 self._decode_table(state, id_, names, key_columns, changes.take(same))
 
-    def _changes(
-        self, rows: NDArray[np.int64], envelope: EnvelopeSchema, cells: Mapping[str, Cells]
-    ) -> tuple[Changes, list[Cells | None]]:
-        """What the records of a schema change, and the columns of SOURCE_NAMES, if they have any."""
-        source = cells.get("source")
-        columns = [] if source is None else [source.fields.get(name) for name in SOURCE_NAMES]
-        return Changes(rows, ops_of(cells["op"]), cells["before"], cells["after"]), columns
-
     def _by_key_columns(
         self, state: _DecodeState, rows: NDArray[np.int64], places: Places
     ) -> list[tuple[frozenset[str], Places]]:
         """Places by the columns in their records' keys; of none where a record has no key that names columns."""
+        if not self._records.ARE_KEYED:
+            return [(frozenset(), places)]
         keys = state.batch.keys.take(pa.array(rows))
         valid = keys.is_valid().to_numpy(zero_copy_only=False)
         ids = np.full(len(rows), _NO_KEY, np.int64)
@@ -261,12 +283,14 @@ class DebeziumAvroDecoder:
         return wrapped(self._members(id_, bare))
 
     def _key_of(self, batch: RawBatch, row: int) -> bytes | None:
+        if not self._records.ARE_KEYED:
+            return None
         return self._schemas.key_as_json(batch.keys[row].as_py(), batch.headers.get(row, ()))
 
-    def _members(self, id_: SchemaId, bare: bytes) -> dict[str, bytes]:
+    def _members(self, id_: SchemaId, bare: bytes) -> Mapping[str, bytes]:
         type_ = self._schemas.type_of(id_)
         try:
-            return read_record(bare, type_)
+            return self._records.payload(read_record(bare, type_))
         except BadValue as e:
             raise BadValue(f"schema {id_}: {e}") from None
 
@@ -303,13 +327,10 @@ class DebeziumAvroDecoder:
             state.targets[source] = self._target_of(source)
         return state.targets[source]
 
-    def _envelope(self, id_: SchemaId) -> EnvelopeSchema:
+    def _envelope(self, id_: SchemaId) -> ChangeSchema:
         if id_ not in self._envelopes:
-            self._envelopes[id_] = self._envelope_of(self._schemas.type_of(id_))
+            self._envelopes[id_] = self._records.schema_of(self._schemas.type_of(id_))
         return self._envelopes[id_]
-
-    def _envelope_of(self, type_: AvroType) -> EnvelopeSchema:
-        return envelope_schema(type_)
 
     def _record_schema_of(
         self,

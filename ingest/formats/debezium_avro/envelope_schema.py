@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ingest.formats.avro.avro_schema import AvroType, connect_schema
+from ingest.formats.avro.change_records import ChangeSchema
 from ingest.formats.avro.column_reader import ColumnReader
 from ingest.formats.connect_schema import ConnectSchema, Meaning, SourceType, source_type
 from ingest.formats.types.mysql_types import mysql_source_type
@@ -19,32 +19,18 @@ _TYPE: Final = "__debezium.source.column.type"
 _OTHER_CONNECTORS: Final = ("postgresql", "oracle", "sqlserver", "db2", "informix", "vitess", "spanner", "cockroach")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EnvelopeSchema:
-    """type: of the envelope.
-    image: of a row, in it.
-    columns: of its images, in order.
-    reader: None where the records are no row changes.
-    """
-
-    type: AvroType
-    image: AvroType
-    columns: Mapping[str, SourceType]
-    reader: ColumnReader | None
-
-
-def envelope_schema(type_: AvroType) -> EnvelopeSchema:
+def envelope_schema(type_: AvroType) -> ChangeSchema:
     """Of any record; without columns where it has no images."""
     images = {name: type_.fields[name].without_null for name in _IMAGES if name in type_.fields}
     image = images.get("after") or images.get("before")
     if image is None or image.kind != "record":
-        return EnvelopeSchema(type_, type_, {}, None)
+        return ChangeSchema(type_, type_, {}, None)
     says_mysql = not any(name in _source_name(type_) for name in _OTHER_CONNECTORS)
     columns = {f.field: _column(f, says_mysql) for f in connect_schema(image).fields if f.field is not None}
     is_change = "op" in type_.fields and all(found.kind == "record" for found in images.values())
     inside = {**{name: found.fields.keys() for name, found in images.items()}, "source": SOURCE_NAMES}
     reader = ColumnReader(type_, ("op", *inside), inside) if is_change and len(images) == len(_IMAGES) else None
-    return EnvelopeSchema(type_, image, columns, reader)
+    return ChangeSchema(type_, image, columns, reader)
 
 
 def _source_name(type_: AvroType) -> str:

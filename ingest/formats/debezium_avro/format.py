@@ -13,9 +13,11 @@ from ingest.formats.avro.schema_registry import SchemaRegistry
 from ingest.formats.base import InferredTable, TableNotInferred, TargetOf
 from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.formats.debezium.format import DebeziumOptions
+from ingest.formats.debezium.origin import origin_of
 from ingest.formats.debezium.table_inference import inferred_table
 from ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
 from ingest.formats.debezium_avro.envelope_schema import envelope_schema
+from ingest.formats.record_facts import RecordFacts
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 
@@ -30,6 +32,7 @@ class DebeziumAvro:
     NAME: ClassVar = "debezium-avro"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER, KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER})
     DECODING_WAITS: ClassVar = True
+    FACTS: ClassVar = RecordFacts(origin_of)
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
     options: DebeziumOptions = field(default_factory=DebeziumOptions)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ingest.formats.debezium.origin import origin_of
 from ingest.formats.debezium_bson.envelope import BsonEnvelope
 from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.record_facts import RecordFacts
 
 
 class DebeziumBson(EnvelopeFormat):
@@ -13,3 +15,4 @@ class DebeziumBson(EnvelopeFormat):
 
     NAME: ClassVar = "debezium-bson"
     ENVELOPE: ClassVar = BsonEnvelope
+    FACTS: ClassVar = RecordFacts(origin_of)

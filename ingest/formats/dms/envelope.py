@@ -12,6 +12,7 @@ import msgspec
 
 from ingest.formats.base import Skipped
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.record_facts import RecordOrigin, epoch_ms_of
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 
@@ -77,6 +78,20 @@ class DmsEnvelope(Envelope):
             return [ChangeEvent(op, None, after)]
         before = {**after, **{name.removeprefix(_OLD): row[name] for name in old}}
         return [ChangeEvent(op, before, after, knows_old_row=len(old) == len(before))]
+
+
+class _TimedMetadata(_Metadata):
+    timestamp: str | None = None
+
+
+class DmsOrigin(DmsEnvelope):
+    """With what only metadata columns ask for."""
+
+    metadata: _TimedMetadata = msgspec.field(default_factory=_TimedMetadata)
+
+    def origin(self) -> RecordOrigin:
+        said = self.metadata
+        return RecordOrigin(said.schema_name, said.schema_name, said.table_name, epoch_ms_of(said.timestamp))
 
 
 def _object(members: Iterable[tuple[str, bytes]]) -> msgspec.Raw:

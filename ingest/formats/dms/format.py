@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingest.formats.dms.envelope import DmsEnvelope
+from ingest.formats.dms.envelope import DmsEnvelope, DmsOrigin
 from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class DmsJson(EnvelopeFormat):
@@ -13,3 +14,6 @@ class DmsJson(EnvelopeFormat):
 
     NAME: ClassVar = "aws-dms-json"
     ENVELOPE: ClassVar = DmsEnvelope
+    FACTS: ClassVar = RecordFacts(
+        origin_from(DmsOrigin), members=(frozenset({"metadata", "data"}), frozenset({"metadata", "control"}))
+    )

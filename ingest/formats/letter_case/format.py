@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from ingest.formats.base import Decoder, Format, InferredTable, TableNotInferred, TargetOf
 from ingest.formats.letter_case.decoder import SmallLettersDecoder
 from ingest.formats.letter_case.same_names import first_with_one_name, one_name_text
+from ingest.formats.record_facts import RecordFacts
 from ingest.raw_batch import RawBatch
 
 
@@ -26,6 +27,10 @@ class InSmallLetters:
     @property
     def DECODING_WAITS(self) -> bool:  # noqa: N802 - as there
         return self.format.DECODING_WAITS
+
+    @property
+    def FACTS(self) -> RecordFacts:  # noqa: N802 - as there
+        return self.format.FACTS
 
     def decoder(self, target_of: TargetOf) -> Decoder:
         return SmallLettersDecoder(self.format.decoder, target_of)

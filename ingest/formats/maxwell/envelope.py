@@ -12,6 +12,7 @@ import msgspec
 
 from ingest.formats.base import Skipped
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.record_facts import RecordOrigin
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 
@@ -81,3 +82,12 @@ class MaxwellEnvelope(Envelope):
         if bytes(self.old) == b"null":
             raise BadValue("an update without `old`: whether it changed the key is not known")
         return [ChangeEvent(op, {**row, **read_object(self.old)}, row)]
+
+
+class MaxwellOrigin(MaxwellEnvelope):
+    """With what only metadata columns ask for. ts: when the change was made, epoch seconds."""
+
+    ts: int | None = None
+
+    def origin(self) -> RecordOrigin:
+        return RecordOrigin(self.database, None, self.table, None if self.ts is None else self.ts * 1000)

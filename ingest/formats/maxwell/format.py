@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.maxwell.envelope import MaxwellEnvelope
+from ingest.formats.maxwell.envelope import MaxwellEnvelope, MaxwellOrigin
+from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class MaxwellJson(EnvelopeFormat):
@@ -13,3 +14,6 @@ class MaxwellJson(EnvelopeFormat):
 
     NAME: ClassVar = "maxwell-json"
     ENVELOPE: ClassVar = MaxwellEnvelope
+    FACTS: ClassVar = RecordFacts(
+        origin_from(MaxwellOrigin), members=(frozenset({"type", "data", "database", "table"}),)
+    )

@@ -12,6 +12,7 @@ import msgspec
 
 from ingest.formats.base import Skipped
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.record_facts import RecordOrigin, epoch_ms_of
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 
@@ -64,3 +65,13 @@ class OggEnvelope(Envelope):
                 raise Empty(f"op_type {self.op_type}", name + why)
         before = read_object(self.before) if "before" in wanted else None
         return [ChangeEvent(op, before, read_object(self.after) if "after" in wanted else None)]
+
+
+class OggOrigin(OggEnvelope):
+    """With what only metadata columns ask for. op_ts: when the change was made, as text."""
+
+    op_ts: str | None = None
+
+    def origin(self) -> RecordOrigin:
+        schema, _, table = (self.table or "").rpartition(".")
+        return RecordOrigin(schema or None, schema or None, table or None, epoch_ms_of(self.op_ts))

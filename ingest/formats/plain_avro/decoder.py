@@ -3,64 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.avro.avro_schema import NULL, AvroType, connect_schema
-from ingest.formats.avro.cells import Cells, Places
+from ingest.formats.avro.cells import Cells
+from ingest.formats.avro.change_records import ChangeSchema
+from ingest.formats.avro.column_images import Changes
 from ingest.formats.avro.column_reader import ColumnReader
-from ingest.formats.avro.framing import ConfluentFraming, SchemaId
+from ingest.formats.avro.framing import ConfluentFraming
 from ingest.formats.avro.schema_cache import SchemaCache
 from ingest.formats.avro.value_reader import object_of
 from ingest.formats.base import TargetOf
 from ingest.formats.connect_schema import source_type
 from ingest.formats.debezium.decoder import InexactValues
-from ingest.formats.debezium_avro.column_images import Changes
 from ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
-from ingest.formats.debezium_avro.envelope_schema import EnvelopeSchema
 from ingest.formats.values.unavailable_placeholders import NoPlaceholders
-from ingest.raw_batch import RawBatch
 
 _NOTHING: Final = AvroType(NULL)
 
 
-class PlainAvroDecoder(DebeziumAvroDecoder):
-    """Reads a row as Debezium's record of one that was created, from a source table that only the topic names."""
+class Rows:
+    """Each as Debezium's record of one that was created, from a source table that only the topic names."""
 
-    def __init__(
-        self, target_of: TargetOf, schemas: SchemaCache, framing: ConfluentFraming, inexact_values: InexactValues
-    ) -> None:
-        super().__init__(target_of, schemas, inexact_values=inexact_values, framing=framing)
-        self._placeholders = NoPlaceholders()
+    ARE_KEYED: ClassVar = False
 
-    def _envelope_of(self, type_: AvroType) -> EnvelopeSchema:
+    def schema_of(self, type_: AvroType) -> ChangeSchema:
         return row_schema(type_)
 
-    def _changes(
-        self, rows: NDArray[np.int64], envelope: EnvelopeSchema, cells: Mapping[str, Cells]
+    def changes(
+        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, Cells]
     ) -> tuple[Changes, list[Cells | None]]:
         none = np.empty(0, np.int64)
         octets = next(iter(cells.values())).octets if cells else np.empty(0, np.uint8)
         before = Cells(_NOTHING, octets, np.zeros(len(rows), np.bool_), none, none)
         everywhere, places = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        after = Cells(envelope.image, octets, everywhere, places, places, None, cells)
+        after = Cells(schema.image, octets, everywhere, places, places, None, cells)
         return Changes(rows, np.full(len(rows), ord("c"), np.uint8), before, after), []
 
-    def _by_key_columns(
-        self, state: object, rows: NDArray[np.int64], places: Places
-    ) -> list[tuple[frozenset[str], Places]]:
-        return [(frozenset(), places)]
-
-    def _key_of(self, batch: RawBatch, row: int) -> bytes | None:
-        return None
-
-    def _members(self, id_: SchemaId, bare: bytes) -> dict[str, bytes]:
-        return {"op": b'"c"', "after": object_of(super()._members(id_, bare))}
+    def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return {"op": b'"c"', "after": object_of(members)}
 
 
-def row_schema(type_: AvroType) -> EnvelopeSchema:
+def row_decoder(
+    target_of: TargetOf, schemas: SchemaCache, framing: ConfluentFraming, inexact_values: InexactValues
+) -> DebeziumAvroDecoder:
+    return DebeziumAvroDecoder(
+        target_of,
+        schemas,
+        inexact_values=inexact_values,
+        framing=framing,
+        records=Rows(),
+        placeholders=NoPlaceholders(),
+    )
+
+
+def row_schema(type_: AvroType) -> ChangeSchema:
     """Of records that are rows."""
     columns = {f.field: source_type(f) for f in connect_schema(type_).fields if f.field is not None}
-    return EnvelopeSchema(type_, type_, columns, ColumnReader(type_, type_.fields) if type_.fields else None)
+    return ChangeSchema(type_, type_, columns, ColumnReader(type_, type_.fields) if type_.fields else None)

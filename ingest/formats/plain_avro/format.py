@@ -17,10 +17,11 @@ from ingest.formats.avro.framing import (
 from ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from ingest.formats.avro.schema_cache import SchemaCache
 from ingest.formats.avro.schema_registry import SchemaRegistry
-from ingest.formats.base import InferredTable, TableNotInferred, TargetOf
+from ingest.formats.base import Decoder, InferredTable, TableNotInferred, TargetOf
 from ingest.formats.debezium.decoder import InexactValues
 from ingest.formats.debezium.table_inference import inferred_table
-from ingest.formats.plain_avro.decoder import PlainAvroDecoder, row_schema
+from ingest.formats.plain_avro.decoder import row_decoder, row_schema
+from ingest.formats.record_facts import RecordFacts
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -39,6 +40,7 @@ class PlainAvro:
     NAME: ClassVar = "avro"
     KEPT_HEADERS: ClassVar = frozenset({VALUE_SCHEMA_HEADER})
     DECODING_WAITS: ClassVar = True
+    FACTS: ClassVar = RecordFacts()
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
     schema: str = ""
@@ -62,8 +64,8 @@ class PlainAvro:
             raise BadInput("avro: records name their schemas (schema_registry_url), or all have one (schema): not both")
         return cls(registry, schema, inexact_values)
 
-    def decoder(self, target_of: TargetOf) -> PlainAvroDecoder:
-        return PlainAvroDecoder(target_of, self._schemas(), self._framing(), self.inexact_values)
+    def decoder(self, target_of: TargetOf) -> Decoder:
+        return row_decoder(target_of, self._schemas(), self._framing(), self.inexact_values)
 
     def _framing(self) -> ConfluentFraming:
         return BareRecords() if self.schema else ConfluentFraming()

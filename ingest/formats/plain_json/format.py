@@ -12,7 +12,7 @@ from ingest.formats.base import InferredTable, Skipped
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, Op
 from ingest.formats.envelopes.format import EnvelopeFormat
 from ingest.formats.envelopes.reader import EnvelopeReader
-from ingest.formats.envelopes.recognition import format_like
+from ingest.formats.registry import format_like
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 from ingest.raw_batch import RawBatch

@@ -85,7 +85,7 @@ class ConfiguredTables:
         """Of the records, with columns that none of them holds."""
         if not self._derives_columns:
             return format_.decoder(target_of)
-        return DerivingDecoder(format_.decoder, target_of, self.derived, self.config.format)
+        return DerivingDecoder(format_, target_of, self.derived)
 
     @property
     def _derives_columns(self) -> bool:

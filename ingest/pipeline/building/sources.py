@@ -8,7 +8,7 @@ from pathlib import Path
 
 from checkpoint.offsets import TopicPartition
 from ingest.formats.base import Decoder, OpenedFormat
-from ingest.formats.registry import source_order_of, transaction_of_format
+from ingest.formats.registry import transaction_of_format
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.building.parts import SourceParts
 from ingest.pipeline.building.whole_transactions import WholeTransactions
@@ -63,7 +63,7 @@ def build_source_parts(
         source,
         open_source,
         decoder,
-        source_order_of(config.format),
+        format_.FACTS.order_of,
         build_start(config),
         config.write.queue_bytes,
         run_decode=run_cpu_bound if format_.DECODING_WAITS else short_work,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 import tidelake
 from ingest.config.config import parse_config
 from ingest.formats.base import DecodedBatch, Decoder, Format, InferredTable, TableRows, TargetOf
+from ingest.formats.record_facts import RecordFacts
 from ingest.formats.registry import FORMATS, open_format
 from ingest.formats.source_table import SourceTable
 from ingest.pipeline.builder import build_pipeline
@@ -55,6 +58,7 @@ class PlainText:
     NAME: ClassVar = "plain-text"
     KEPT_HEADERS: ClassVar = frozenset({"origin"})
     DECODING_WAITS: ClassVar = False
+    FACTS: ClassVar = RecordFacts()
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> PlainText:
@@ -132,3 +136,12 @@ def test_a_spark_sink_decodes_any_format_of_the_registry(tmp_path: Path, plain_t
     batch = pa.record_batch({**records, "value": [b"one"], "headers": headers})
     ((_, rows),) = open_reader([(context, RawRecords(open_format(plain_text.NAME, {})))], BatchFacts()).rows(batch)
     assert rows.select(["id", "text", "origin"]).to_pylist() == [{"id": "1", "text": "one", "origin": "here"}]
+
+
+def test_formats_that_no_configuration_names_are_not_loaded() -> None:
+    program = (
+        "import sys; from ingest.formats.registry import FORMATS, open_format; open_format('canal-json', {}); "
+        "print(*(name for name, place in FORMATS.items() if place.partition(':')[0] in sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["canal-json"]

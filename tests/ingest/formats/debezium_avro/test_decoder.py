@@ -128,7 +128,7 @@ def test_metadata_columns_tell_the_source_table_and_its_time(
     if is_in_small_letters:
         format_ = InSmallLetters(open_format("debezium-avro", {"schema_registry_url": registry.url}))
     derived = {target.name: DerivedColumns.of(table, "debezium-avro")}
-    decoder = DerivingDecoder(format_.decoder, lambda source: target, derived, "debezium-avro")
+    decoder = DerivingDecoder(format_, lambda source: target, derived)
     batch = batch_of([change("c", after=ROW, schema=6, source={**SOURCE, "ts_ms": 1_700_000_000_123})])
     (part,) = decoder.decode(replace(batch, timestamp_types=np.array([1], np.int8))).tables
     (row,) = part.rows.select(list(names)).to_pylist()

@@ -1,0 +1,29 @@
+"""Where Debezium's records say that they come from, for metadata columns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ingest.formats.debezium.envelope import SourceInfo
+from ingest.formats.record_facts import RecordOrigin, origin_from
+
+
+class _Source(SourceInfo, frozen=True):
+    collection: str | None = None
+    ts_ms: int | None = None
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """payload: of a record with a schema; without one the record is it."""
+
+    source: _Source = _Source()
+    payload: _Record | None = None
+
+    def origin(self) -> RecordOrigin:
+        source = (self.payload or self).source
+        return RecordOrigin(source.db, source.schema, source.table or source.collection, source.ts_ms)
+
+
+origin_of: Final = origin_from(_Record)
