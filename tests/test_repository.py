@@ -72,6 +72,20 @@ def test_modules_and_packages_are_of_a_size_that_a_reader_can_hold() -> None:
     assert {str(path.relative_to(ROOT)): n for path, n in sizes.items() if n > PACKAGE_MODULES_MAX} == {}
 
 
+LAYERED_FROM: Final = 4  # modules and packages, from which on a package says how they lie upon each other
+
+
+def test_each_package_of_some_modules_says_which_way_they_import() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layered = {name for one in settings["contracts"] if one.get("exhaustive") for name in one["containers"]}
+    modules = [path.relative_to(ROOT) for path in tracked_files() if path.suffix == ".py"]
+    inside = [path.parent if path.name == "__init__.py" else path for path in modules if path.parts[0] in PACKAGES]
+    sizes = Counter(".".join(path.parent.parts) for path in inside)
+    large = {package for package, n in sizes.items() if package and n >= LAYERED_FROM}
+    assert large - layered == set()
+    assert layered - sizes.keys() == set()
+
+
 def test_no_source_cites_notes_that_are_not_here() -> None:
     sources = [path for path in tracked_files() if path.suffix in (".py", ".md") and path != Path(__file__)]
     texts = ((path, path.read_text(encoding="utf-8")) for path in sources)

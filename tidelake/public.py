@@ -32,9 +32,9 @@ from storage.errors import (
     UnsupportedFeature,
     WriterFenced,
 )
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
+from storage.read.changes.position import ChangePosition
 from storage.read.predicate import Column, Predicate, col
-from storage.read.stream.position import ChangePosition
 from storage.read.variants.columns import variant_from_json, variant_get, variant_to_json
 from storage.snapshots.snapshot import Snapshot
 from tidelake.catalog import Catalog, open_catalog

@@ -12,15 +12,15 @@ from storage.analysis.analyze import read_statistics
 from storage.analysis.row_estimate import estimated_rows
 from storage.arguments import checked
 from storage.errors import BadInput, UnsupportedFeature
+from storage.read.changes.share import Share
 from storage.read.evolution.tracked_columns import tracked_schema
+from storage.read.explain import ExplainedFile, explain_scan
 from storage.read.increment import Increment, read_increment
 from storage.read.other_branch import OtherBranch, PartOfRead, parts_of_read
 from storage.read.predicate import And, Predicate, as_predicate
 from storage.read.scan import TableScan, made_since
-from storage.read.skipping.explain import ExplainedFile, explain_scan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
-from storage.read.stream.share import Share
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds

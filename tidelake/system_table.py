@@ -11,7 +11,7 @@ import pyarrow as pa
 from storage.catalog.identifier import SYSTEM_DATABASE
 from storage.errors import BadInput, UnsupportedFeature
 from storage.format import RowKind
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
 from storage.read.follow import Follower
 from storage.read.predicate import Predicate
 from storage.read.split import Split

@@ -21,7 +21,8 @@ from storage.expire.expire_now import ExpiryResult, expire_now
 from storage.expire.retention import retention_of
 from storage.option_support import check_supported
 from storage.options import Operation
-from storage.read.changes import ChangeBatch, ChangeReader
+from storage.read.changes.change_reader import ChangeBatch, ChangeReader
+from storage.read.changes.share import Share
 from storage.read.follow import Bound, CancelEvent, Follower, follow
 from storage.read.increment import (
     NO_INCREMENT,
@@ -37,7 +38,6 @@ from storage.read.increment import (
 from storage.read.other_branch import other_branch, refuse_other_branch
 from storage.read.predicate import Predicate, as_predicate
 from storage.read.stream.consumer_progress import ConsumerProgress
-from storage.read.stream.share import Share
 from storage.read.stream.start import Start, StartAt
 from storage.read.time_travel import TimeTravel, named_state
 from storage.system_tables.base import ReadAt

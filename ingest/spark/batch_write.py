@@ -27,12 +27,12 @@ from pyspark.storagelevel import StorageLevel
 
 from ingest.spark.assigning.assign_plan import plan_assigners
 from ingest.spark.assigning.assign_task import AssignTask
-from ingest.spark.assigning.key_shares import is_indexed
 from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput, RawRecords
 from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
-from ingest.spark.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
+from ingest.spark.shuffling.key_shares import is_indexed
+from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
+from ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
 from storage.collector import paused_collection
 from storage.commit.commit_message import CommitMessage
 from storage.table import TableContext

@@ -11,7 +11,7 @@ from typing import IO, Final, Self
 
 import pyarrow as pa
 
-from ingest.spark.shuffle import from_ipc
+from ingest.spark.shuffling.shuffle import from_ipc
 from storage.errors import TidelakeError
 
 _HELD_BYTES_MAX: Final = 16 << 20

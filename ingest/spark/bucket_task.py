@@ -36,8 +36,8 @@ from ingest.spark.ordering.row_order import (
     source_order,
 )
 from ingest.spark.package_version import package_version
-from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
-from ingest.spark.task_plan import TaskPlan
+from ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
+from ingest.spark.shuffling.task_plan import TaskPlan
 from ingest.spark.task_start import begin_task
 from ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
 from ingest.tables.unavailable_values import fill_unavailable

@@ -12,13 +12,13 @@ from typing import Final, Protocol, runtime_checkable
 
 from storage.clock import epoch_ms
 from storage.fileio.file_watch import when_there
-from storage.read.changes import ChangeBatch, ChangeReader, change_batches, without_first
+from storage.read.changes.change_reader import ChangeBatch, ChangeReader, change_batches, without_first
+from storage.read.changes.position import ChangePosition
+from storage.read.changes.read_ahead import read_ahead
+from storage.read.changes.share import ALL, Share
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.full_read import FullRead
 from storage.read.stream.next_snapshot import NextSnapshot
-from storage.read.stream.position import ChangePosition
-from storage.read.stream.read_ahead import read_ahead
-from storage.read.stream.share import ALL, Share
 from storage.read.stream.start import Start, StartAt, first_position
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext

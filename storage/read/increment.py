@@ -16,10 +16,10 @@ from storage.arguments import shown
 from storage.errors import BadInput
 from storage.options.scan_options import IncrementalScanMode, StartupMode
 from storage.read.auto_tags import snapshots_to_auto_tag
-from storage.read.changes import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
+from storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
+from storage.read.changes.share import Share
 from storage.read.expired_snapshots import snapshot_by_id
 from storage.read.snapshot_diff import SnapshotDiff
-from storage.read.stream.share import Share
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext

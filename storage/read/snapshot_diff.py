@@ -21,12 +21,12 @@ from storage.merge.key_groups import Groups
 from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
 from storage.merge.row_changes import KeyedRows, equal_rows, row_changes
 from storage.merge.sorted_run import Section
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
+from storage.read.changes.position import ChangePosition
+from storage.read.changes.share import Share
 from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
-from storage.read.stream.position import ChangePosition
-from storage.read.stream.share import Share
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds

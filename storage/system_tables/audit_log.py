@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from storage.errors import UnsupportedFeature
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
-from storage.read.changes import ChangeBatch, ChangeReader
+from storage.read.changes.change_reader import ChangeBatch, ChangeReader
+from storage.read.changes.share import Share
 from storage.read.increment import ChangesOf, DifferenceOf, Increment, NoIncrement
 from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_diff import SnapshotDiff
-from storage.read.stream.share import Share
 from storage.schema.table_schema import SEQUENCE_FIELD
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.table import TableContext

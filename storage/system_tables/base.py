@@ -13,7 +13,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from storage.errors import UnsupportedFeature
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
 from storage.read.increment import NO_INCREMENT, Increment, NoIncrement
 from storage.read.other_branch import OtherBranch
 from storage.read.predicate import Predicate

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from storage.manifests.manifest_entry import ManifestEntry
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
+from storage.read.changes.share import Share
 from storage.read.increment import NoIncrement
 from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
-from storage.read.stream.share import Share
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds

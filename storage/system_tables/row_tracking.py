@@ -15,10 +15,10 @@ from typing import Final
 import pyarrow as pa
 
 from storage.errors import BadInput
+from storage.read.changes.share import Share
 from storage.read.increment import NoIncrement
 from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
-from storage.read.stream.share import Share
 from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.table import TableContext

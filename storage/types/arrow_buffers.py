@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.errors import BadInput
-from storage.types import BINARY_ROOTS, STRING_ROOTS, DataType, arrow_type
+from storage.types.arrow_types import arrow_type
+from storage.types.data_types import BINARY_ROOTS, STRING_ROOTS, DataType
 
 _STRING_FORMS: Final = frozenset({pa.string(), pa.binary(), pa.large_string(), pa.large_binary()})
 _FIRST_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # masks of 0 to 8 bytes

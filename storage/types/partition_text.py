@@ -17,7 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import UnsupportedFeature
-from storage.types import BINARY_ROOTS, CONSTRUCTED_ROOTS, INTEGER_ROOTS, STRING_ROOTS, AtomicType, DataType, Root
+from storage.types.data_types import (
+    BINARY_ROOTS,
+    CONSTRUCTED_ROOTS,
+    INTEGER_ROOTS,
+    STRING_ROOTS,
+    AtomicType,
+    DataType,
+    Root,
+)
 
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 

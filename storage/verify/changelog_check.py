@@ -41,7 +41,7 @@ from storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
 from storage.merge.row_changes import KeyedRows, equal_rows
 from storage.merge.sections import BatchSize, batch_size
 from storage.options import ChangelogProducer
-from storage.read.changes import ChangeReader, whole_keys
+from storage.read.changes.change_reader import ChangeReader, whole_keys
 from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split

@@ -19,7 +19,7 @@ from storage.files.reader import read_data_file
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import delta_entries, live_entries
-from storage.read.changes import ChangeReader
+from storage.read.changes.change_reader import ChangeReader
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import And, Predicate, col
 from storage.read.scan import TableScan

@@ -23,8 +23,15 @@ from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.spark.batch_commits import BatchCommits
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.bucket_task import renumbered
-from ingest.spark.shuffle import BUCKET_COLUMN, buckets_of, from_ipc, shuffle_partition_of, to_ipc, with_buckets
-from ingest.spark.task_plan import plan_shuffle, task_plans
+from ingest.spark.shuffling.shuffle import (
+    BUCKET_COLUMN,
+    buckets_of,
+    from_ipc,
+    shuffle_partition_of,
+    to_ipc,
+    with_buckets,
+)
+from ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
 from storage.commit.commit_message import CommitMessage
 from storage.metadata_cache import MetadataCache
 from storage.table import TableContext

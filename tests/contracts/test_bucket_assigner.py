@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.spark.batch_rows import TypedColumns
-from ingest.spark.shuffle import ShuffleMap, from_ipc, shuffle_partition_of
+from ingest.spark.shuffling.shuffle import ShuffleMap, from_ipc, shuffle_partition_of
 from storage.bucketing import bucket_ids
 from storage.commit.commit_message import CommitMessage
 from storage.fileio.memory import MemoryFileIO

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.read import changes
+from storage.read.changes import change_reader
 from tests.crash.reader import Store
 from tests.support.levels import examples
 
@@ -98,7 +98,7 @@ def test_readers_that_die_anywhere_see_every_change_once(steps: list[tuple[Any, 
         feed = Feed(catalog.table("db.t", {"write-only": "true"}))
         readers = [KeptReader(catalog.table("db.t", {"consumer.mode": m}), f"r{i}") for i, m in enumerate(MODES)]
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(changes, "_BATCH_ROWS", 3)
+            patched.setattr(change_reader, "_BATCH_ROWS", 3)
             for reader in readers:
                 reader.read(0, dies=False)
                 reader.read(1, dies=False)  # it is there from the beginning, as a consumer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from storage.read.explain import ExplainedFile
 from storage.read.predicate import Predicate
-from storage.read.skipping.explain import ExplainedFile
 from storage.read.split import Split
 from tidelake.aio.blocking_iterators import iterate
 from tidelake.scan import Scan as BlockingScan

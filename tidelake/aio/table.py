@@ -15,7 +15,7 @@ from compaction.cancellation import CancellationToken
 from compaction.jobs.file_index_rewrite import FileIndexRewrite
 from compaction.report import CompactionReport
 from storage.expire.expire_now import ExpiryResult
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
 from storage.read.predicate import Predicate
 from storage.read.stream.start import StartAt
 from storage.threads import run_uncancellable, run_with_cancel

@@ -11,7 +11,7 @@ from typing import Any, Final
 from checkpoint.offsets import TopicPartition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from storage.format import KIND_COLUMN, RowKind
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
 from storage.read.follow import Follower
 from storage.types.json_values import json_rows
 from tidelake.table import Table

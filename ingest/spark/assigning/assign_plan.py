@@ -10,9 +10,9 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingest.spark.assigning.key_shares import fixed_assigners, keys_change_partition, owners_of
 from ingest.spark.batch_facts import BatchFacts, TableFacts
-from ingest.spark.task_plan import ShufflePlan, plan_shuffle
+from ingest.spark.shuffling.key_shares import fixed_assigners, keys_change_partition, owners_of
+from ingest.spark.shuffling.task_plan import ShufflePlan, plan_shuffle
 from storage.clock import epoch_ms
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext

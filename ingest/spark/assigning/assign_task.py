@@ -17,7 +17,7 @@ from ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
 from ingest.spark.blob_store import BlobStore, local_folder
 from ingest.spark.bucket_task import TableTask, grouped
 from ingest.spark.package_version import package_version
-from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, shuffle_partition_of
+from ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, shuffle_partition_of
 from ingest.spark.task_start import begin_task
 from storage.errors import TidelakeError
 from storage.files.partition_times import partition_check

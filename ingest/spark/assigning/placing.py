@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from compaction.postpone_batch import Placer, Placing, Rescale, gives_buckets_at_once, plan_placings
 from ingest.spark.package_version import package_version
-from ingest.spark.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
+from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
 from ingest.spark.task_start import begin_task
 from storage.commit.commit_message import CommitMessage
 from storage.commit.table_commit import TableCommit

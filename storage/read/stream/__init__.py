@@ -1,1 +1,1 @@
-"""Where a reader of changes begins, how far it is, and what it shares with others."""
+"""Following a table: where a reader of changes begins, and which snapshot comes next."""

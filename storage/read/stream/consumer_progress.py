@@ -21,8 +21,8 @@ from typing import Final
 from storage.errors import BadInput, CorruptFile
 from storage.options import TableOptions
 from storage.options.scan_options import ConsumerMode
-from storage.read.stream.position import ChangePosition
-from storage.read.stream.share import Share
+from storage.read.changes.position import ChangePosition
+from storage.read.changes.share import Share
 from storage.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names
 from storage.table import TableContext
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 from storage.format import RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.options import ChangelogProducer, TableOptions
+from storage.read.changes.share import Share
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
-from storage.read.stream.share import Share
 from storage.schema.table_schema import SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext

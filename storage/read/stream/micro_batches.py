@@ -22,15 +22,15 @@ from storage.format import CommitKind
 from storage.logs import get_logger
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.options.scan_options import StartupMode
-from storage.read.changes import ChangeReader
+from storage.read.changes.change_reader import ChangeReader
+from storage.read.changes.overwrites import overwritten_rows, turns_overwrites_into_changes
+from storage.read.changes.position import ChangePosition
+from storage.read.changes.share import Share
 from storage.read.expired_snapshots import raise_if_changes_expired, raise_if_snapshot_expired
 from storage.read.split import Split
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.full_read import FullRead
 from storage.read.stream.next_snapshot import NextSnapshot
-from storage.read.stream.overwrites import overwritten_rows, turns_overwrites_into_changes
-from storage.read.stream.position import ChangePosition
-from storage.read.stream.share import Share
 from storage.read.stream.start import Start, first_position
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext

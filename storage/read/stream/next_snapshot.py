@@ -6,9 +6,9 @@ Source: Java `utils/NextSnapshotFetcher.java`.
 from __future__ import annotations
 
 from storage.errors import BadInput
-from storage.read.changes import ChangeReader
+from storage.read.changes.change_reader import ChangeReader
+from storage.read.changes.position import ChangePosition
 from storage.read.expired_snapshots import snapshot_expired
-from storage.read.stream.position import ChangePosition
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 

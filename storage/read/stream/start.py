@@ -15,7 +15,7 @@ from storage.errors import BadInput
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.options import ChangelogProducer, TableOptions
 from storage.options.scan_options import StartupMode
-from storage.read.stream.position import ChangePosition
+from storage.read.changes.position import ChangePosition
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 

@@ -26,8 +26,8 @@ from ingest.spark.assigning.assign_task import AssignTask
 from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffle import PayloadKind, ShuffleMap, buckets_of, from_ipc, payload_row
-from ingest.spark.task_plan import plan_shuffle, task_plans
+from ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, buckets_of, from_ipc, payload_row
+from ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, CommitConflict, TidelakeError
@@ -124,7 +124,7 @@ def batch_of(rows: Sequence[tuple[int, str, int, int]], times: Iterator[int]) ->
 @pytest.fixture(autouse=True)
 def _many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for little work."""
-    monkeypatch.setattr("ingest.spark.task_plan._TASK_COST_BYTES", 1)
+    monkeypatch.setattr("ingest.spark.shuffling.task_plan._TASK_COST_BYTES", 1)
 
 
 def check(table: tidelake.Table, key: Sequence[str], model: Mapping[tuple[Any, ...], tuple[int, str, int]]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.spark.blob_store import BlobStore
-from ingest.spark.shuffle import to_ipc
+from ingest.spark.shuffling.shuffle import to_ipc
 from storage.errors import TidelakeError
 
 

@@ -17,8 +17,8 @@ from ingest.formats.debezium.format import DebeziumJson
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import RawRecords, TypedColumns, open_reader
 from ingest.spark.bucket_task import BucketTask, TableTask
-from ingest.spark.shuffle import BUCKET_COLUMN, PayloadKind, ShuffleMap, payload_row
-from ingest.spark.task_plan import plan_shuffle, task_plans
+from ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, ShuffleMap, payload_row
+from ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput

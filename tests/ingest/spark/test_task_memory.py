@@ -21,7 +21,7 @@ import tidelake
 from ingest.formats.registry import open_format
 from ingest.spark.batch_rows import RawRecords, TypedColumns
 from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffle import ShuffleMap
+from ingest.spark.shuffling.shuffle import ShuffleMap
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.verify import verify

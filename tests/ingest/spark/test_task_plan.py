@@ -14,8 +14,8 @@ import tidelake
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import TypedColumns
 from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffle import PayloadKind, ShuffleMap, payload_row
-from ingest.spark.task_plan import PlannedWork, plan_shuffle, task_plans
+from ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, payload_row
+from ingest.spark.shuffling.task_plan import PlannedWork, plan_shuffle, task_plans
 from storage.commit.commit_message import Committable
 from storage.commit.table_commit import TableCommit
 from storage.fileio.memory import MemoryFileIO

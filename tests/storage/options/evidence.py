@@ -416,7 +416,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "tag.creation-period-duration",
         ),
     },
-    "tests/storage/read/stream/test_overwrites.py": {
+    "tests/storage/read/changes/test_overwrites.py": {
         "test_overwritten_rows_are_changes_where_the_table_says_so": (
             "streaming-read-overwrite",
             "streaming-read-append-overwrite",

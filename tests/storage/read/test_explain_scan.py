@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.read.explain import ExplainedFile
 from storage.read.scan import LeftOut
-from storage.read.skipping.explain import ExplainedFile
 from tests.support.command_line import Call
 from tidelake import Predicate, Table, col
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read import changes
+from storage.read.changes import change_reader
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 NUMBERS = {"table-read.sequence-number.enabled": "true"}
@@ -95,7 +95,7 @@ def test_the_binlog_has_an_update_in_one_row(catalog: tidelake.Catalog) -> None:
 def test_an_update_is_one_row_wherever_its_file_is_cut(
     catalog: tidelake.Catalog, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "_BATCH_ROWS", size)
+    monkeypatch.setattr(change_reader, "_BATCH_ROWS", size)
     batches = list(catalog.table("db.t$binlog").follow(start=3, end=3))
     assert [kind for batch in batches for kind in batch.rows["rowkind"].to_pylist()] == ["+U", "-D", "+I"]
     rest = [

@@ -17,7 +17,7 @@ from storage.catalog.identifier import Identifier
 from storage.ddl.materialized import UNITS, MaterializedDefinition
 from storage.errors import BadInput, TidelakeError
 from storage.format_tables.objects import is_object_table
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
 from storage.read.predicate import Predicate
 from storage.read.stream.start import StartAt
 from storage.snapshots.snapshot import Snapshot, SnapshotStore

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from storage.read.skipping.explain import ExplainedFile
+from storage.read.explain import ExplainedFile
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
 

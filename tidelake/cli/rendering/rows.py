@@ -12,7 +12,7 @@ import pyarrow.csv
 
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
-from storage.read.changes import ChangeBatch
+from storage.read.changes.change_reader import ChangeBatch
 from storage.read.number_comparison import is_number_type
 from storage.types.json_values import json_rows, json_values
 from tidelake.cli.exits import UsageError

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read import changes
-from storage.read.stream.read_ahead import read_ahead
+from storage.read.changes import change_reader
+from storage.read.changes.read_ahead import read_ahead
 
 
 class Source:
@@ -81,14 +81,14 @@ def test_large_snapshots_are_read_ahead_and_tell_the_same(tmp_path: Path, monkey
         writer.write(pa.table({"id": range(200)}, schema))
         writer.commit()
     whole = [row for change in table.changes(start=1) for row in change.rows["id"].to_pylist()]
-    monkeypatch.setattr(changes, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(change_reader, "_BATCH_ROWS", 7)
     asked: list[int] = []
 
     def counted(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         asked.append(1)
         return read_ahead(rows)
 
-    monkeypatch.setattr(changes, "read_ahead", counted)
+    monkeypatch.setattr(change_reader, "read_ahead", counted)
     assert [row for change in table.changes(start=1) for row in change.rows["id"].to_pylist()] == whole
     assert asked == [1]
     following = table.follow(start=1, end=1)

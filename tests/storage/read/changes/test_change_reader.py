@@ -13,7 +13,7 @@ import tidelake
 from storage.errors import SnapshotExpired
 from storage.format import CommitKind
 from storage.options import ChangelogProducer, TableOptions
-from storage.read.changes import change_source, files_of_changes
+from storage.read.changes.change_reader import change_source, files_of_changes
 from storage.read.follow import Follower
 from storage.read.stream.full_read import is_read_first
 from storage.snapshots.consumers import Consumer

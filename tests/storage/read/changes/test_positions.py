@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.read import changes
-from storage.read.stream.position import ChangePosition
+from storage.read.changes import change_reader
+from storage.read.changes.position import ChangePosition
 from tests.support.levels import examples
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
@@ -34,7 +34,7 @@ def table() -> Iterator[tidelake.Table]:
     for number, rows in enumerate([12, 5]):
         add(table, rows, number + 10)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(changes, "_BATCH_ROWS", 5)
+        patched.setattr(change_reader, "_BATCH_ROWS", 5)
         yield table
     catalog.drop_database("shop", cascade=True)
 

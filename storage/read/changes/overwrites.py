@@ -14,11 +14,11 @@ from storage.format import FileKind, RowKind
 from storage.manifests.index_manifest import deletion_files
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import delta_entries
+from storage.read.changes.share import Share
 from storage.read.expired_snapshots import snapshot_expired
 from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
-from storage.read.stream.share import Share
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import with_kind

@@ -16,7 +16,7 @@ import pyarrow as pa
 import zstandard
 
 from ingest.spark.batch_facts import BatchFacts
-from ingest.spark.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
+from ingest.spark.shuffling.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
 from storage.collector import paused_collection
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey

@@ -28,13 +28,13 @@ from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries, delta_entries
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
+from storage.read.changes.overwrites import overwritten_rows, turns_overwrites_into_changes
+from storage.read.changes.position import ChangePosition
+from storage.read.changes.read_ahead import read_ahead
+from storage.read.changes.share import ALL, Share
 from storage.read.evolution.group_reader import GroupReader
 from storage.read.evolution.row_groups import row_groups, row_ids_of
 from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
-from storage.read.stream.overwrites import overwritten_rows, turns_overwrites_into_changes
-from storage.read.stream.position import ChangePosition
-from storage.read.stream.read_ahead import read_ahead
-from storage.read.stream.share import ALL, Share
 from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext

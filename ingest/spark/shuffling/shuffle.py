@@ -21,11 +21,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
-from ingest.spark.assigning.key_shares import KeyShares, is_indexed, shuffle_partition_of_share
 from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
 from ingest.spark.package_version import package_version
 from ingest.spark.raw_columns import raw_batches
+from ingest.spark.shuffling.key_shares import KeyShares, is_indexed, shuffle_partition_of_share
 from ingest.spark.task_start import begin_task
 from storage.bucketing import BucketMode, bucket_mode
 from storage.files.partition_times import partition_check
