@@ -31,6 +31,8 @@ class ProblemKind(Enum):
     DELETED = "deleted by retention"
     PAST_THE_END = "past the end"
     ANOTHER_COMMIT_USER = "another driver"
+    READ_AGAIN = "read again"
+    GAP = "gap"
 
 
 POSITION_LOST: Final = frozenset({ProblemKind.EXPIRED, ProblemKind.ROLLED_BACK, ProblemKind.NO_POSITION})
@@ -86,6 +88,38 @@ def compare_with_source(table: str, position: SourcePosition, source: SourceStat
         problems.append(PositionProblem(table, ProblemKind.TOPIC_RECREATED, "; ".join(changes), partitions))
     ends = {p: end for p, end in position.ends.items() if p.topic in source.topics - recreated}
     return problems + _offsets(table, ends, source)
+
+
+def compare_with_batch(
+    table: str,
+    position: SourcePosition,
+    unread: Collection[TopicPartition],
+    batch: Mapping[TopicPartition, OffsetRange],
+) -> list[PositionProblem]:
+    """Whether the offsets that a query brings follow on what the table holds.
+
+    position: of the table.
+    unread: partitions that the query begins to read: of the others it knows itself what lies between two batches.
+    """
+    ends = position.ends
+    again = frozenset(p for p, range_ in batch.items() if range_.start < ends.get(p, 0))
+    past = frozenset(p for p, range_ in batch.items() if p in unread and range_.start > ends[p])
+    problems = []
+    if again:
+        first = min(again)
+        text = (
+            f"the batch reads {first} from offset {batch[first].start}, but the table holds its records up to "
+            f"{ends[first]} already: they would be there twice"
+        )
+        problems.append(PositionProblem(table, ProblemKind.READ_AGAIN, text, again))
+    if past:
+        first = min(past)
+        text = (
+            f"the query begins to read {first} at offset {batch[first].start}, but the table holds its records up to "
+            f"{ends[first]} only: those between would be in no table"
+        )
+        problems.append(PositionProblem(table, ProblemKind.GAP, text, past))
+    return problems
 
 
 def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState) -> list[PositionProblem]:

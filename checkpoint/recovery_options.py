@@ -9,6 +9,7 @@ Whatever is chosen, the next snapshot keeps it (`SourcePosition.accepted`), so t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -148,6 +149,45 @@ def position_refused(refused: Sequence[RefusedTable], source: SourceState, comma
         if options
     ]
     return PositionRefused("\n".join(found), [*commands, *_options_beside_other_users(refused)])
+
+
+def batch_refused(problem: PositionProblem, position: SourcePosition) -> PositionRefused:
+    """The error to raise for the batch of a Spark query.
+
+    problem: READ_AGAIN or GAP.
+    position: of the table.
+    """
+    topics: dict[str, dict[str, int]] = {}
+    for partition, end in sorted(position.ends.items()):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = end
+    offsets = json.dumps(topics)
+    at_the_end = (
+        f"start the query at the table's position: option(\"startingOffsets\", '{offsets}'), or for "
+        f"`tidelake spark run` in its configuration source.start: {{offsets: {offsets}}}"
+    )
+    who = "the checkpoint directory of that query, or the pipeline that `tidelake ingest run` runs"
+    flag = BATCH_FLAGS[problem.kind]
+    if problem.kind is ProblemKind.READ_AGAIN:
+        remedies = [
+            at_the_end,
+            f"go on with what wrote them: {who}",
+            f"{flag}, where applying records again does no harm (a primary key that deduplicates)",
+        ]
+    else:
+        remedies = [
+            f"{at_the_end}, with a new checkpoint directory",
+            f"go on with what wrote what the table holds: {who}",
+            f"{flag}, where they may be left out, or there are none: the source deleted them, or the offsets are "
+            "transaction markers and compacted records. The snapshot keeps that you chose it",
+        ]
+    return PositionRefused(f"{problem.table}: {problem.text}", remedies)
+
+
+BATCH_FLAGS: Final[Mapping[ProblemKind, str]] = {
+    ProblemKind.READ_AGAIN: "sink(…, reread=True)",
+    ProblemKind.GAP: "sink(…, accept_gap=True)",
+}
+"""With which a person decides about a query's batch."""
 
 
 def _options_beside_other_users(refused: Sequence[RefusedTable]) -> list[str]:

@@ -17,16 +17,15 @@ from typing import Final, TypeAlias
 from checkpoint.fence import summarize
 from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
 from checkpoint.other_users import table_position
-from checkpoint.position_problems import few_of
+from checkpoint.position_problems import ProblemKind, compare_with_batch, few_of
 from checkpoint.position_text import POSITION_PROPERTY, position_to_text
 from checkpoint.recovery import position_of
-from storage.errors import PositionRefused
+from checkpoint.recovery_options import BATCH_FLAGS, batch_refused
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 
 UNREAD_PROPERTY: Final = (
     "tidelake.spark-unread"  # of a snapshot: topic to partitions, as JSON; absent when there are none
 )
-GAP: Final = "gap"  # the word in `RecoveryDecision.found`
 
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 
@@ -77,56 +76,20 @@ class TablePosition:
 
         Raises PositionRefused for offsets that are in the table, and for those that a query begins with past its end.
         """
-        ends = self.position.ends
-        again = {p: r for p, r in found.items() if r.start < ends.get(p, 0)}
-        past = {p: r for p, r in found.items() if p in self.unread and r.start > ends[p]}
-        if again and not reread:
-            raise self._again(*min(again.items()))
-        if past and not accept_gap:
-            raise self._past(*min(past.items()))
-        begun = {p: OffsetRange(r.start, r.start) for p, r in past.items()}
+        problems = {one.kind: one for one in compare_with_batch(self.table, self.position, self.unread, found)}
+        accepted = {ProblemKind.READ_AGAIN: reread, ProblemKind.GAP: accept_gap}
+        for kind, problem in problems.items():
+            if not accepted[kind]:
+                raise batch_refused(problem, self.position)
+        gap = problems.get(ProblemKind.GAP)
+        begun = {p: OffsetRange(found[p].start, found[p].start) for p in (gap.partitions if gap else ())}
         before = replace(self.position, ranges={**self.position.ranges, **begun})
         position = before.with_partitions({p: r.start for p, r in found.items()}).advanced_to(
             {p: r.end for p, r in found.items()}
         )
-        if past:
-            position = replace(position, accepted=RecoveryDecision("sink(…, accept_gap=True)", (GAP,)))
+        if gap:
+            position = replace(position, accepted=RecoveryDecision(BATCH_FLAGS[gap.kind], (gap.kind.value,)))
         return BatchPosition(position, self.unread - found.keys(), not self.unread.isdisjoint(found))
-
-    def _again(self, partition: TopicPartition, found: OffsetRange) -> PositionRefused:
-        return PositionRefused(
-            f"{self.table}: the batch reads {partition} from offset {found.start}, but the table holds its records up "
-            f"to {self.position.ends[partition]} already: they would be there twice",
-            [
-                self._at_the_end(),
-                "go on with what wrote them: the checkpoint directory of that query, or the pipeline that "
-                "`tidelake ingest run` runs",
-                "sink(…, reread=True), where applying records again does no harm (a primary key that deduplicates)",
-            ],
-        )
-
-    def _past(self, partition: TopicPartition, found: OffsetRange) -> PositionRefused:
-        return PositionRefused(
-            f"{self.table}: the query begins to read {partition} at offset {found.start}, but the table holds its "
-            f"records up to {self.position.ends[partition]} only: those between would be in no table",
-            [
-                f"{self._at_the_end()}, with a new checkpoint directory",
-                "go on with what wrote what the table holds: the checkpoint directory of that query, or the pipeline "
-                "that `tidelake ingest run` runs",
-                "sink(…, accept_gap=True), where they may be left out, or there are none: the source deleted them, or "
-                "the offsets are transaction markers and compacted records. The snapshot keeps that you chose it",
-            ],
-        )
-
-    def _at_the_end(self) -> str:
-        topics: dict[str, dict[str, int]] = {}
-        for partition, end in sorted(self.position.ends.items()):
-            topics.setdefault(partition.topic, {})[str(partition.partition)] = end
-        offsets = json.dumps(topics)
-        return (
-            f"start the query at the table's position: option(\"startingOffsets\", '{offsets}'), or for "
-            f"`tidelake spark run` in its configuration source.start: {{offsets: {offsets}}}"
-        )
 
 
 def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
