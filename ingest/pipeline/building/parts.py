@@ -59,7 +59,7 @@ class TableParts:
     routings: what the configuration says of each table.
     moved: rows on their way to another key; `moved_files` keeps them with the snapshots.
     schemas: what becomes of records that don't fit their table.
-    applies_truncates: otherwise they stop the pipeline.
+    applies_truncates: otherwise a truncate that the decoder does not pass over stops the pipeline.
     """
 
     def __init__(
