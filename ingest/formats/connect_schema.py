@@ -52,6 +52,7 @@ class SourceType:
     connect: Connect's word (`int32`, `struct`, …), "" where there is no schema.
     name: the logical type's name, or "".
     per_second: units of a TIME or TIMESTAMP.
+    counts_as_the_column: whether nothing but the column's type says so: with another type its numbers mean others.
     scale, precision: of a DECIMAL; precision 0 is undeclared.
     length: digits of BITS and BIT_NUMBER.
     labels: of an ENUM that comes as the number of its label, from 1.
@@ -67,6 +68,7 @@ class SourceType:
     meaning: Meaning = Meaning.PLAIN
     name: str = ""
     per_second: int = 0
+    counts_as_the_column: bool = False
     scale: int = 0
     precision: int = 0
     length: int = 0
@@ -262,17 +264,19 @@ def completed(declared: SourceType, target: DataType, connector: str, settings: 
         case Root.DATE:
             return replace(declared, meaning=Meaning.DATE)
         case Root.TIME:
-            return replace(declared, meaning=Meaning.TIME, per_second=PER_SECOND[time_unit or _adaptive_unit(target)])
+            return replace(declared, meaning=Meaning.TIME, per_second=PER_SECOND[time_unit or adaptive_unit(target)])
         case Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
-            unit = timestamp_unit_ or _adaptive_unit(target)
-            return replace(declared, meaning=Meaning.TIMESTAMP, per_second=PER_SECOND[unit])
+            unit = timestamp_unit_ or adaptive_unit(target)
+            is_guess = not timestamp_unit_ and declared.connect == ""
+            per_second = PER_SECOND[unit]
+            return replace(declared, meaning=Meaning.TIMESTAMP, per_second=per_second, counts_as_the_column=is_guess)
         case Root.DECIMAL if settings.decimal_handling_mode == "precise":
             return replace(declared, meaning=Meaning.DECIMAL, scale=getattr(target, "scale", 0))
         case _:
             return declared
 
 
-def _adaptive_unit(target: DataType) -> str:
+def adaptive_unit(target: DataType) -> str:
     """Debezium counts whole seconds in milliseconds, too."""
     unit = timestamp_unit(getattr(target, "precision", 0))
     return "ms" if unit == "s" else unit

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ingest.formats.connect_schema import PER_SECOND, Meaning, SourceType
+from ingest.formats.connect_schema import PER_SECOND, Meaning, SourceType, adaptive_unit
 from ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
@@ -97,6 +97,17 @@ def _too_fine(raw: bytes, target: AtomicType, fits: DataType) -> TooNarrow:
     return TooNarrow(f"{shown(raw)} is finer than the {unit} of {target}", target, fits, can_round=True)
 
 
+def _would_recount(raw: bytes, target: AtomicType, fits: DataType) -> BadValue:
+    """Widened because of a text, the column would have its numbers, which no schema explains, read in another unit."""
+    unit = adaptive_unit(target)
+    return BadValue(
+        f"{shown(raw)} is finer than the {timestamp_unit(target.precision)} of {target}, and a {fits} would have its "
+        f"numbers counted in {adaptive_unit(fits)}, no longer in {unit}, as no schema says what they count. Say it in "
+        f"source_types of the table, for example 'timestamp {unit}', or for all columns in time_precision_mode, and "
+        "the column can be widened; or have digits cut off (`inexact_values: round`)"
+    )
+
+
 def _timestamp_with(digits: int, target: AtomicType) -> DataType:
     """Of the same kind, with so many digits of a second. STRING beyond nanoseconds."""
     precision = next((precision for precision in (3, 6, 9) if digits <= precision), None)
@@ -119,7 +130,10 @@ def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> V
             if match is None or days is None or clock is None:
                 raise wrong_kind(raw, "timestamp")
             if not rounds and _digits(match) > UNIT_DIGITS[unit]:
-                raise _too_fine(raw, target, _timestamp_with(_digits(match), target))
+                fits = _timestamp_with(_digits(match), target)
+                if source.counts_as_the_column and fits != STRING and adaptive_unit(fits) != adaptive_unit(target):
+                    raise _would_recount(raw, target, fits)
+                raise _too_fine(raw, target, fits)
             return _within((days * _DAY - _offset(match)) * per_second + clock, raw, target)
         if source.meaning is Meaning.DATE:
             return _within(_count(raw, source, Meaning.DATE, target) * _DAY * per_second, raw, target)

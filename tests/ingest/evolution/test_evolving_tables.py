@@ -84,6 +84,32 @@ def test_a_table_that_exists_keeps_its_types_until_a_value_needs_more() -> None:
     assert [row["v"] for row in world.rows()] == ["abc", "abcd"]
 
 
+def test_a_text_never_changes_what_numbers_without_a_schema_count() -> None:
+    world = EvolvingWorld("errors: {tolerance: all}")
+    world.create({"id": "INT", "v": "TIMESTAMP(3)"})
+    world.add({"id": 1, "v": 1_700_000_000_000})
+    world.add({"id": 2, "v": "2023-11-14T22:13:20.123456Z"})
+    world.add({"id": 3, "v": 1_700_000_000_000})
+    assert world.run().dead_letters == 1
+    assert world.columns["v"] == "TIMESTAMP(3)"
+    assert [(row["id"], str(row["v"])) for row in world.rows()] == [
+        (1, "2023-11-14 22:13:20"),
+        (3, "2023-11-14 22:13:20"),
+    ]
+
+
+def test_a_text_widens_a_column_whose_numbers_have_a_unit_of_their_own() -> None:
+    world = EvolvingWorld("", "source_types: {v: timestamp ms}")
+    world.create({"id": "INT", "v": "TIMESTAMP(3)"})
+    world.add({"id": 1, "v": 1_700_000_000_000})
+    world.add({"id": 2, "v": "2023-11-14T22:13:20.123456Z"})
+    world.add({"id": 3, "v": 1_700_000_000_000})
+    world.run()
+    assert world.columns["v"] == "TIMESTAMP(6)"
+    moments = ["2023-11-14 22:13:20", "2023-11-14 22:13:20.123456", "2023-11-14 22:13:20"]
+    assert [str(row["v"]) for row in world.rows()] == moments
+
+
 def test_a_field_inside_a_column_is_added() -> None:
     world = EvolvingWorld()
     world.create({"id": "INT", "v": "ROW<a INT>"})
