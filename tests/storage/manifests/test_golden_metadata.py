@@ -61,7 +61,9 @@ def test_counts_and_files_of_every_snapshot(table: GoldenTable, tmp_path: Path) 
     warehouse = table.unpack(tmp_path)
     context = opened(table, warehouse)
     listed = {s["id"]: s["files"] for s in golden_expected(warehouse, table.name).get("snapshots", [])}
-    for snapshot in context.snapshots.all():
+    snapshots = list(context.snapshots.all())
+    assert snapshots
+    for snapshot in snapshots:
         live = live_entries(context, snapshot)
         assert sum(entry.file.row_count for entry in live) == snapshot.total_record_count
         assert row_change(delta_entries(context, snapshot)) == snapshot.delta_record_count
@@ -77,11 +79,12 @@ def test_counts_and_files_of_every_snapshot(table: GoldenTable, tmp_path: Path) 
 def test_we_would_describe_every_manifest_as_its_writer_did(table: GoldenTable, tmp_path: Path) -> None:
     context = opened(table, table.unpack(tmp_path))
     manifests = ManifestStore(context)
-    for snapshot in context.snapshots.all():
-        for meta in table_manifests(manifests, snapshot):
-            entries = manifests.read(meta)
-            stats = partition_stats([entry.partition for entry in entries], manifests.partition_types)
-            assert describe_manifest(meta.file_name, meta.file_size, entries, stats) == meta
+    metas = [meta for snapshot in context.snapshots.all() for meta in table_manifests(manifests, snapshot)]
+    assert metas
+    for meta in metas:
+        entries = manifests.read(meta)
+        stats = partition_stats([entry.partition for entry in entries], manifests.partition_types)
+        assert describe_manifest(meta.file_name, meta.file_size, entries, stats) == meta
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -89,6 +92,7 @@ def test_we_would_write_every_snapshot_and_tag_as_its_writer_did(table: GoldenTa
     context = opened(table, table.unpack(tmp_path))
     found = {context.paths.snapshot(s.id): s for s in context.snapshots.all()}
     found |= {context.paths.tag(name): s for name, s in TagStore(context.io, context.paths).all().items()}
+    assert found
     for path, snapshot in found.items():
         text = Path(path).read_text(encoding="utf-8")
         if table.writer == "java":

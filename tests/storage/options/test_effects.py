@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,15 @@ from pyarrow import orc
 
 import tidelake
 from compaction.merge_tree.universal_compaction import UniversalCompactionOptions
-from storage.commit.publisher import Publisher
+from storage.commit.commit_message import Committable
+from storage.commit.publisher import CommitEnvironment
+from storage.commit.table_commit import TableCommit
 from storage.expire.retention import Retention
 from storage.files.index_file import IndexFileMeta, index_file_path
 from storage.options import TableOptions
 from storage.snapshots.consumers import Consumer
+from storage.snapshots.snapshot import Snapshot
+from storage.snapshots.snapshot_commit import Statistics
 from storage.write.bucket_writer import PrimaryKeyBucketWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string()), pa.field("p", pa.string())])
@@ -268,11 +272,24 @@ def test_one_round_of_expiry_removes_as_many_snapshots_as_the_table_allows() -> 
         assert retention.earliest_to_keep(1, 9, 10**15, lambda _: 0) == 1 + limit
 
 
-@pytest.mark.parametrize(("retry", "wait_ms"), [(0, 7), (1, 14), (2, 20)])
-def test_retries_wait_between_what_the_table_names(retry: int, wait_ms: int) -> None:
-    options = TableOptions({"commit.min-retry-wait": "7 ms", "commit.max-retry-wait": "20 ms"})
-    at_once = SimpleNamespace(_options=options, _environment=SimpleNamespace(random=lambda: 0))
-    assert Publisher._wait_ms(at_once, retry) == wait_ms  # type: ignore[arg-type]
+class _NeverFirst:
+    """A `SnapshotCommit` that always finds another snapshot in the place."""
+
+    def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
+        return False
+
+    def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        return False
+
+
+def test_retries_wait_between_what_the_table_names(tmp_path: Path) -> None:
+    waits = {"commit.min-retry-wait": "7 ms", "commit.max-retry-wait": "20 ms", "commit.max-retries": "4"}
+    context = replace(new_table(tmp_path, waits).context, snapshot_commit=lambda table: _NeverFirst())
+    waited: list[float] = []
+    environment = CommitEnvironment(sleep_ms=waited.append, random=lambda: 0.0)
+    with pytest.raises(tidelake.CommitConflict, match="5 times in a row"):
+        TableCommit(context, "w", environment=environment).commit(Committable(1, ()))
+    assert waited == [7, 14, 20, 20]
 
 
 @pytest.mark.parametrize(("value", "directory"), [("false", "index"), ("true", "bucket-0")])

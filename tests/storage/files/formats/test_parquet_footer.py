@@ -24,9 +24,14 @@ def footer_of(path: Path) -> bytes:
     return data[-8 - size : -8]
 
 
-@pytest.mark.parametrize("table", [t for t in golden_tables() if "types" in t.name], ids=lambda t: t.id)
+IN_PARQUET = [t for t in golden_tables() if "types" in t.name and not t.name.endswith(("_avro", "_orc"))]
+
+
+@pytest.mark.parametrize("table", IN_PARQUET, ids=lambda t: t.id)
 def test_footers_of_other_writers_come_back_byte_by_byte(table: Any, tmp_path: Path) -> None:
-    for path in table.unpack(tmp_path).glob("**/*.parquet"):
+    paths = list(table.unpack(tmp_path).glob("**/*.parquet"))
+    assert paths
+    for path in paths:
         assert serialize(parse(footer_of(path))) == footer_of(path)
 
 
