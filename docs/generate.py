@@ -156,10 +156,17 @@ def options() -> str:
 
 def _options_table(of_subject: Sequence[Option]) -> str:
     rows = ["| Option | Value | Default | Here |", "|---|---|---|---|"]
-    for option in of_subject:
-        default = "" if option.default is None else f"`{_escaped(option.default)}`"
-        rows.append(f"| {_names(option)} | {option.kind.name} | {default} | {_what_becomes_of(option)} |")
+    rows += [
+        f"| {_names(option)} | {option.kind.name} | {_default(option)} | {_what_becomes_of(option)} |"
+        for option in of_subject
+    ]
     return "\n".join(rows)
+
+
+def _default(option: Option) -> str:
+    if option.derived is not None:
+        return option.derived
+    return "" if option.in_effect is None else f"`{_escaped(option.in_effect)}`"
 
 
 def _names(option: Option) -> str:

@@ -8,7 +8,7 @@ refuses what a later operation would refuse; tables of that kind that others mad
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -157,7 +157,7 @@ _logged: set[str] = set()
 _logged_lock = threading.Lock()
 
 
-def log_options_without_effect(registry: OptionRegistry, options: TableOptions) -> None:
+def log_options_without_effect(registry: OptionRegistry, options: Mapping[str, str]) -> None:
     """A line for each, once in a process: neither a typo nor an option that waits for Flink goes by in silence."""
     for key, value in options.items():
         option = registry.find(key)

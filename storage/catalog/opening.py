@@ -12,6 +12,7 @@ from storage.catalog.options import CatalogOptions
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import FileIO, open_file_io
 from storage.fileio.location import LOCAL_SCHEME, REMOTE_SCHEMES, absolute, local_path, scheme_of
+from storage.options.catalog_values import CatalogValues
 
 
 def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None) -> Catalog:
@@ -28,7 +29,7 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
     for part in filter(None, warehouse.split("/")):
         check_file_name("the warehouse: a directory in it,", part)
     given = CatalogOptions.of(options or {})
-    metastore = given.own.get("metastore", "filesystem").strip().lower()
+    metastore = given.own.metastore
     shown = {"warehouse": warehouse, **(options or {})}
     if metastore == "rest":
         return _rest_catalog(warehouse, given, shown, io)
@@ -48,7 +49,7 @@ def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
 
     Raises UnsupportedFeature where the warehouse is only what a server calls a catalog.
     """
-    is_named = options.get("metastore", "").strip().lower() == "rest"
+    is_named = CatalogValues(options).metastore == "rest"
     if is_named and scheme_of(warehouse) == LOCAL_SCHEME and not local_path(warehouse).startswith("/"):
         raise UnsupportedFeature(
             f"warehouse {warehouse!r} of a REST catalog",

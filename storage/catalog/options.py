@@ -12,10 +12,10 @@ from typing import Final
 from storage.errors import BadInput, UnsupportedFeature
 from storage.messages.suggestions import did_you_mean
 from storage.option_support import log_options_without_effect
-from storage.options import Operation, TableOptions
+from storage.options import Operation
+from storage.options.catalog_values import CatalogValues
 from storage.options.option import Option
 from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, find_option
-from storage.options.values import parse_boolean
 
 _DEFAULT: Final = "table-default."
 # Of stores and Hadoop: any name may follow.
@@ -31,7 +31,7 @@ class CatalogOptions:
     table_defaults: without their prefix.
     """
 
-    own: Mapping[str, str]
+    own: CatalogValues
     store: Mapping[str, str]
     table_defaults: Mapping[str, str]
 
@@ -47,17 +47,13 @@ class CatalogOptions:
             if find_option(key) is None:
                 hint = did_you_mean(key, TABLE_REGISTRY.keys)
                 raise BadInput(f"catalog option {_DEFAULT}{key}: Paimon has no table option {key!r}{hint}")
-        log_options_without_effect(CATALOG_REGISTRY, TableOptions(own))
-        return cls(own, store, defaults)
+        log_options_without_effect(CATALOG_REGISTRY, own)
+        return cls(CatalogValues(own), store, defaults)
 
 
 def is_case_sensitive(options: Mapping[str, str]) -> bool:
-    """Whether a catalog of these options takes upper-case letters; by itself one in a Hive metastore doesn't."""
-    hive = options.get("metastore", "").strip().lower() == "hive"
-    for key in ("case-sensitive", "allow-upper-case"):
-        if key in options:
-            return parse_boolean(options[key])
-    return not hive
+    """Whether a catalog of these options takes upper-case letters."""
+    return CatalogValues(options).is_case_sensitive
 
 
 def check_letters(names: Iterable[str]) -> None:
@@ -88,6 +84,6 @@ def _check(key: str, option: Option, own: Mapping[str, str]) -> None:
     except BadInput as e:
         raise BadInput(f"catalog option {key} = {own[key]!r}: {e}") from None
     for refusal in option.refusals:
-        if Operation.OPEN in refusal.operations and refusal.when.holds(key, TableOptions(own)):
+        if Operation.OPEN in refusal.operations and refusal.when.holds(key, CatalogValues(own)):
             shown = own[key].partition("?")[0] if key == "uri" else own[key]  # its parameters may hold a password
             raise UnsupportedFeature(f"catalog option {key} = {shown}", refusal.reason, refusal.remedy)

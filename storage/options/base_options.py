@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from storage.errors import BadInput
 from storage.options.option import Option
-from storage.options.registry import TABLE_REGISTRY
+from storage.options.registry import TABLE_REGISTRY, OptionRegistry
 from storage.options.values import (
     parse_boolean,
     parse_duration_ms,
@@ -30,7 +30,13 @@ class BaseOptions(Mapping[str, str]):
     """The options of a schema with the caller's dynamic ones on top. As a mapping: the raw texts.
 
     A text is parsed when it is first asked for; BadInput names option and value. Immutable; pickles.
+
+    registry: has their names, types and defaults.
+    kind: what messages call them.
     """
+
+    registry: ClassVar[OptionRegistry] = TABLE_REGISTRY
+    kind: ClassVar[str] = "option"
 
     def __init__(self, stored: Mapping[str, str], dynamic: Mapping[str, str] | None = None) -> None:
         self._dynamic = dict(dynamic or {})
@@ -64,7 +70,7 @@ class BaseOptions(Mapping[str, str]):
 
     def is_given(self, key: str) -> bool:
         """Whether the option is set, under this name or an older one."""
-        return self._name_of(key, option_of(key)) is not None
+        return self._name_of(key, option_of(key, self.registry)) is not None
 
     def is_on(self, key: str) -> bool:
         """Whether a switch is on."""
@@ -79,14 +85,14 @@ class BaseOptions(Mapping[str, str]):
 
         otherwise: for one that has neither.
         """
-        option = option_of(key)
+        option = option_of(key, self.registry)
         name = self._name_of(key, option)
         if name is None:
-            return otherwise if option.default is None else _parsed_default(option.default, parse)
+            return otherwise if option.in_effect is None else _parsed_default(option.in_effect, parse)
         try:
             return parse(self._values[name])
         except BadInput as e:
-            raise BadInput(f"option {name} = {self._values[name]!r}: {e}") from None
+            raise BadInput(f"{self.kind} {name} = {self._values[name]!r}: {e}") from None
 
     def _name_of(self, key: str, option: Option) -> str | None:
         return next((name for name in (key, *option.fallbacks) if name in self._values), None)
@@ -138,9 +144,9 @@ class BaseOptions(Mapping[str, str]):
 
 
 @cache
-def option_of(key: str) -> Option:
+def option_of(key: str, registry: OptionRegistry) -> Option:
     """The option of this very name: code asks for no other."""
-    option = TABLE_REGISTRY.find(key)
+    option = registry.find(key)
     assert option is not None, f"the registry has no option {key}"
     assert option.key == key or option.is_family, f"{key} is an older name of {option.key}"
     return option

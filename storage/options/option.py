@@ -98,7 +98,10 @@ class Refusal:
 class Option:
     """key: with `<…>` where a name stands, and `*` at the end for whatever follows.
 
-    default: as text; None when there is none, or when it depends on other options (then `TableOptions` derives it).
+    default: as text, as Java declares it; None when there is none, or when it depends on other options (then
+        `TableOptions` derives it).
+    unset: as text, what counts where the option is not set and Java declares no default (its code has one).
+    derived: in words, what comes of an option that is not set, where its default doesn't count.
     fallbacks: other names of the option; the first that is set decides.
     immutable: can't change once the table has snapshots, as files depend on it.
     acts_on: what this release does differently because of it.
@@ -115,6 +118,8 @@ class Option:
     refusals: tuple[Refusal, ...] = ()
     no_effect: str | None = None
     release: str = "2.0.0"
+    unset: str | None = None
+    derived: str | None = None
     is_family: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,6 +127,13 @@ class Option:
         assert bool(self.acts_on or self.refusals) != bool(self.no_effect), (
             f"{self.key}: it acts, is refused, or neither"
         )
+
+    @property
+    def in_effect(self) -> str | None:
+        """The text that counts where the option is not set; None for none."""
+        if self.derived is not None:
+            return None
+        return self.default if self.unset is None else self.unset
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -139,9 +151,13 @@ def acts(
     fallbacks: tuple[str, ...] = (),
     immutable: bool = False,
     release: str = "2.0.0",
+    unset: str | None = None,
+    derived: str | None = None,
 ) -> Option:
     """An option that does here what it does in Java, apart from values that an operation refuses."""
-    return Option(key, kind, default, fallbacks, immutable, operations, refusals, release=release)
+    return Option(
+        key, kind, default, fallbacks, immutable, operations, refusals, release=release, unset=unset, derived=derived
+    )
 
 
 def refused(

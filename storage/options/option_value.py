@@ -1,4 +1,4 @@
-"""One option as an attribute of `TableOptions`: its type and its default are the registry's.
+"""One option as an attribute of `TableOptions`, or `CatalogValues`: its type and its default are the registry's.
 
     write_only = OptionValue[bool]("write-only")
 
@@ -28,9 +28,14 @@ class OptionValue(Generic[T]):
 
     def __init__(self, key: str, parse: Callable[[str], T] | None = None, unset: T | None = None) -> None:
         self.key = key
-        self.option = option_of(key)
-        self._parse: Callable[[str], Any] = parse or self.option.kind.parse
-        self._unset = self.option.kind.unset if unset is None else unset
+        self._given_parse = parse
+        self._given_unset = unset
+
+    def __set_name__(self, owner: type[BaseOptions], name: str) -> None:
+        """Its registry is that of the options which it is one of."""
+        self.option = option_of(self.key, owner.registry)
+        self._parse: Callable[[str], Any] = self._given_parse or self.option.kind.parse
+        self._unset = self.option.kind.unset if self._given_unset is None else self._given_unset
 
     @overload
     def __get__(self, instance: None, owner: type[BaseOptions]) -> Self: ...

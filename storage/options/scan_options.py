@@ -140,10 +140,8 @@ class ScanOptions(BaseOptions):
     tags_stand_for_snapshots = OptionValue[bool]("incremental-between-tag-to-snapshot")
     discovery_interval_ms = OptionValue[int]("continuous.discovery-interval")
 
-    @property
-    def snapshot_delay_ms(self) -> int:
-        """How old a snapshot must be before a follower reads it."""
-        return self._duration_ms("streaming.read.snapshot.delay", 0)
+    # How old a snapshot must be before a follower reads it
+    snapshot_delay_ms = OptionValue[int]("streaming.read.snapshot.delay")
 
     consumer_id = OptionValue[str | None]("consumer-id")
     consumer_mode = EnumValue("consumer.mode", ConsumerMode)

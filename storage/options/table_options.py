@@ -15,7 +15,7 @@ from storage.options.maintenance_options import MaintenanceOptions
 from storage.options.option_value import EnumValue, OptionValue
 from storage.options.retention_options import RetentionOptions
 from storage.options.scan_options import ScanOptions
-from storage.options.values import parse_boolean, parse_duration_ms, parse_int, parse_names
+from storage.options.values import parse_duration_ms, parse_int, parse_names
 
 MEBIBYTE: Final = 1 << 20
 INT_MAX: Final = 2**31 - 1  # where Java's derived numbers stop growing
@@ -286,10 +286,8 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     commit_user_prefix = OptionValue[str | None]("commit.user-prefix")
     commit_force_create_snapshot = OptionValue[bool]("commit.force-create-snapshot")
 
-    @property
-    def snapshot_ignore_empty_commit(self) -> bool:
-        """For batch commits; a numbered commit makes a snapshot even without files."""
-        return bool(self.parsed("snapshot.ignore-empty-commit", parse_boolean, True))
+    # For batch commits; a numbered commit makes a snapshot even without files
+    snapshot_ignore_empty_commit = OptionValue[bool]("snapshot.ignore-empty-commit")
 
     discard_duplicate_files = OptionValue[bool]("commit.discard-duplicate-files")
     index_file_in_data_file_directory = OptionValue[bool]("index-file-in-data-file-dir")

@@ -14,6 +14,7 @@ import pyarrow as pa
 from storage.errors import BadInput
 from storage.files.bucket_directory import partition_directory
 from storage.messages.suggestions import did_you_mean
+from storage.options.catalog_values import CatalogValues
 from storage.paths import parse_partition_path
 from storage.read.other_branch import other_branch
 from storage.system_tables.base import ReadAt, SystemTable
@@ -163,7 +164,7 @@ def warehouse_table(
     if found is None:
         there = ", ".join(f"sys.{known}" for known in _WAREHOUSE_TABLES)
         raise BadInput(f"no table sys.{name}; there are {there}{did_you_mean(name, _WAREHOUSE_TABLES)}")
-    if found is CatalogOptionsTable and catalog_options.get(_ENABLED, "false").lower() != "true":
+    if found is CatalogOptionsTable and not CatalogValues(catalog_options).shows_catalog_options:
         raise BadInput(f"sys.{name} may show secrets; open the catalog with option {_ENABLED} = true to read it")
     return found(context, tables, catalog_options)
 

@@ -13,6 +13,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from storage.errors import BadInput, UnsupportedFeature
+from storage.options.catalog_values import CatalogValues
 from storage.options.values import parse_boolean
 
 _URI: Final = re.compile(r"thrift://([^/:@]+|\[[0-9a-fA-F:]+\])(?::(\d+))?/?")
@@ -60,7 +61,7 @@ class MetastoreAddress:
         if not uri:
             raise BadInput(f"catalog option uri is missing: metastore = hive needs it; {_EXAMPLE}")
         servers = tuple(_server(part.strip()) for part in uri.split(",") if part.strip())
-        return cls(servers, max(1, int(options.get("client-pool-size", "2"))))
+        return cls(servers, max(1, CatalogValues(options).client_pool_size))
 
 
 def _server(uri: str) -> tuple[str, int]:

@@ -9,8 +9,7 @@ from storage.catalog.hive.address import MetastoreAddress
 from storage.catalog.hive.client import MetastoreClient
 from storage.catalog.hive.lock import MetastoreLocks
 from storage.catalog.hive.table_entries import EntryStyle
-from storage.catalog.options import is_case_sensitive
-from storage.options.values import parse_boolean, parse_duration_ms
+from storage.options.catalog_values import CatalogValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +32,20 @@ class HiveSettings:
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> HiveSettings:
         """Raises what MetastoreAddress does. Opens no connection."""
+        values = CatalogValues({"metastore": "hive", **options})
         client = MetastoreClient(MetastoreAddress.of(options))
-        has_locks = parse_boolean(options["lock.enabled"]) if "lock.enabled" in options else is_object_store
-        locks = MetastoreLocks(
-            client,
-            parse_duration_ms(options.get("lock-check-max-sleep", "8 s")),
-            parse_duration_ms(options.get("lock-acquire-timeout", "8 min")),
-        )
+        locks = MetastoreLocks(client, values.lock_check_max_sleep_ms, values.lock_acquire_timeout_ms)
         style = EntryStyle(
-            is_external=options.get("table.type", "managed").strip().lower() == "external",
-            mirrors_properties=parse_boolean(options.get("sync-all-properties", "true")),
-            keeps_locations_apart=parse_boolean(options.get("location-in-properties", "false")),
+            is_external=values.table_type == "external",
+            mirrors_properties=values.mirrors_properties,
+            keeps_locations_apart=values.keeps_locations_apart,
         )
         return cls(
             client,
             style,
-            locks if has_locks else None,
-            is_case_sensitive({"metastore": "hive", **options}),
-            parse_boolean(options.get("alter-table-cascade", "true")),
-            parse_boolean(options.get("hive.skip-update-stats", "false")),
-            parse_boolean(options.get("format-table.enabled", "true")),
+            locks if values.has_locks(is_object_store=is_object_store) else None,
+            values.is_case_sensitive,
+            values.cascades,
+            values.skips_statistics,
+            values.has_format_tables,
         )

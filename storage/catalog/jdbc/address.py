@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from storage.errors import BadInput, UnsupportedFeature
+from storage.options.catalog_values import CatalogValues
 from storage.options.values import INT, one_of
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class DatabaseAddress:
             raise BadInput(f"catalog option uri is no address of a database; {_EXAMPLES}")
         system, rest = match[1], match[2]
         given = {k.removeprefix(DRIVER_PREFIX): v for k, v in options.items() if k.startswith(DRIVER_PREFIX)}
-        pool_size = max(1, int(options.get("client-pool-size", "2")))
+        pool_size = max(1, CatalogValues(options).client_pool_size)
         if system == "sqlite":
             return cls._sqlite(rest, given, pool_size)
         if system == "postgresql":

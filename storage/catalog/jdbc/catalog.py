@@ -30,7 +30,7 @@ from storage.fileio.base import FileIO
 from storage.format import DEFAULT_BRANCH
 from storage.format_tables.definition import no_ordinary_table
 from storage.format_tables.objects import OBJECT_TABLE, is_object_table, new_object_table
-from storage.options.values import parse_boolean, parse_duration_ms
+from storage.options.catalog_values import CatalogValues
 from storage.schema.table_schema import TableSchema
 from storage.types import DataField
 
@@ -51,17 +51,16 @@ class JdbcSettings:
     def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> JdbcSettings:
         """Raises what DatabaseAddress does. Opens no connection."""
         address = DatabaseAddress.of(options)
-        key = options.get("catalog-key", "jdbc")
+        values = CatalogValues(options)
+        key = values.catalog_key
         settings = LockSettings(
-            parse_duration_ms(options.get("lock-check-max-sleep", "8 s")),
-            parse_duration_ms(options.get("lock-acquire-timeout", "8 min")),
-            int(options.get("lock-key-max-length", "255")),
+            values.lock_check_max_sleep_ms, values.lock_acquire_timeout_ms, values.lock_key_max_length
         )
-        has_locks = parse_boolean(options["lock.enabled"]) if "lock.enabled" in options else is_object_store
+        has_locks = values.has_locks(is_object_store=is_object_store)
         return cls(
             NameStore(address, key),
             LockTable(address, key, settings) if has_locks else None,
-            parse_boolean(options.get("sync-all-properties", "true")),
+            values.mirrors_properties,
         )
 
 

@@ -30,7 +30,7 @@ from storage.format_tables.objects import OBJECT_COLUMNS, is_object_table, new_o
 from storage.messages.suggestions import did_you_mean
 from storage.option_support import check_alterable, check_creatable
 from storage.options import TableOptions
-from storage.options.values import parse_boolean
+from storage.options.catalog_values import CatalogValues
 from storage.paths import TablePaths
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
@@ -41,7 +41,6 @@ from storage.table import TableContext
 from storage.types import DataField, field_from_json
 
 _NO_SUCH_THING, _EXISTS = 404, 409
-_DATA_TOKENS = "data-token.enabled"
 
 
 class RestCatalog:
@@ -65,8 +64,7 @@ class RestCatalog:
         defaults, overrides = client.config(warehouse)
         given = {**defaults, **overrides}
         self._client = client.with_server_options(given)
-        gives_tokens = {**defaults, **options, **overrides}.get(_DATA_TOKENS, "false")
-        self._gives_tokens = parse_boolean(gives_tokens)
+        self._gives_tokens = CatalogValues({**defaults, **options, **overrides}).gives_data_tokens
         self.warehouse = warehouse
         self.options = dict(options)
         self._store_options = {**defaults, **store_options, **overrides}

@@ -49,7 +49,7 @@ COMMITS_OPTIONS: Final[tuple[Option, ...]] = (
     acts("commit.user-prefix", TEXT, None, MAKING_FILES),
     acts("commit.discard-duplicate-files", BOOLEAN, "false", MAKING_FILES),
     acts("commit.force-create-snapshot", BOOLEAN, "false", WRITE),
-    acts("snapshot.ignore-empty-commit", BOOLEAN, None, WRITE),
+    acts("snapshot.ignore-empty-commit", BOOLEAN, None, WRITE, unset="true"),
     refused(
         "commit.strict-mode.last-safe-snapshot",
         LONG,

@@ -97,7 +97,7 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     acts("streaming-read-overwrite", BOOLEAN, "false", CHANGES),
     acts("streaming-read-append-overwrite", BOOLEAN, "false", CHANGES),
-    acts("streaming.read.snapshot.delay", DURATION, None, CHANGES),
+    acts("streaming.read.snapshot.delay", DURATION, None, CHANGES, unset="0 ms"),
     acts("continuous.discovery-interval", DURATION, "10 s", CHANGES),
     acts("consumer-id", TEXT, None, CHANGES),
     acts("consumer.ignore-progress", BOOLEAN, "false", CHANGES),

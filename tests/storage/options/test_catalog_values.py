@@ -1,0 +1,66 @@
+"""What the options of catalogs say: the registry is the one place of their defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from storage.errors import BadInput
+from storage.options.base_options import BaseOptions
+from storage.options.catalog_values import CatalogValues
+from storage.options.option import OPEN, acts
+from storage.options.option_value import OptionValue
+from storage.options.registry import CATALOG_REGISTRY, OptionRegistry
+from storage.options.values import INT
+
+_VALUES = [value for value in vars(CatalogValues).values() if isinstance(value, OptionValue)]
+
+
+@pytest.mark.parametrize("value", [pytest.param(value, id=value.key) for value in _VALUES])
+def test_a_value_that_is_not_set_is_the_registrys_default(value: OptionValue[Any]) -> None:
+    option = CATALOG_REGISTRY.find(value.key)
+    assert option is value.option
+    otherwise = option.kind.unset if option.default is None else option.kind.parse(option.default)
+    assert value.__get__(CatalogValues({}), CatalogValues) == otherwise
+
+
+def test_another_default_is_another_value() -> None:
+    class Other(BaseOptions):
+        registry = OptionRegistry([acts("client-pool-size", INT, "7", OPEN)])
+        pool_size = OptionValue[int]("client-pool-size")
+
+    assert (Other({}).pool_size, CatalogValues({}).client_pool_size) == (7, 2)
+
+
+def test_a_bad_text_is_told_with_the_options_name() -> None:
+    with pytest.raises(BadInput, match="catalog option client-pool-size = 'two': expected a whole number"):
+        _ = CatalogValues({"client-pool-size": "two"}).client_pool_size
+
+
+@pytest.mark.parametrize(
+    ("options", "takes"),
+    [
+        ({}, True),
+        ({"metastore": " Hive "}, False),
+        ({"metastore": "hive", "allow-upper-case": "true"}, True),
+        ({"case-sensitive": "false", "allow-upper-case": "true"}, False),
+    ],
+)
+def test_upper_case_letters_are_taken_unless_the_metastore_is_hives(options: dict[str, str], takes: bool) -> None:
+    assert CatalogValues(options).is_case_sensitive is takes
+
+
+@pytest.mark.parametrize(
+    ("options", "in_store", "has"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"lock.enabled": "true"}, False, True),
+        ({"lock.enabled": "false"}, True, False),
+    ],
+)
+def test_commits_take_a_lock_where_a_store_has_objects_or_the_option_says_so(
+    options: dict[str, str], in_store: bool, has: bool
+) -> None:
+    assert CatalogValues(options).has_locks(is_object_store=in_store) is has
