@@ -182,7 +182,9 @@ def _what_becomes_of(option: Option) -> str:
     ]
     if option.no_effect is not None:
         said.append(f"no effect: {option.no_effect}")
-    if option.immutable:
+    if option.for_ever:
+        said.append("can't change")
+    elif option.immutable:
         said.append("can't change once the table has snapshots")
     if option.release != "2.0.0":
         said.append(f"({option.release})")

@@ -6,24 +6,20 @@ Source: Java `schema/SchemaManager.java` (checkAlterTableOption, checkResetTable
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from storage.errors import BadInput
 from storage.format import UNAWARE_BUCKET
 from storage.options.registry import find_option
 from storage.options.table_options import TableOptions
 
-# Say what the table is, and where.
-_FOR_EVER: Final = frozenset({"path", "type"})
-
 
 def check_option_change(options: Mapping[str, str], key: str, new: str | None, *, has_snapshots: bool) -> None:
     """Raises BadInput, naming the option, when it may not go from what it is in `options` to `new` (None: unset)."""
-    if key in _FOR_EVER:
+    option = find_option(key)
+    if option is not None and option.for_ever:
         raise BadInput(f"option {key} says what the table is; create another table")
     if not has_snapshots:
         return
-    option = find_option(key)
     if option is not None and option.immutable:
         raise BadInput(f"option {key}: files that are written already depend on it; create another table")
     old = TableOptions(options)

@@ -96,7 +96,7 @@ def _merge_trees_have_room(schema: TableSchema, options: TableOptions) -> None:
     _at_least(2, "num-levels", options.num_levels, "compaction needs a level above level 0; set it to 2 or more")
     if (threshold := options.sort_spill_threshold) is not None:
         _at_least(2, "sort-spill-threshold", threshold, "a merge is of 2 runs; set it to 2 or more")
-    pages_bytes = _PAGES_OF_BUFFER * parse_size_bytes(options.text("page-size") or "")
+    pages_bytes = _PAGES_OF_BUFFER * int(options.parsed("page-size", parse_size_bytes, None))
     if options.write_buffer_size_bytes < pages_bytes:
         raise BadInput(
             f"option write-buffer-size = {options.write_buffer_size_bytes} bytes: Java writes with {_PAGES_OF_BUFFER} "

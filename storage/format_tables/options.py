@@ -58,7 +58,7 @@ def check_own_options(options: Mapping[str, str]) -> None:
 
 def format_of_table(options: TableOptions) -> str:
     """Raises BadInput for a word that is no format of format tables."""
-    name = (options.get("file.format") or "parquet").strip().lower()
+    name = (options.text("file.format") or "").strip().lower()
     if name == "mosaic":
         raise UnsupportedFeature("file.format = mosaic", "this release can't read or write it", "Use parquet")
     if name not in FORMATS:

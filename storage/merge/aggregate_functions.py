@@ -13,7 +13,7 @@ from typing import Final
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 from storage.options import MergeEngine, TableOptions
-from storage.options.values import parse_boolean
+from storage.options.values import parse_int
 from storage.schema.table_schema import TableSchema
 from storage.types import (
     CONSTRUCTED_ROOTS,
@@ -32,7 +32,6 @@ from storage.types import (
 DEFAULT_FUNCTION_OPTION: Final = "fields.default-aggregate-function"
 _PREFIX: Final = "fields."
 _SUFFIX: Final = ".aggregate-function"
-MAX_COUNT: Final = 2**31 - 1
 
 
 class AggregateFunction(StrEnum):
@@ -86,6 +85,13 @@ class NullKeys(StrEnum):
     ERROR = "error"
 
 
+def _null_keys(text: str) -> NullKeys:
+    try:
+        return NullKeys(text.strip().lower())
+    except ValueError:
+        raise BadInput(f"expected one of {', '.join(NullKeys)}") from None
+
+
 _OLDER_NAMES: Final = {"first_not_null_value": AggregateFunction.FIRST_NON_NULL_VALUE}
 _NUMBERS: Final = frozenset({*INTEGER_ROOTS, Root.DECIMAL, Root.FLOAT, Root.DOUBLE})
 _ON_NESTED_ROWS: Final = (AggregateFunction.NESTED_UPDATE, AggregateFunction.NESTED_PARTIAL_UPDATE)
@@ -118,14 +124,14 @@ class ColumnAggregation:
 
     field: DataField
     function: AggregateFunction
-    ignore_retract: bool = False
-    distinct: bool = False
-    delimiter: str = ","
-    timestamp_field: int = -1
-    nested_key: tuple[str, ...] = ()
-    null_keys: NullKeys = NullKeys.MERGE
-    nested_sequence: tuple[str, ...] = ()
-    count_limit: int = MAX_COUNT
+    ignore_retract: bool
+    distinct: bool
+    delimiter: str
+    timestamp_field: int
+    nested_key: tuple[str, ...]
+    null_keys: NullKeys
+    nested_sequence: tuple[str, ...]
+    count_limit: int
 
     @classmethod
     def of(cls, name: str, field: DataField, options: TableOptions) -> ColumnAggregation:
@@ -154,7 +160,7 @@ class ColumnAggregation:
             function,
             ignore_retract,
             given.boolean("distinct"),
-            given.text("list-agg-delimiter", ","),
+            given.delimiter(),
             given.timestamp_field(),
             nested_key,
             given.null_keys(),
@@ -266,35 +272,22 @@ class _ColumnOptions:
 
     field: DataField
     function: AggregateFunction
-    options: Mapping[str, str]
+    options: TableOptions
 
     def key(self, name: str) -> str:
         return f"fields.{self.field.name}.{name}"
 
-    def text(self, name: str, default: str) -> str:
-        return self.options.get(self.key(name), default)
-
     def boolean(self, name: str) -> bool:
-        try:
-            return parse_boolean(self.text(name, "false"))
-        except BadInput as e:
-            raise BadInput(f"option {self.key(name)}: {e}") from None
+        return self.options.is_on(self.key(name))
+
+    def delimiter(self) -> str:
+        return str(self.options.text(self.key("list-agg-delimiter")))
 
     def count_limit(self) -> int:
-        text = self.text("count-limit", str(MAX_COUNT))
-        try:
-            return int(text)
-        except ValueError:
-            raise BadInput(f"option {self.key('count-limit')} = {text!r}: expected a whole number") from None
+        return int(self.options.parsed(self.key("count-limit"), parse_int, None))
 
     def null_keys(self) -> NullKeys:
-        text = self.text("nested-key-null-strategy", NullKeys.MERGE)
-        try:
-            return NullKeys(text.strip().lower())
-        except ValueError:
-            raise BadInput(
-                f"option {self.key('nested-key-null-strategy')} = {text!r}: expected one of {', '.join(NullKeys)}"
-            ) from None
+        return NullKeys(self.options.parsed(self.key("nested-key-null-strategy"), _null_keys, None))
 
     def nested_fields(self, name: str) -> tuple[str, ...]:
         """Names of fields of the nested ROW; empty when not set, or when the function has no use for it."""
@@ -310,7 +303,7 @@ class _ColumnOptions:
         if self.function is not AggregateFunction.MERGE_MAP_WITH_KEYTIME:
             return -1
         names = list(inner_row(self.field.type))
-        name = self.text("ts-field", names[-1])
+        name = self.options.get(self.key("ts-field"), names[-1])
         found = self._nested_type("ts-field", name)
         if found.root not in STRING_ROOTS:
             raise BadInput(

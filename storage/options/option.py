@@ -104,6 +104,7 @@ class Option:
     derived: in words, what comes of an option that is not set, where its default doesn't count.
     fallbacks: other names of the option; the first that is set decides.
     immutable: can't change once the table has snapshots, as files depend on it.
+    for_ever: can't change at all, as it says which table it is, or what.
     acts_on: what this release does differently because of it.
     no_effect: why a reader of the table sees no difference; None for an option that acts or is refused.
     release: of Java Paimon 2.0.0 unless said otherwise.
@@ -120,6 +121,7 @@ class Option:
     release: str = "2.0.0"
     unset: str | None = None
     derived: str | None = None
+    for_ever: bool = False
     is_family: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -153,10 +155,21 @@ def acts(
     release: str = "2.0.0",
     unset: str | None = None,
     derived: str | None = None,
+    for_ever: bool = False,
 ) -> Option:
     """An option that does here what it does in Java, apart from values that an operation refuses."""
     return Option(
-        key, kind, default, fallbacks, immutable, operations, refusals, release=release, unset=unset, derived=derived
+        key,
+        kind,
+        default,
+        fallbacks,
+        immutable,
+        operations,
+        refusals,
+        release=release,
+        unset=unset,
+        derived=derived,
+        for_ever=for_ever,
     )
 
 

@@ -133,7 +133,13 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
         "it says whose reader an engine takes; the files are the same",
     ),
     acts("format-table.partition-path-only-value", BOOLEAN, "false", READ | WRITE),
-    acts("format-table.file.compression", TEXT, None, WRITE),
+    acts(
+        "format-table.file.compression",
+        TEXT,
+        None,
+        WRITE,
+        derived="the format's: `snappy` of Parquet, `zstd` of ORC, else `none`",
+    ),
     refused(
         "format-table.commit-hive-sync-url",
         TEXT,

@@ -10,12 +10,10 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.options import TableOptions
-from storage.options.values import parse_boolean, parse_int, parse_long, parse_size_bytes
 
 _DEFAULT: Final = "postpone.default-bucket-num"
 _ROWS: Final = "postpone.target-row-num-per-bucket"
 _BYTES: Final = "postpone.target-size-per-bucket"
-_AT_ONCE: Final = "postpone.batch-write-fixed-bucket"
 _MOST: Final = "postpone.batch-write-fixed-bucket.max-parallelism"
 _LOAD: Final = "postpone.batch-write-fixed-bucket.rescale-load-factor"
 _INT_MAX: Final = 2**31 - 1
@@ -31,12 +29,12 @@ class PostponeOptions:
     Raises BadInput for an option below 1.
     """
 
-    default_bucket_num: int | None = None
-    target_rows: int | None = None
-    target_bytes: int = 1 << 30
-    bucket_num_max: int = 2048
-    rescale_load_factor: int = 32
-    gives_buckets_at_once: bool = True
+    default_bucket_num: int | None
+    target_rows: int | None
+    target_bytes: int
+    bucket_num_max: int
+    rescale_load_factor: int
+    gives_buckets_at_once: bool
 
     def __post_init__(self) -> None:
         named = (
@@ -53,14 +51,13 @@ class PostponeOptions:
     @classmethod
     def of(cls, options: TableOptions) -> PostponeOptions:
         """Of a table."""
-        given = {key: str(options[key]) for key in (_DEFAULT, _ROWS, _BYTES, _AT_ONCE, _MOST, _LOAD) if key in options}
         return cls(
-            parse_int(given[_DEFAULT]) if _DEFAULT in given else None,
-            parse_long(given[_ROWS]) if _ROWS in given else None,
-            parse_size_bytes(given.get(_BYTES, "1 gb")),
-            parse_int(given.get(_MOST, "2048")),
-            parse_int(given.get(_LOAD, "32")),
-            parse_boolean(given.get(_AT_ONCE, "true")),
+            options.postpone_default_bucket_num,
+            options.postpone_target_rows,
+            options.postpone_target_bytes,
+            options.postpone_bucket_num_max,
+            options.postpone_rescale_load_factor,
+            options.postpone_batches_get_buckets,
         )
 
     def bucket_num(self, rows: int, size_bytes: int, existing: int | None) -> int:

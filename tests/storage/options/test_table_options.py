@@ -91,8 +91,8 @@ def test_an_option_has_the_type_and_the_default_of_the_registry(name: str) -> No
     declared = get_args(vars(value)["__orig_class__"])[0]
     is_optional = NoneType in get_args(declared)
     assert (default is None) == is_optional
-    if value.option.default is not None:
-        assert default == value.option.kind.parse(value.option.default)
+    if value.option.in_effect is not None:
+        assert default == value.option.kind.parse(value.option.in_effect)
     if value.key not in _RICHER_THAN_THEIR_TYPE:
         base = next(iter(set(get_args(declared)) - {NoneType})) if is_optional else declared
         assert base == _TYPES.get(value.option.kind.name, str)
