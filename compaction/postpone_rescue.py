@@ -22,7 +22,8 @@ from compaction.compact_manager import compact_manager_factory
 from compaction.report import BucketCompaction, CompactionReport
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import BadInput, CommitConflict
+from storage.conflict_retries import retry_on_conflict
+from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
 from storage.manifests.snapshot_files import live_entries
@@ -57,18 +58,16 @@ def rescue_postponed(context: TableContext, cancellation: CancellationToken | No
 
     Raises CommitConflict when another job was first again and again, and what writing a table raises.
     """
-    cancellation = cancellation or CancellationToken()
-    for attempt in range(1, _ATTEMPTS + 1):
+    token = cancellation or CancellationToken()
+
+    def attempt() -> CompactionReport:
         schema = context.schemas.latest()
         if schema is None:
             raise BadInput(f"{context.name} is no table any more: it was dropped")
         current = context if schema.id == context.schema.id else context.with_schema(schema)
-        try:
-            return _Rescue(current, cancellation).run()
-        except CommitConflict:
-            if attempt == _ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
+        return _Rescue(current, token).run()
+
+    return retry_on_conflict(_ATTEMPTS, attempt)
 
 
 class _Rescue:

@@ -15,6 +15,7 @@ from compaction.postpone_batch import PostponedBatch, gives_buckets_at_once
 from storage.arguments import checked
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.overwrite import matching_partitions
+from storage.commit.settled_writer import settle_writer
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
@@ -115,15 +116,7 @@ class Writer:
         self._unpublished, self._unknown = [], None
         if self._batch is not None:
             self._batch.close()
-        if published is not None:
-            self._writer.committed(published)
-            self._expire(published)
-        else:
-            self._writer.dropped()  # before its files go: a compaction may be reading them
-            self._commit.discard_replayed(committable)
-        compacted = self._commit.compact_left(committable, self._writer.compact_left)
-        if published is not None and compacted is not None:
-            published = compacted
+        published = settle_writer(self._commit, committable, published, self._writer, self._expire)
         if published is not None and number == BATCH_COMMIT_IDENTIFIER:
             tag_batch_write(self._context, published)
             mark_done_at_the_end(self._context, {message.partition for message in committable.messages})

@@ -15,7 +15,8 @@ from typing import Final
 from compaction.jobs.request import CompactionRequest
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import CommitConflict, CommitOutcomeUnknown
+from storage.conflict_retries import retry_on_conflict
+from storage.errors import CommitOutcomeUnknown
 from storage.file_index.container import container_bytes
 from storage.file_index.file_indexer import FileIndexer
 from storage.file_index.settings import FileIndexSettings
@@ -59,13 +60,7 @@ def rewrite_file_indexes(
     """
     context = context.with_schema(context.schemas.latest() or context.schema)
     CompactionRequest(where=where).prepare(context)
-    for attempt in range(_ATTEMPTS_MAX):
-        try:
-            return _Rewriter(context, dry_run).run(where)
-        except CommitConflict:
-            if attempt == _ATTEMPTS_MAX - 1:
-                raise
-    raise AssertionError("unreachable")
+    return retry_on_conflict(_ATTEMPTS_MAX, lambda: _Rewriter(context, dry_run).run(where))
 
 
 class _Rewriter:

@@ -18,6 +18,7 @@ from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
 from ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
 from ingest.tables.unavailable_values import RowLookup
 from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.settled_writer import settle_writer
 from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from storage.logs import get_logger
@@ -252,17 +253,11 @@ class StorageTableSink:
             self._discard(stored, error)
             raise
         was_truncated, self.is_truncated = self.is_truncated, False
-        if snapshot_id is not None:
-            self.writer.committed(snapshot_id)
-            self._published(snapshot_id)
-        else:
-            self.writer.dropped()  # before its files go: a compaction may be reading them
-            self._commit.discard_replayed(stored)
-        compacted = self._commit.compact_left(stored, self.writer.compact_left)
+        newest_id = settle_writer(self._commit, stored, snapshot_id, self.writer, self._published)
         if was_truncated:
             self.writer.abort()  # it holds no rows
             self.writer = self._open_writer()
-        return snapshot_id if snapshot_id is None or compacted is None else compacted
+        return newest_id
 
     def _discard(self, committable: Committable, reason: TidelakeError) -> None:
         """Delete the files that a failed commit surely left out: all, or what was compacted if the rows were in.

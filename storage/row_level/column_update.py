@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Final
 
 import numpy as np
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 from storage.clock import local_time_as_utc_ms
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, SnapshotExpired, UnsupportedFeature
+from storage.conflict_retries import retry_on_conflict
+from storage.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
 from storage.files.bucket_directory import bucket_directory
 from storage.files.data_file import DataFileMeta
 from storage.files.writer import RollingFileWriter
@@ -65,16 +65,13 @@ def update_columns(
             "Create the table with row-tracking.enabled and data-evolution.enabled = true",
         )
     check_supported(context, Operation.WRITE)
-    for attempt in count(1):
+
+    def attempt() -> int | None:
         newest = context.schemas.latest()
         current = context if newest is None or newest.id == context.schema.id else context.with_schema(newest)
-        update = _Update.of(current, rows)
-        try:
-            return update.commit(commit_user, identifier)
-        except (CommitConflict, SnapshotExpired):
-            if attempt == _ATTEMPTS_MAX:
-                raise
-    raise AssertionError("unreachable")
+        return _Update.of(current, rows).commit(commit_user, identifier)
+
+    return retry_on_conflict(_ATTEMPTS_MAX, attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Final
 
 import numpy as np
@@ -23,8 +22,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.settled_writer import settle_writer
 from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, SnapshotExpired, UnsupportedFeature
+from storage.conflict_retries import retry_on_conflict
+from storage.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
 from storage.format import BATCH_COMMIT_IDENTIFIER, POSITION_COLUMN
 from storage.manifests.index_manifest import index_files_by_bucket, read_index_manifest
 from storage.option_support import check_supported
@@ -74,13 +75,9 @@ def change_rows(
     fit it, CommitConflict when others were first again and again, CommitOutcomeUnknown.
     """
     check_rows_can_change(context, change)
-    for attempt in count(1):
-        try:
-            return _attempt(context, change, commit_user, identifier, compactor_factory)
-        except (CommitConflict, SnapshotExpired):
-            if attempt == _ATTEMPTS_MAX:
-                raise
-    raise AssertionError("unreachable")
+    return retry_on_conflict(
+        _ATTEMPTS_MAX, lambda: _attempt(context, change, commit_user, identifier, compactor_factory)
+    )
 
 
 def _attempt(
@@ -104,12 +101,7 @@ def _attempt(
         except Exception:
             commit.abort(committable.messages)
             raise
-        if published is None:
-            writer.dropped()
-            commit.discard_replayed(committable)
-            return None
-        writer.committed(published)
-        return commit.compact_left(committable, writer.compact_left) or published
+        return settle_writer(commit, committable, published, writer)
     finally:
         writer.abort()  # of what was not handed over
 

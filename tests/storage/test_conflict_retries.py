@@ -1,0 +1,42 @@
+"""Work that others came before is done again."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.conflict_retries import retry_on_conflict
+from storage.errors import BadInput, CommitConflict, SnapshotExpired, TidelakeError
+
+
+class Work:
+    """Raises these errors, one a call, then is done."""
+
+    def __init__(self, *errors: TidelakeError) -> None:
+        self._errors = list(errors)
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self._errors:
+            raise self._errors.pop(0)
+        return "done"
+
+
+def test_work_is_done_again_until_nobody_came_first() -> None:
+    work = Work(CommitConflict("a"), SnapshotExpired("shop.orders", 1, "gone"))
+    assert retry_on_conflict(3, work) == "done"
+    assert work.calls == 3
+
+
+def test_the_last_conflict_is_raised() -> None:
+    work = Work(CommitConflict("a"), CommitConflict("b"), CommitConflict("c"))
+    with pytest.raises(CommitConflict, match="b"):
+        retry_on_conflict(2, work)
+    assert work.calls == 2
+
+
+def test_any_other_error_ends_it_at_once() -> None:
+    work = Work(BadInput("no"))
+    with pytest.raises(BadInput, match="no"):
+        retry_on_conflict(3, work)
+    assert work.calls == 1
