@@ -21,8 +21,8 @@ from compaction.cancellation import CancellationToken
 from compaction.compact_manager import compact_manager_factory
 from compaction.report import BucketCompaction, CompactionReport
 from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.commit_steps import retry_on_conflict
 from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.conflict_retries import retry_on_conflict
 from storage.errors import BadInput
 from storage.files.data_file import DataFileMeta
 from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN

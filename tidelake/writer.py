@@ -14,8 +14,8 @@ from compaction.compact_manager import compact_manager_factory
 from compaction.postpone_batch import PostponedBatch, gives_buckets_at_once
 from storage.arguments import checked
 from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.commit_steps import settle_writer
 from storage.commit.overwrite import matching_partitions
-from storage.commit.settled_writer import settle_writer
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER

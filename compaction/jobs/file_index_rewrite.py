@@ -14,8 +14,8 @@ from typing import Final
 
 from compaction.jobs.request import CompactionRequest
 from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.commit_steps import retry_on_conflict
 from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.conflict_retries import retry_on_conflict
 from storage.errors import CommitOutcomeUnknown
 from storage.file_index.container import container_bytes
 from storage.file_index.file_indexer import FileIndexer

@@ -18,7 +18,7 @@ from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
 from ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
 from ingest.tables.unavailable_values import RowLookup
 from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.settled_writer import settle_writer
+from storage.commit.commit_steps import settle_writer
 from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from storage.logs import get_logger

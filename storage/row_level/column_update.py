@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from storage.clock import local_time_as_utc_ms
 from storage.commit.commit_message import CommitMessage, Committable
+from storage.commit.commit_steps import retry_on_conflict
 from storage.commit.table_commit import TableCommit
-from storage.conflict_retries import retry_on_conflict
 from storage.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
 from storage.files.bucket_directory import bucket_directory
 from storage.files.data_file import DataFileMeta

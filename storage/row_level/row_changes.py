@@ -22,9 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.settled_writer import settle_writer
+from storage.commit.commit_steps import retry_on_conflict, settle_writer
 from storage.commit.table_commit import TableCommit
-from storage.conflict_retries import retry_on_conflict
 from storage.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
 from storage.format import BATCH_COMMIT_IDENTIFIER, POSITION_COLUMN
 from storage.manifests.index_manifest import index_files_by_bucket, read_index_manifest

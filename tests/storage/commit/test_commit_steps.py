@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.conflict_retries import retry_on_conflict
+from storage.commit.commit_steps import retry_on_conflict
 from storage.errors import BadInput, CommitConflict, SnapshotExpired, TidelakeError
 
 

@@ -1,12 +1,30 @@
-"""After a commit: its writer is told what became of the rows, in the order that keeps all that may still be read."""
+"""What stands around a commit wherever one is made: work that others came before is done again, and a writer is told
+what became of its rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.table_commit import TableCommit
+from storage.errors import CommitConflict, SnapshotExpired
+
+T = TypeVar("T")
+
+
+def retry_on_conflict(attempts: int, work: Callable[[], T]) -> T:
+    """work: everything that depends on the table's state, from reading it to the commit.
+
+    Raises CommitConflict and SnapshotExpired of the last attempt, and at once whatever else `work` raises.
+    """
+    for _ in range(attempts - 1):
+        try:
+            return work()
+        except (CommitConflict, SnapshotExpired):
+            continue
+    return work()
 
 
 class CommittedWriter(Protocol):
