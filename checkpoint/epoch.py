@@ -32,6 +32,13 @@ class Epoch:
     def __str__(self) -> str:
         return f"epoch {self.number}, {self.writer}" if self.number else "no epoch"
 
+    def supersedes(self, other: Epoch) -> bool:
+        """Whether a process of this epoch owns the pipeline, and one of the other must stop.
+
+        Of two that started at the same moment: who came first into the table, so each takes the other's for newer.
+        """
+        return self.number > other.number or (self.number == other.number and self.writer != other.writer)
+
     def to_text(self) -> str:
         """As a snapshot keeps it."""
         members = {"version": EPOCH_VERSION, "number": self.number, "writer": self.writer}

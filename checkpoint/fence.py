@@ -73,10 +73,7 @@ class EpochFence:
             if not is_own or not snapshot.is_numbered or snapshot.id <= self.known_id:
                 continue
             epoch = epoch_of(snapshot.properties, f"{self._table}, snapshot {snapshot.id}")
-            if epoch.number > self.epoch.number or (
-                # Started at the same moment as we: who came first into the table owns the pipeline.
-                epoch.number == self.epoch.number and epoch.writer != self.epoch.writer
-            ):
+            if epoch.supersedes(self.epoch):
                 raise self._fenced(snapshot, epoch)
             if epoch != self.epoch:
                 raise RecoveryOutdated(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingest.config.kafka_conf import source_settings
+from ingest.config.sync_table import columns_and_options, given
 from storage.errors import BadInput
 
 
@@ -52,45 +53,30 @@ class SyncDatabaseArguments:
 
 def sync_database_configuration(arguments: SyncDatabaseArguments) -> dict[str, Any]:
     """The values of a configuration file. Raises BadInput for what has no counterpart."""
-    given = arguments
-    if given.name is not None and (given.table_prefix or given.table_suffix):
+    if arguments.name is not None and (arguments.table_prefix or arguments.table_suffix):
         raise BadInput("--name says what stands around {table}: leave --table-prefix and --table-suffix out")
-    name = given.name or f"{given.table_prefix}{{table}}{given.table_suffix}"
-    source_tables = _given(
-        including_tables=given.including_tables,
-        excluding_tables=given.excluding_tables,
-        including_dbs=given.including_dbs,
-        excluding_dbs=given.excluding_dbs,
-        mapping=dict(given.table_mapping),
-        prefix_of_db=dict(given.table_prefix_db),
-        suffix_of_db=dict(given.table_suffix_db),
-        partition_by={table: list(columns) for table, columns in given.multiple_table_partition_keys},
+    name = arguments.name or f"{arguments.table_prefix}{{table}}{arguments.table_suffix}"
+    source_tables = given(
+        including_tables=arguments.including_tables,
+        excluding_tables=arguments.excluding_tables,
+        including_dbs=arguments.including_dbs,
+        excluding_dbs=arguments.excluding_dbs,
+        mapping=dict(arguments.table_mapping),
+        prefix_of_db=dict(arguments.table_prefix_db),
+        suffix_of_db=dict(arguments.table_suffix_db),
+        partition_by={table: list(columns) for table, columns in arguments.multiple_table_partition_keys},
     )
-    if not given.merge_shards:
+    if not arguments.merge_shards:
         source_tables["merge_shards"] = False
-    without_key = {} if given.sync_primary_keys_from_source_schema else {"key_from_records": False}
     table = {
-        "name": f"{given.database}.{name}",
-        **without_key,
-        **_given(
-            source_tables=source_tables,
-            primary_key=list(given.primary_keys),
-            partition_by=list(given.partition_keys),
-            type_mapping=list(given.type_mapping),
-            computed_columns=dict(given.computed_column),
-            metadata_columns=list(given.metadata_column),
-            metadata_column_prefix=given.metadata_column_prefix,
-            options=dict(given.table_conf),
-        ),
+        "name": f"{arguments.database}.{name}",
+        **given(source_tables=source_tables),
+        **columns_and_options(arguments),
     }
     return {
-        "pipeline": given.pipeline or given.database,
-        "warehouse": given.warehouse,
-        **source_settings(given.kafka_conf),
+        "pipeline": arguments.pipeline or arguments.database,
+        "warehouse": arguments.warehouse,
+        **source_settings(arguments.kafka_conf),
         "tables": [table],
-        **_given(warehouse_options=dict(given.catalog_conf)),
+        **given(warehouse_options=dict(arguments.catalog_conf)),
     }
-
-
-def _given(**settings: Any) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if value}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ingest.config.kafka_conf import source_settings
 
@@ -42,29 +42,51 @@ def sync_table_configuration(arguments: SyncTableArguments) -> dict[str, Any]:
     All records of the topics go to the table, whatever source table they name: shards are merged, as in Paimon.
     Raises BadInput for what has no counterpart.
     """
-    source = source_settings(arguments.kafka_conf)
-    table: dict[str, Any] = {"name": f"{arguments.database}.{arguments.table}", "match": ["*"]}
-    table |= {
-        name: value
-        for name, value in (
-            ("primary_key", list(arguments.primary_keys)),
-            ("partition_by", list(arguments.partition_keys)),
-            ("type_mapping", list(arguments.type_mapping)),
-            ("computed_columns", dict(arguments.computed_column)),
-            ("metadata_columns", list(arguments.metadata_column)),
-            ("metadata_column_prefix", arguments.metadata_column_prefix),
-            ("options", dict(arguments.table_conf)),
-        )
-        if value
-    }
-    if not arguments.sync_primary_keys_from_source_schema:
-        table["key_from_records"] = False
-    configuration: dict[str, Any] = {
-        "pipeline": arguments.pipeline or f"{arguments.database}.{arguments.table}",
+    name = f"{arguments.database}.{arguments.table}"
+    return {
+        "pipeline": arguments.pipeline or name,
         "warehouse": arguments.warehouse,
-        **source,
-        "tables": [table],
+        **source_settings(arguments.kafka_conf),
+        "tables": [{"name": name, "match": ["*"], **columns_and_options(arguments)}],
+        **given(warehouse_options=dict(arguments.catalog_conf)),
     }
-    if arguments.catalog_conf:
-        configuration["warehouse_options"] = dict(arguments.catalog_conf)
-    return configuration
+
+
+class TableArguments(Protocol):
+    """What says of a table's columns and options the same in both actions."""
+
+    @property
+    def primary_keys(self) -> Sequence[str]: ...
+    @property
+    def sync_primary_keys_from_source_schema(self) -> bool: ...
+    @property
+    def partition_keys(self) -> Sequence[str]: ...
+    @property
+    def type_mapping(self) -> Sequence[str]: ...
+    @property
+    def computed_column(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def metadata_column(self) -> Sequence[str]: ...
+    @property
+    def metadata_column_prefix(self) -> str: ...
+    @property
+    def table_conf(self) -> Sequence[tuple[str, str]]: ...
+
+
+def columns_and_options(arguments: TableArguments) -> dict[str, Any]:
+    """Of an entry of `tables`."""
+    without_key = {} if arguments.sync_primary_keys_from_source_schema else {"key_from_records": False}
+    return without_key | given(
+        primary_key=list(arguments.primary_keys),
+        partition_by=list(arguments.partition_keys),
+        type_mapping=list(arguments.type_mapping),
+        computed_columns=dict(arguments.computed_column),
+        metadata_columns=list(arguments.metadata_column),
+        metadata_column_prefix=arguments.metadata_column_prefix,
+        options=dict(arguments.table_conf),
+    )
+
+
+def given(**settings: Any) -> dict[str, Any]:
+    """Without those that are empty."""
+    return {name: value for name, value in settings.items() if value}

@@ -261,7 +261,7 @@ class _Attempt:
 
     def _check_epoch(self, found: Epoch) -> None:
         ours = self._flow.coordinator.epoch
-        if found.number > ours.number or (found.number == ours.number and found.writer != ours.writer):
+        if found.supersedes(ours):
             raise BadInput(
                 f"{self._table} belongs to another process of this pipeline ({found}); this one is {ours}. Stop the "
                 "one that should not run"

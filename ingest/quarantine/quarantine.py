@@ -29,6 +29,7 @@ from ingest.raw_batch import RawBatch
 from ingest.settings import QuarantineSettings
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
+from storage.backoff import ExponentialBackoff
 from storage.clock import epoch_ms
 from storage.errors import CorruptFile, TidelakeError
 from storage.fileio.base import FileIO
@@ -202,7 +203,8 @@ class Quarantine:
         self.changed.set()
 
     def _backoff_ms(self, attempts: int) -> int:
-        return int(min(self.settings.retry_ms_max, self.settings.retry_ms_min * 2 ** min(attempts - 1, 30)))
+        backoff = ExponentialBackoff(self.settings.retry_ms_min, self.settings.retry_ms_max)
+        return int(backoff.wait_ms(attempts - 1))
 
     def _report(self, entry: QuarantinedTable, is_news: bool) -> None:
         log = _log.error if is_news else _log.debug  # the same reason again is in the notice

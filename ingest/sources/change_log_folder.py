@@ -154,10 +154,7 @@ class ChangeLogFolder:
         try:
             found = parse_records(block, self._kept_headers)
         except BadLine as bad:
-            raise BadInput(
-                f"{file.path}:{file.line_of(bad.offset)}: not a change record: {bad.reason}: {bad.text!r}. "
-                "A line is an object with topic, partition, offset, key, value, timestamp_ms and headers"
-            ) from None
+            raise BadInput(bad.sentence(f"{file.path}:{file.line_of(bad.offset)}")) from None
         return [batch for records in found for batch in self._new(records, file)]
 
     def _new(self, records: PartitionRecords, file: ChangeLogFile) -> Iterator[RawBatch]:

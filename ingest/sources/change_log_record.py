@@ -64,6 +64,13 @@ class BadLine(Exception):
         self.text = text
         self.reason = reason
 
+    def sentence(self, where: str) -> str:
+        """For people. where: the line."""
+        return (
+            f"{where}: not a change record: {self.reason}: {self.text!r}. A line is an object with topic, partition, "
+            "offset, key, value, timestamp_ms and headers"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:

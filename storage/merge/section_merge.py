@@ -5,17 +5,19 @@ Source: Java `mergetree/MergeTreeReaders.java` (`readerForSection`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
 import pyarrow as pa
 
+from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_reader import Merge, MergeOrder
 from storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
 from storage.merge.sections import BatchSize, merge_batch_size, oldest_first, runs_to_spill
 from storage.merge.sorted_run import Section, SortedRun
+from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
 
@@ -42,6 +44,20 @@ class SectionMerge:
     def batch_size(self) -> BatchSize:
         """Of the batches that runs are read in."""
         return merge_batch_size(self.runs)
+
+    def fields_read(
+        self, columns: Iterable[str], function: MergeFunction, *, kinds: bool, sequences: bool = False
+    ) -> list[DataField]:
+        """What files are read for: the columns, and what it takes to merge their rows.
+
+        kinds, sequences: whether row kinds, and sequence numbers, are wanted in any case.
+        """
+        schema, order = self.context.schema, self.order
+        wanted = dict.fromkeys([*columns, *order.key_columns, *order.sequence_fields])
+        names = dict.fromkeys([*wanted, *function.columns_needed(wanted)])
+        fields = [LEVEL_FIELD if name == LEVEL_FIELD.name else schema.by_name[name] for name in names]
+        fields += [] if order.runs_in_order and not sequences else [SEQUENCE_FIELD]
+        return [*fields, KIND_FIELD] if kinds else fields
 
     def merge(
         self,

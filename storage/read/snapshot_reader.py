@@ -30,7 +30,7 @@ from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
 from storage.read.skipping.index_answers import IndexQuestion
 from storage.read.split import Split
-from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
+from storage.schema.table_schema import KIND_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema
 from storage.types.row_kinds import with_kind
@@ -126,17 +126,13 @@ class SnapshotReader:
 
     def _merged(self, section: Section, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
         """Conditions on the key may be applied before the merge: they hold for all versions of a key or for none."""
-        schema = self.context.schema
         merging = SectionMerge.of(self.context, section)
-        order = merging.order
-        wanted = dict.fromkeys([*(f.name for f in self._output_fields), *order.key_columns, *order.sequence_fields])
-        needed = self._merge_function.columns_needed(wanted)
-        fields: list[DataField] = [
-            LEVEL_FIELD if name == LEVEL_FIELD.name else schema.by_name[name] for name in (*wanted, *needed)
-        ]
-        fields += [SEQUENCE_FIELD] if not order.runs_in_order or SEQUENCE_FIELD.name in self.columns else []
-        fields += [KIND_FIELD] if needs_kinds else []
-        key_condition = self.predicate.within(frozenset(order.key_columns)) if self.predicate is not None else None
+        names = [f.name for f in self._output_fields]
+        fields = merging.fields_read(
+            names, self._merge_function, kinds=needs_kinds, sequences=SEQUENCE_FIELD.name in self.columns
+        )
+        key_columns = frozenset(merging.order.key_columns)
+        key_condition = self.predicate.within(key_columns) if self.predicate is not None else None
 
         def read(run: SortedRun) -> Iterator[pa.RecordBatch]:
             return self._read_run(run, bucket, fields, merging.batch_size, key_condition)

@@ -81,7 +81,7 @@ def inspect(
     unnamed = orphan_candidates(context, set(branches), listing)
     findings, snapshots, tags = [], 0, 0
     for branch in branches:
-        on_branch = _on_branch(context, branch)
+        on_branch = context if branch == context.branch else context.of_branch(branch)
         line = BranchCheck(on_branch, listing, manifests, files, names)
         count = line.check_all(check_history)
         snapshots, tags = snapshots + count.snapshots, tags + count.tags
@@ -95,14 +95,6 @@ def inspect(
         named = names | manifests.names | files.names
         orphans = orphans_among(unnamed, named, now - orphans_older_than_ms)
     return _report(findings, files, snapshots=snapshots, tags=tags, branches=len(branches) - 1, orphans=orphans)
-
-
-def _on_branch(context: TableContext, branch: str) -> TableContext:
-    if branch == context.branch:
-        return context
-    return TableContext.open(
-        context.io, context.location, context.name, branch=branch, snapshot_commit=context.snapshot_commit
-    )
 
 
 def _report(

@@ -6,9 +6,9 @@ For who plans elsewhere what is read: no position is kept, no group is joined, n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,11 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
 from checkpoint.offsets import OffsetRange, TopicPartition
+from ingest.clock import SystemClock
 from ingest.raw_batch import Headers, binary_column
 from ingest.settings import KafkaSettings
 from ingest.sources.base import SourceUnavailable
-from ingest.sources.kafka.backoff import BrokerBackoff
+from ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
     check_aiokafka,
@@ -31,9 +32,11 @@ from ingest.sources.kafka.connection import client_arguments, consumer_of
 from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
 from ingest.sources.kafka.fetched_records import FetchedRecords
 from ingest.sources.kafka.record_columns import RecordColumns
+from ingest.sources.kafka.retries import BrokerRetries
 from storage.errors import BadInput
+from storage.logs import get_logger
 
-T = TypeVar("T")
+_log = get_logger(__name__)
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -63,6 +66,14 @@ class RangeReader:
         self._consumer: Any = None
         self._at: tuple[TopicPartition, int] | None = None  # where reading stands, None when that is unknown
         self._left = FetchedRecords(settings.max_record_bytes)  # fetched, from there on
+        clock = SystemClock()
+        self._retries = BrokerRetries(
+            str(self),
+            settings.unreachable_after_ms,
+            clock,
+            BrokerErrorLog(_log, clock.now_ms),
+            remedy="Start again when it is back",
+        )
 
     async def open(self) -> None:
         """Raises SourceUnavailable when no broker answers in time, BadInput when one refuses."""
@@ -78,7 +89,7 @@ class RangeReader:
                 await stop(self._consumer)
                 raise
 
-        await self._retry("connect", start)
+        await self._retries.until_done("connect", start)
         hand_over_batches(self._consumer)
 
     async def close(self) -> None:
@@ -103,7 +114,7 @@ class RangeReader:
         except DecompressionLimitExceeded as error:
             raise self._too_large([f"{partition} at offset {error.offset}"]) from error
         except KafkaError as error:
-            raise self._refused(f"read {partition}", error) from error
+            raise self._retries.error_of(f"read {partition}", error) from error
         if next_offset is None:
             next_offset = await self._consumer.position(KafkaPartition(*partition))
         self._at = partition, next_offset
@@ -133,7 +144,7 @@ class RangeReader:
         except RecordTooLargeError as error:
             raise BadInput(f"{self}: {error}. Raise max.partition.fetch.bytes") from error
         except KafkaError as error:
-            raise self._refused("read", error) from error
+            raise self._retries.error_of("read", error) from error
         return polled.get(KafkaPartition(*partition), ())
 
     def _too_large(self, where: Sequence[str]) -> BadInput:
@@ -160,7 +171,7 @@ class RangeReader:
             start = (await self._consumer.beginning_offsets([wanted]))[wanted]
             return OffsetRange(start, max(start, (await self._consumer.end_offsets([wanted]))[wanted]))
 
-        return await self._retry("look up offsets", look_up)
+        return await self._retries.until_done("look up offsets", look_up)
 
     def _check_silence(self, partition: TopicPartition, started_s: float) -> None:
         if (_now_s() - started_s) * 1000 >= self._settings.unreachable_after_ms:
@@ -168,25 +179,6 @@ class RangeReader:
                 f"{self}: no answer for {partition} within {self._settings.unreachable_after_ms} ms. Start again when "
                 "it is back"
             )
-
-    async def _retry(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Until it works or the time is up; what a broker refuses is not tried again."""
-        deadline_s = _now_s() + self._settings.unreachable_after_ms / 1000
-        backoff = BrokerBackoff()
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline_s):
-                    return await attempt()
-            except (KafkaError, TimeoutError, OSError) as error:
-                refused = isinstance(error, KafkaError) and not error.retriable
-                if refused or _now_s() >= deadline_s:
-                    raise self._refused(what, error) from error
-            await asyncio.sleep(min(backoff.next_ms() / 1000, max(0.0, deadline_s - _now_s())))
-
-    def _refused(self, what: str, error: Exception) -> BadInput | SourceUnavailable:
-        if isinstance(error, KafkaError) and not error.retriable:
-            return BadInput(f"{self} refused to {what}: {error!r}. Check topics, security settings and access rights")
-        return SourceUnavailable(f"{self}: could not {what}: {error!r}. Start again when it is back")
 
     def __str__(self) -> str:
         return f"Kafka at {self._settings.server_text}"

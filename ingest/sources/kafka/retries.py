@@ -23,14 +23,23 @@ class BrokerRetries:
     """source: its name, for messages.
 
     limit_ms: how long brokers may be away.
+    remedy: for who waited in vain.
     """
 
-    def __init__(self, source: str, limit_ms: int, clock: Clock, error_log: BrokerErrorLog) -> None:
+    def __init__(
+        self,
+        source: str,
+        limit_ms: int,
+        clock: Clock,
+        error_log: BrokerErrorLog,
+        remedy: str = "Check `source.bootstrap_servers`, or start again when it is back",
+    ) -> None:
         self._source = source
         self._longest_ms = self._limit_ms = limit_ms
         self._limit_lowered = asyncio.Event()  # who waits looks at the limit again
         self._clock = clock
         self._error_log = error_log
+        self._remedy = remedy
 
     def begin(self) -> None:
         """Brokers may be away for `limit_ms` again."""
@@ -77,7 +86,4 @@ class BrokerRetries:
             return BadInput(
                 f"{self._source} refused to {what}: {error!r}. Check topics, security settings and access rights"
             )
-        return SourceUnavailable(
-            f"{self._source}: could not {what}: {error!r}. Check `source.bootstrap_servers`, or start again when it is "
-            "back"
-        )
+        return SourceUnavailable(f"{self._source}: could not {what}: {error!r}. {self._remedy}")

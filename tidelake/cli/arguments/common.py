@@ -64,6 +64,17 @@ def table_command(
     return parser
 
 
+def add_partition(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--partition",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="only partitions that agree, repeatable for several columns",
+    )
+
+
 def add_warehouse(parser: argparse.ArgumentParser) -> None:
     known = os.environ.get(WAREHOUSE_VARIABLE)
     parser.add_argument(

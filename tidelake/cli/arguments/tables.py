@@ -8,6 +8,7 @@ from typing import Any
 from tidelake.cli.arguments.common import (
     Verbs,
     add_migration_source,
+    add_partition,
     add_projection,
     add_warehouse,
     command,
@@ -104,14 +105,7 @@ def _add_table_management(verbs: Verbs) -> None:
         module="maintenance.rescale",
     )
     rescale.add_argument("--bucket", type=positive, required=True, metavar="N", help="how many each partition gets")
-    rescale.add_argument(
-        "--partition",
-        action="append",
-        type=pair,
-        default=[],
-        metavar="COLUMN=VALUE",
-        help="only partitions that agree, repeatable for several columns",
-    )
+    add_partition(rescale)
 
     _add_refresh(verbs)
 
@@ -142,14 +136,7 @@ def _add_table_management(verbs: Verbs) -> None:
     truncate = table_command(
         verbs, "truncate", "remove all rows, or those of some partitions; older snapshots keep them"
     )
-    truncate.add_argument(
-        "--partition",
-        action="append",
-        type=pair,
-        default=[],
-        metavar="COLUMN=VALUE",
-        help="only partitions that agree, repeatable for several columns",
-    )
+    add_partition(truncate)
     truncate.add_argument("--yes", action="store_true", help="don't ask")
 
     _add_row_changes(verbs)

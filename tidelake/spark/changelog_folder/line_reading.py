@@ -39,10 +39,7 @@ def record_batches(
                 found = parse_records(block, kept_headers)
             except BadLine as bad:
                 at = f"byte {part.start + first + bad.offset}" + (", uncompressed" if part.is_compressed else "")
-                raise BadInput(
-                    f"{path}, {at}: not a change record: {bad.reason}: {bad.text!r}. A line is an object with topic, "
-                    "partition, offset, key, value, timestamp_ms and headers"
-                ) from None
+                raise BadInput(bad.sentence(f"{path}, {at}")) from None
             first += len(block)
             for records in found:
                 rows = _rows(records, schema)

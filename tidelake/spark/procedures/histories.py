@@ -56,8 +56,7 @@ def create_tag(
     catalog_options: Options = None,
 ) -> None:
     """snapshot: an id; None is the latest. time_retained: `7 d`; None is for ever."""
-    opened = _open(table, warehouse, catalog_options)
-    opened.create_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
+    _open(table, warehouse, catalog_options).create_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
 
 
 def create_tag_from_timestamp(
@@ -108,8 +107,7 @@ def replace_tag(
     catalog_options: Options = None,
 ) -> None:
     """Arguments as of `create_tag`."""
-    opened = _open(table, warehouse, catalog_options)
-    opened.replace_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
+    _open(table, warehouse, catalog_options).replace_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
 
 
 def rename_tag(table: str, warehouse: str, tag: str, target_tag: str, *, catalog_options: Options = None) -> None:

@@ -29,7 +29,6 @@ from storage.merge.merge_functions import merge_function_of
 from storage.merge.merge_reader import drop_retracts
 from storage.merge.section_merge import SectionMerge
 from storage.merge.sorted_run import Section, SortedRun, interval_partition, key_ranges
-from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types import DataField
@@ -129,11 +128,7 @@ class _KeyReader:
 
     def _fields(self, merging: SectionMerge) -> list[DataField]:
         """Keys, and what it takes to find out which of them are deleted."""
-        schema, order = self._context.schema, merging.order
-        wanted = dict.fromkeys([*self._names, *order.key_columns, *order.sequence_fields])
-        names = dict.fromkeys([*wanted, *self._merge_function.columns_needed(wanted)])
-        fields = [LEVEL_FIELD if name == LEVEL_FIELD.name else schema.by_name[name] for name in names]
-        return [*fields, *([] if order.runs_in_order else [SEQUENCE_FIELD]), KIND_FIELD]
+        return merging.fields_read(self._names, self._merge_function, kinds=True)
 
 
 def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Iterator[KeysOfBucket]:
