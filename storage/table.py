@@ -18,9 +18,11 @@ from storage.paths import TablePaths
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.change_history import ChangeHistory
+from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.snapshot import SnapshotStore
 from storage.snapshots.snapshot_commit import SnapshotCommit
 from storage.snapshots.table_identity import TableIdentity
+from storage.snapshots.tags import TagStore
 
 T = TypeVar("T")
 
@@ -61,6 +63,16 @@ class TableContext:
     def snapshots(self) -> SnapshotStore:
         """The snapshots of the branch."""
         return SnapshotStore(self.io, self.paths)
+
+    @cached_property
+    def tags(self) -> TagStore:
+        """Those of the branch."""
+        return TagStore(self.io, self.paths)
+
+    @cached_property
+    def changelogs(self) -> ChangelogStore:
+        """Those of the branch that outlive their snapshots."""
+        return ChangelogStore(self.io, self.paths)
 
     @cached_property
     def history(self) -> ChangeHistory:

@@ -6,7 +6,6 @@ from storage.catalog.base import Catalog
 from storage.errors import BadInput
 from storage.maintenance.table_clone import check_clonable, clone_files
 from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 
@@ -28,7 +27,7 @@ def _snapshot(source: TableContext, snapshot_id: int | None, tag: str | None) ->
     if snapshot_id is not None and tag is not None:
         raise BadInput("clone_table() takes at most one of snapshot and tag")
     if tag is not None:
-        return TagStore(source.io, source.paths).get(tag)
+        return source.tags.get(tag)
     if snapshot_id is None:
         return source.snapshots.latest()
     found = source.snapshots.find(snapshot_id)

@@ -13,7 +13,6 @@ from storage.maintenance.orphans import OrphanCleaning, clean_orphans
 from storage.maintenance.rollback import LaterStates, at_watermark, later_states, roll_back
 from storage.snapshots.branches import branch_names
 from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from storage.verify.inspection import ORPHAN_AGE_MS
 
@@ -31,7 +30,7 @@ class TableHistory:
     # ------------------------------------------------------------ tags
 
     def tags(self) -> dict[str, Snapshot]:
-        return TagStore(self._context.io, self._context.paths).all()
+        return self._context.tags.all()
 
     @checked
     def create_tag(self, name: str, *, snapshot: int | None = None, retain: timedelta | None = None) -> Snapshot:
@@ -148,7 +147,7 @@ class TableHistory:
         self, snapshot: int | None, tag: str | None, as_of: datetime | int | None, watermark: int | None
     ) -> Snapshot:
         if tag is not None:
-            return TagStore(self._context.io, self._context.paths).get(tag)
+            return self._context.tags.get(tag)
         if snapshot is not None:
             check_whole_number("rollback(snapshot=…)", snapshot, at_least=1)
             return tag_changes.snapshot_to_keep(self._context, snapshot)

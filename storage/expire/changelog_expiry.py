@@ -18,7 +18,6 @@ from storage.expire.retained_states import Pins, changelog_list, first_needed, m
 from storage.expire.retention import Retention
 from storage.expire.snapshot_expiry import ExpiryRound
 from storage.manifests.manifest_store import ManifestStore
-from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
@@ -40,7 +39,7 @@ class ChangelogExpiry:
         self._retention = retention or Retention.of_changelogs(context.options)
         self._now_ms = now_ms
         self._is_cancelled = is_cancelled
-        self._changelogs = ChangelogStore(context.io, context.paths)
+        self._changelogs = context.changelogs
         self._snapshots = context.snapshots
         self._manifests = context.shared(ManifestStore)
         self._references = References(context, self._manifests)

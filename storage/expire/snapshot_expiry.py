@@ -41,7 +41,6 @@ from storage.files.data_file import DataFileMeta
 from storage.format import FileSource
 from storage.manifests.manifest_store import ManifestStore
 from storage.options import ChangelogProducer
-from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.consumers import remove_stale_consumers
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.table import TableContext
@@ -85,7 +84,7 @@ class SnapshotExpiry:
         self._now_ms = now_ms
         self._is_cancelled = is_cancelled
         self._store = context.snapshots
-        self._changelogs = ChangelogStore(context.io, context.paths)
+        self._changelogs = context.changelogs
         self._manifests = context.shared(ManifestStore)
         self._references = References(context, self._manifests)
         self._earliest: int | None = None  # as of the last round; None: list the directory

@@ -20,7 +20,6 @@ from storage.maintenance.tag_changes import create_tag, delete_tag
 from storage.options.maintenance_options import TagCreation
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.snapshots.tag_periods import TagPeriod
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 _log = get_logger(__name__)
@@ -42,7 +41,7 @@ class AutomaticTags:
         options = context.options
         self._context = context
         self._now_ms = now_ms
-        self._tags = TagStore(context.io, context.paths)
+        self._tags = context.tags
         self._by_watermark = options.tag_creation is TagCreation.WATERMARK
         self._zone = options.watermark_time_zone if self._by_watermark else options.process_time_zone
         self._period = TagPeriod.of(options)

@@ -11,7 +11,6 @@ from storage.errors import BadInput
 from storage.logs import get_logger
 from storage.maintenance.tag_changes import create_tag, delete_tag, replace_tag
 from storage.options.maintenance_options import TagCreation
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 _log = get_logger(__name__)
@@ -28,7 +27,7 @@ def tag_batch_write(context: TableContext, snapshot_id: int) -> None:
         name = name or f"batch-write-{time:%Y-%m-%d}"
         retained_ms = options.tag_default_time_retained_ms
         retained = None if retained_ms is None else timedelta(milliseconds=retained_ms)
-        make = replace_tag if name in TagStore(context.io, context.paths).names() else create_tag
+        make = replace_tag if name in context.tags.names() else create_tag
         make(context, name, snapshot_id, retained)
         _drop_oldest(context)
     except Exception as error:
@@ -40,7 +39,7 @@ def _drop_oldest(context: TableContext) -> None:
     most = context.options.tag_num_retained_max
     if most is None:
         return
-    store = TagStore(context.io, context.paths)
+    store = context.tags
     made_ms = {e.name: e.modified_ms for e in context.io.list_directory(context.paths.tag_directory)}
     ages: list[tuple[int, int, str]] = []
     for name in store.names():

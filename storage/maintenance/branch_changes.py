@@ -39,7 +39,7 @@ def create_branch(
         raise taken
     first = None
     if tag is not None:
-        first = TagStore(context.io, context.paths).get(tag)
+        first = context.tags.get(tag)
     elif snapshot_id is not None:
         first = snapshot_to_keep(context, snapshot_id)
     newest_schema = context.schemas.latest_id() if first is None else first.schema_id

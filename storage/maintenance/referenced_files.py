@@ -39,7 +39,7 @@ class ReferencedFiles:
 
     def __init__(self, context: TableContext) -> None:
         self._context = context = context.with_cache(MetadataCache())  # as the files are now, not as they were
-        self._manifests = ManifestStore(context)
+        self._manifests = context.shared(ManifestStore)
         self._of_manifest: dict[str, Hashes] = {}
         self._of_index: dict[str, Hashes] = {}
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 
 from storage.errors import BadInput, SnapshotExpired
 from storage.maintenance.tag_changes import is_kept
-from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 
@@ -28,10 +26,10 @@ class LaterStates:
 
 
 def later_states(context: TableContext, snapshot_id: int) -> LaterStates:
-    tags = [name for name, tagged in TagStore(context.io, context.paths).all().items() if tagged.id > snapshot_id]
+    tags = [name for name, tagged in context.tags.all().items() if tagged.id > snapshot_id]
     return LaterStates(
         [i for i in context.snapshots.ids() if i > snapshot_id],
-        [i for i in ChangelogStore(context.io, context.paths).ids() if i > snapshot_id],
+        [i for i in context.changelogs.ids() if i > snapshot_id],
         tags,
     )
 

@@ -22,7 +22,7 @@ from storage.manifests.manifest_store import ManifestStore
 from storage.options.maintenance_options import TagCreation
 from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tag_periods import TagPeriod
-from storage.snapshots.tags import Tag, TagStore, tagged_snapshots
+from storage.snapshots.tags import Tag, tagged_snapshots
 from storage.table import TableContext
 
 
@@ -40,7 +40,7 @@ def create_tag(
     """
     snapshot = snapshot_to_keep(context, snapshot_id)
     _check_automatic_name(context, name, snapshot)
-    TagStore(context.io, context.paths).create(name, snapshot, retained=retained, now=now())
+    context.tags.create(name, snapshot, retained=retained, now=now())
     if not is_kept(context, snapshot, but_tag=name):
         context.io.delete(context.paths.tag(name))
         raise SnapshotExpired(context.name, snapshot.id, f"it expired while tag {name!r} was made")
@@ -57,7 +57,7 @@ def replace_tag(
     now: Callable[[], datetime] = datetime.now,
 ) -> Snapshot:
     """The same name for another snapshot; files that only the old one kept go. Raises BadInput when there is none."""
-    tags = TagStore(context.io, context.paths)
+    tags = context.tags
     old = tags.tag(name)
     snapshot = snapshot_to_keep(context, snapshot_id)
     tags.replace(name, snapshot, retained=retained, now=now())
@@ -71,7 +71,7 @@ def replace_tag(
 
 def rename_tag(context: TableContext, name: str, new_name: str) -> None:
     """A crash in between leaves both names."""
-    tags = TagStore(context.io, context.paths)
+    tags = context.tags
     old = tags.tag(name)
     tags.create(new_name, old.snapshot, retained=old.retained, now=old.created_at or datetime.now())
     context.io.delete(context.paths.tag(name))
@@ -79,7 +79,7 @@ def rename_tag(context: TableContext, name: str, new_name: str) -> None:
 
 def delete_tag(context: TableContext, name: str) -> DeletionPlan:
     """Returns what went with it: files that nothing else names. Raises BadInput when there is no such tag."""
-    tag = TagStore(context.io, context.paths).tag(name)
+    tag = context.tags.tag(name)
     context.io.delete(context.paths.tag(name))
     if context.options.tag_create_success_file:
         context.io.delete(context.paths.tag_success_file(name))
@@ -90,7 +90,7 @@ def _check_automatic_name(context: TableContext, name: str, snapshot: Snapshot) 
     """One snapshot has at most one tag of the table's schedule. Raises BadInput."""
     if context.options.tag_creation not in (TagCreation.PROCESS_TIME, TagCreation.WATERMARK):
         return
-    period, store = TagPeriod.of(context.options), TagStore(context.io, context.paths)
+    period, store = TagPeriod.of(context.options), context.tags
     if period.time_of(name) is None:
         return
     for other in store.names():
@@ -106,7 +106,7 @@ def overdue_tags(context: TableContext, older_than: datetime | None = None, *, n
 
     Of those, Java asks the file for its time.
     """
-    store = TagStore(context.io, context.paths)
+    store = context.tags
     made_at = {
         entry.name: datetime.fromtimestamp(entry.modified_ms / 1000)
         for entry in context.io.list_directory(context.paths.tag_directory)
@@ -152,7 +152,7 @@ def is_kept(context: TableContext, snapshot: Snapshot, *, but_tag: str | None = 
     hint = store.earliest_hint()
     if store.find(snapshot.id) == snapshot and (hint is None or hint <= snapshot.id or not store.exists(hint)):
         return True
-    tags = TagStore(context.io, context.paths)
+    tags = context.tags
     for name in tags.names():
         try:
             if name != but_tag and tags.get(name) == snapshot:
@@ -166,7 +166,7 @@ def _delete_unnamed(context: TableContext, snapshot: Snapshot) -> DeletionPlan:
     """Files of a snapshot that neither a snapshot, nor a tag, nor a changelog of any branch names."""
     if is_kept(context, snapshot):
         return DeletionPlan()
-    manifests = ManifestStore(context)
+    manifests = context.shared(ManifestStore)
     planner = DeletionPlanner(context, manifests)
     plan = DeletionPlan(planner.live_data(snapshot))
     kept: set[str] = set()

@@ -13,7 +13,6 @@ from storage.clock import epoch_ms
 from storage.errors import BadInput
 from storage.maintenance.tag_changes import delete_tag
 from storage.paths import parse_tag_name
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 _PAUSE_MS: Final = 60_000  # between two looks at the list of tags
@@ -56,5 +55,5 @@ class TagExpiry:
 
     def _end(self, name: str) -> datetime | None:
         """Local wall clock. None for one that stays."""
-        tag = TagStore(self._context.io, self._context.paths).tag(name)
+        tag = self._context.tags.tag(name)
         return None if tag.created_at is None or tag.retained is None else tag.created_at + tag.retained

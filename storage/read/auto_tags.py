@@ -8,7 +8,6 @@ from __future__ import annotations
 from storage.errors import BadInput
 from storage.snapshots.snapshot import Snapshot
 from storage.snapshots.tag_periods import TagPeriod
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 
@@ -17,7 +16,7 @@ def snapshots_to_auto_tag(context: TableContext, name: str) -> tuple[Snapshot, S
 
     Raises BadInput for a name that no automatic tag of the table has.
     """
-    tags, period = TagStore(context.io, context.paths), TagPeriod.of(context.options)
+    tags, period = context.tags, TagPeriod.of(context.options)
     end = period.time_of(name)
     if end is None:
         raise BadInput(

@@ -21,7 +21,6 @@ from storage.read.changes.share import Share
 from storage.read.expired_snapshots import snapshot_by_id
 from storage.read.snapshot_diff import SnapshotDiff
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 
@@ -139,7 +138,7 @@ class _Range:
 
     def between(self, first: str, second: str) -> Increment:
         where = f"incremental-between = {first},{second}"
-        tags = TagStore(self.context.io, self.context.paths)
+        tags = self.context.tags
         if {first, second} <= set(tags.names()):
             return self._between_tags(where, tags.get(first), tags.get(second))
         if not (first.isdecimal() and second.isdecimal()):

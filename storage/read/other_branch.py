@@ -27,7 +27,6 @@ from storage.read.split import Split
 from storage.read.time_travel import time_in_ms
 from storage.snapshots.branches import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_names
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from storage.types import same_ignoring_nullability
 
@@ -114,7 +113,7 @@ def _state(
 ) -> Snapshot | None:
     store = other.snapshots
     if tag is not None:
-        tags = TagStore(other.io, other.paths)
+        tags = other.tags
         if tag not in tags.names():
             raise BadInput(
                 f"{other.name}: branch {other.branch!r}, from which partitions are read, has no tag {tag!r}; make it "

@@ -17,7 +17,6 @@ from storage.options.scan_options import StartupMode
 from storage.read.expired_snapshots import snapshot_by_id
 from storage.read.stream.start import Start, first_position, newest_compacted
 from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 _WATERMARK: Final = "watermark-"
@@ -72,7 +71,7 @@ class TimeTravel:
 
     @classmethod
     def _of_version(cls, context: TableContext, version: str) -> TimeTravel:
-        if version in TagStore(context.io, context.paths).names():
+        if version in context.tags.names():
             return cls(tag=version)
         if version.startswith(_WATERMARK) and version.removeprefix(_WATERMARK).isdecimal():
             return cls(snapshot_id=_at_watermark(context, int(version.removeprefix(_WATERMARK))))
@@ -100,7 +99,7 @@ def named_state(
     Raises BadInput where there is no such state, SnapshotExpired where it is gone.
     """
     if tag is not None:
-        return TagStore(context.io, context.paths).get(tag)
+        return context.tags.get(tag)
     if as_of is not None:
         return _as_of(context, as_of)
     return context.snapshots.latest() if snapshot_id is None else _by_id(context, snapshot_id)

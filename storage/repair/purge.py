@@ -14,9 +14,7 @@ from storage.maintenance.branch_changes import delete_branch
 from storage.maintenance.orphans import OrphanCleaning, clean_orphans
 from storage.maintenance.tag_changes import delete_tag
 from storage.snapshots.branches import branch_names
-from storage.snapshots.changelogs import ChangelogStore
 from storage.snapshots.consumers import Consumer, consumer_names
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
 _ALL: Final = 2**31
@@ -32,7 +30,7 @@ def purge(context: TableContext) -> OrphanCleaning:
     for branch in branch_names(context.io, context.paths):
         if branch != context.branch:
             delete_branch(context, branch)
-    for tag in TagStore(context.io, context.paths).names():
+    for tag in context.tags.names():
         delete_tag(context, tag)
     for consumer in consumer_names(context.io, context.paths):
         Consumer(context.io, context.paths, consumer).forget()
@@ -40,7 +38,7 @@ def purge(context: TableContext) -> OrphanCleaning:
         return clean_orphans(context, older_than_ms=0)
     TableCommit(context, new_commit_user(context.options)).truncate()
     expire_now(context, retention=retention_of(context.options, 1, 1, 0, limit=_ALL))
-    changelogs = ChangelogStore(context.io, context.paths)
+    changelogs = context.changelogs
     context.io.delete_all([context.paths.changelog(changelog_id) for changelog_id in changelogs.ids()])
     context.io.delete_all([context.paths.changelog_latest_hint, context.paths.changelog_earliest_hint])
     return clean_orphans(context, older_than_ms=0)

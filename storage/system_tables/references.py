@@ -14,7 +14,7 @@ import pyarrow as pa
 from storage.errors import BadInput
 from storage.paths import parse_branch_name
 from storage.snapshots.consumers import Consumer, consumer_names
-from storage.snapshots.tags import Tag, TagStore
+from storage.snapshots.tags import Tag
 from storage.system_tables.base import ReadAt
 from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, local_time, matching_keys, text
 from storage.table import TableContext
@@ -33,7 +33,7 @@ class TagsTable(MetadataTable[Tag]):
     )
 
     def items(self, at: ReadAt) -> Sequence[Tag]:
-        tags = TagStore(at.context.io, at.context.paths)
+        tags = at.context.tags
         found = []
         for name in matching_keys(at.predicate, self.fields[0], tags.names()):
             try:

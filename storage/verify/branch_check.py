@@ -20,7 +20,6 @@ from storage.manifests.snapshot_files import base_list, delta_list
 from storage.options import ChangelogProducer
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 from storage.verify.data_file_check import DataFileCheck
 from storage.verify.file_listing import FileListing
@@ -210,7 +209,7 @@ class BranchCheck:
     # ------------------------------------------------------------ tags, long-lived changelogs
 
     def _check_tags(self, names: Sequence[str]) -> None:
-        tags = TagStore(self._context.io, self._context.paths)
+        tags = self._context.tags
         checked = {snapshot.id: snapshot for snapshot in self.snapshots}
         for name in names:
             where = f"{self._line}tag {name}"

@@ -34,7 +34,6 @@ from storage.options.catalog_values import CatalogValues
 from storage.paths import TablePaths
 from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
-from storage.snapshots.snapshot import SnapshotStore
 from storage.system_tables.all_tables import warehouse_table
 from storage.system_tables.base import SystemTable
 from storage.table import TableContext
@@ -221,7 +220,7 @@ class RestCatalog:
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
         """See Catalog. The server applies the changes, to what it has by then; they are tried here first."""
         context = self.load(name)
-        has_snapshots = SnapshotStore(context.io, context.paths).latest_id() is not None
+        has_snapshots = context.snapshots.latest_id() is not None
         evolved = apply_changes(context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
         check_alterable(context.name, context.schema, evolved, context.branch)
         self._check_letters(*evolved.names)
