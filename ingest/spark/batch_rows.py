@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from checkpoint.offsets import TopicPartition
 from checkpoint.routing import takes_topic
 from ingest.dead_letters import dead_letter_members
-from ingest.formats.base import DecodeFailure, FailureKind, Format, TableRows, Target
+from ingest.formats.base import DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from ingest.spark.batch_facts import BatchFacts, SchemaNeed
@@ -105,7 +105,7 @@ class RawRecords:
         one, of the first record that has it. An update before that record doesn't leave the column out: it was none.
     """
 
-    format: Format
+    format: OpenedFormat
     match: tuple[str, ...] | None = None
     keeps_dead_letters: bool = False
     source_types: Mapping[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ingest.formats.base import Format
+from ingest.formats.base import OpenedFormat
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import Headers, RawBatch, binary_column
 from ingest.spark.package_version import package_version
@@ -69,7 +69,7 @@ class FirstRecord:
 class FirstRecordsTask:
     """For `mapInArrow`. Decodes no rows, only whose they are. version: of this package in the driver."""
 
-    format: Format
+    format: OpenedFormat
     version: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -85,7 +85,7 @@ class FirstRecordsTask:
         yield pa.record_batch({"payload": pa.array([pickle.dumps(list(first.values()))], pa.binary())})
 
 
-def first_records(batch: DataFrame, format: Format) -> list[FirstRecord]:
+def first_records(batch: DataFrame, format: OpenedFormat) -> list[FirstRecord]:
     """By a small job of its own. One of each source table, the oldest first."""
     rows = batch.mapInArrow(FirstRecordsTask(format, package_version()), _SCHEMA).collect()
     found = [record for row in rows for record in pickle.loads(bytes(row.payload))]

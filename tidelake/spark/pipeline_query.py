@@ -20,9 +20,12 @@ from pyspark.sql.utils import is_remote
 from pyspark.storagelevel import StorageLevel
 
 from checkpoint.offsets import TopicPartition
+from ingest.formats.base import OpenedFormat
 from ingest.formats.registry import open_format
 from ingest.pipeline.builder import configuration_differences
+from ingest.pipeline.building.letter_case import format_of, in_letters_of_catalog
 from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
+from ingest.spark.batch_rows import BatchInput, RawRecords
 from ingest.spark.query_monitor import QueryMonitor
 from ingest.spark.sink import LettersTable, SparkSink, sink, write_batch
 from ingest.tables.table_differences import check_differences
@@ -87,6 +90,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
             "its driver is a process of the server, which this one's tables and failures can't be told to",
             "Run it with --master or `tidelake spark submit`, or write a job around tidelake.spark.sink",
         )
+    config = in_letters_of_catalog(config)
     _refuse(config)
     check_differences(configuration_differences(config))
     monitor = QueryMonitor(config.metrics, config.pipeline, config.warehouse, config.checkpoint.interval_ms)
@@ -180,6 +184,7 @@ class _SourceEnds:
 def _sinks(config: Config) -> list[SparkSink]:
     letters = config.dead_letters_table
     into_table = None if letters is None else LettersTable(letters, config.pipeline)
+    format_ = format_of(config)
     found = [
         sink(
             table.name,
@@ -195,7 +200,13 @@ def _sinks(config: Config) -> list[SparkSink]:
         )
         for table in config.tables
     ]
-    return [replace(one, letters_table=into_table) for one in found]
+    return [replace(one, letters_table=into_table, input=_in_format(one.input, format_)) for one in found]
+
+
+def _in_format(rows: BatchInput, format_: OpenedFormat) -> BatchInput:
+    """With names as the catalog takes them."""
+    assert isinstance(rows, RawRecords)
+    return replace(rows, format=format_)
 
 
 # ---------------------------------------------------------------- sources

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from ingest.formats.registry import open_format
+from ingest.pipeline.building.configured_tables import ConfiguredTables
+from ingest.pipeline.building.letter_case import format_of
 from ingest.settings import Config
 from ingest.spark.first_records import first_records
-from ingest.tables.column_types import ColumnTypes
 from ingest.tables.pipeline_tables import PipelineTables
 from ingest.tables.table_sink import StorageTableSink
 from storage.catalog.opening import open_catalog
@@ -19,7 +19,7 @@ class TableCreation:
     """Of one query. Blocks."""
 
     def __init__(self, config: Config) -> None:
-        self._format = open_format(config.format, config.format_options)
+        self._format = format_of(config)
         self._names = {table.name for table in config.tables}
         memory = MemoryBudget(config.write.memory_bytes)
 
@@ -31,7 +31,7 @@ class TableCreation:
             open_catalog(config.warehouse, config.warehouse_options),
             open_sink,
             self._format.infer_table,
-            column_types={table.name: ColumnTypes.of(table, config.format) for table in config.tables},
+            column_types=ConfiguredTables.of(config).column_types,
         )
 
     @property
