@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ingest.settings import TableSettings
 from storage.ddl.option_changes import check_option_change
@@ -18,25 +17,6 @@ from storage.options.registry import find_option
 from storage.schema.type_changes import can_change
 from storage.table import TableContext
 from storage.types import nullable, parse_type
-
-# May be altered, but decide which rows or changes readers see.
-_DECIDE_ROWS: Final = frozenset(
-    {
-        "bucket",
-        "changelog-producer",
-        "ignore-delete",
-        "ignore-update-before",
-        "partial-update.ignore-delete",
-        "first-row.ignore-delete",
-        "deduplicate.ignore-delete",
-        "sequence.field",
-        "sequence.field.sort-order",
-        "deletion-vectors.enabled",
-        "record-level.expire-time",
-        "record-level.time-field",
-    }
-)
-_FIELD_PREFIX: Final = "fields."  # aggregate functions, sequence groups and the like
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +92,7 @@ def _text_of(options: Mapping[str, str], key: str) -> str | None:
 def _says_the_same(key: str, text: str, has_text: str | None) -> bool:
     option = find_option(key)
     if has_text is None and option is not None:
-        has_text = option.default
+        has_text = option.in_effect
     if has_text is None:
         return False
     if text.strip().lower() == has_text.strip().lower():
@@ -127,7 +107,8 @@ def _says_the_same(key: str, text: str, has_text: str | None) -> bool:
 
 
 def _is_refused(options: Mapping[str, str], key: str, text: str) -> bool:
-    if key in _DECIDE_ROWS or key.startswith(_FIELD_PREFIX):
+    option = find_option(key)
+    if option is not None and option.decides_rows:
         return True
     try:
         check_option_change(options, key, text, has_snapshots=True)

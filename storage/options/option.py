@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Final, Protocol
@@ -105,6 +105,7 @@ class Option:
     fallbacks: other names of the option; the first that is set decides.
     immutable: can't change once the table has snapshots, as files depend on it.
     for_ever: can't change at all, as it says which table it is, or what.
+    decides_rows: may change, but says which rows or changes readers see: not to be changed by the way.
     acts_on: what this release does differently because of it.
     no_effect: why a reader of the table sees no difference; None for an option that acts or is refused.
     release: of Java Paimon 2.0.0 unless said otherwise.
@@ -122,6 +123,7 @@ class Option:
     unset: str | None = None
     derived: str | None = None
     for_ever: bool = False
+    decides_rows: bool = False
     is_family: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +173,10 @@ def acts(
         derived=derived,
         for_ever=for_ever,
     )
+
+
+def deciding_rows(option: Option) -> Option:
+    return replace(option, decides_rows=True)
 
 
 def refused(

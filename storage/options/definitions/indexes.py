@@ -15,6 +15,7 @@ from storage.options.option import (
     Option,
     Refusal,
     acts,
+    deciding_rows,
     is_set,
     refused,
     without_effect,
@@ -97,11 +98,13 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect(
         "sorted-index.build.max-parallelism", INT, "4096", _GLOBAL, fallbacks=("btree-index.build.max-parallelism",)
     ),
-    acts(
-        "deletion-vectors.enabled",
-        BOOLEAN,
-        "false",
-        READ | MAKING_FILES,
+    deciding_rows(
+        acts(
+            "deletion-vectors.enabled",
+            BOOLEAN,
+            "false",
+            READ | MAKING_FILES,
+        )
     ),
     acts("deletion-vectors.modifiable", BOOLEAN, "false", CREATE),
     acts("deletion-vector.index-file.target-size", SIZE, "2 mb", MAKING_FILES),
