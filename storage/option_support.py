@@ -58,7 +58,8 @@ def check_supported(context: TableContext, operation: Operation) -> None:
 
 
 def _check_partitions_are_kept(context: TableContext) -> None:
-    if context.schema.partition_keys and not getattr(context.snapshot_commit, "keeps_partitions", False):
+    commits = context.snapshot_commit
+    if context.schema.partition_keys and not (commits is not None and commits.keeps_partitions):
         raise UnsupportedFeature(
             f"{context.name}: option metastore.partitioned-table = true",
             f"cannot {Operation.WRITE}: new partitions would be missing in the metastore",

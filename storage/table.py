@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from storage.errors import BadInput
 from storage.fileio.base import FileIO
@@ -25,6 +25,18 @@ from storage.snapshots.table_identity import TableIdentity
 from storage.snapshots.tags import TagStore
 
 T = TypeVar("T")
+
+
+class SnapshotCommits(Protocol):
+    """How a catalog commits snapshots, of whichever of its tables. It pickles.
+
+    keeps_partitions: whether the catalog learns of a table's new partitions with its commits
+        (`metastore.partitioned-table`).
+    """
+
+    @property
+    def keeps_partitions(self) -> bool: ...
+    def __call__(self, context: TableContext, /) -> SnapshotCommit: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ class TableContext:
     schema: TableSchema
     options: TableOptions
     branch: str = DEFAULT_BRANCH
-    snapshot_commit: Callable[[TableContext], SnapshotCommit] | None = None
+    snapshot_commit: SnapshotCommits | None = None
     metadata_cache: MetadataCache = field(default_factory=MetadataCache, compare=False, repr=False)
 
     @cached_property
@@ -130,7 +142,7 @@ class TableContext:
         *,
         branch: str = DEFAULT_BRANCH,
         options: Mapping[str, str] | None = None,
-        snapshot_commit: Callable[[TableContext], SnapshotCommit] | None = None,
+        snapshot_commit: SnapshotCommits | None = None,
     ) -> TableContext:
         """The table at its latest schema. Raises BadInput when there is no table (or no such branch)."""
         schemas = SchemaStore(io, TablePaths(location, branch))

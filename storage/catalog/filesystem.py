@@ -34,10 +34,9 @@ from storage.schema.schema_store import SchemaStore
 from storage.schema.table_schema import TableSchema
 from storage.snapshots.branches import branch_names, check_branches_read
 from storage.snapshots.snapshot import SnapshotStore
-from storage.snapshots.snapshot_commit import SnapshotCommit
 from storage.system_tables.all_tables import warehouse_table
 from storage.system_tables.base import SystemTable
-from storage.table import TableContext
+from storage.table import SnapshotCommits, TableContext
 from storage.types import DataField
 
 _DATABASE_SUFFIX: Final = ".db"
@@ -72,7 +71,7 @@ class FileSystemCatalog:
         self._table_defaults = dict(table_defaults or {})
         self.warehouse = absolute(warehouse).rstrip("/") or "/"
         self._now_ms = now_ms
-        self._snapshot_commit: Callable[[TableContext], SnapshotCommit] = FileSystemSnapshotCommit
+        self._snapshot_commit: SnapshotCommits = FileSystemSnapshotCommit
 
     def __repr__(self) -> str:
         return f"FileSystemCatalog({self.warehouse!r})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from storage.catalog.identifier import Identifier
 from storage.commit.file_system_commit import FileSystemSnapshotCommit
@@ -32,6 +32,7 @@ class LockedCommits:
     """Snapshots committed while the table's lock is held: others, Java's among them, see each id free or taken."""
 
     locks: TableLocks
+    keeps_partitions: ClassVar[bool] = False
 
     def __call__(self, context: TableContext) -> LockedSnapshotCommit:
         return LockedSnapshotCommit(context, self.locks)

@@ -11,6 +11,7 @@ Source: Java `catalog/RenamingSnapshotCommit.java`. The look after the creation 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from storage.errors import CommitOutcomeUnknown
 from storage.format import FileKind
@@ -24,6 +25,8 @@ from storage.table import TableContext
 
 class FileSystemSnapshotCommit:
     """See `SnapshotCommit`. The FileIO's `create_if_absent` excludes others; it needs no lock."""
+
+    keeps_partitions: ClassVar[bool] = False
 
     def __init__(self, context: TableContext) -> None:
         self._table_name = context.name

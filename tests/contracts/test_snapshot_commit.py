@@ -36,6 +36,8 @@ from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 class Server:
     """Knows the newest snapshot of each table and branch, and lays the files down for readers."""
 
+    keeps_partitions = False
+
     newest: dict[tuple[str, str], Snapshot] = field(default_factory=dict)
     statistics: list[PartitionStatistics] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -193,11 +195,14 @@ def test_branches_count_for_themselves(branch: Branch) -> None:
 def test_a_commit_of_a_table_goes_through_it(branch: Branch) -> None:
     handed_over: list[int] = []
 
-    def observed(context: TableContext) -> SnapshotCommit:
-        assert branch.table.snapshot_commit is not None
-        return _Observed(branch.table.snapshot_commit(context), handed_over)
+    class Observed:
+        keeps_partitions = False
 
-    commit = committer(replace(branch.table, snapshot_commit=observed))
+        def __call__(self, context: TableContext) -> SnapshotCommit:
+            assert branch.table.snapshot_commit is not None
+            return _Observed(branch.table.snapshot_commit(context), handed_over)
+
+    commit = committer(replace(branch.table, snapshot_commit=Observed()))
     commit.commit(Committable(1, [added("a")]))
     commit.commit(Committable(2, [added("b")]))
     assert handed_over == [1, 2]

@@ -12,7 +12,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pymetastore.hive_metastore import ttypes
 from thrift.Thrift import TException
@@ -40,7 +40,7 @@ class HiveCommits:
     client: MetastoreClient
     style: EntryStyle
     locks: TableLocks | None
-    keeps_partitions = True
+    keeps_partitions: ClassVar[bool] = True
 
     def __call__(self, context: TableContext) -> SnapshotCommit:
         inner: SnapshotCommit = (

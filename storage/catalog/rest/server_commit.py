@@ -6,7 +6,7 @@ Source: Java `rest/RESTCatalog.java` (commitSnapshot), `rest/requests/CommitTabl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from storage.catalog.rest.client import Refused, RestClient
 from storage.errors import CommitConflict
@@ -29,7 +29,7 @@ class ServerCommits:
     database: str
     object_name: str
     table_id: str
-    keeps_partitions = True  # it learns of them from the statistics of each commit
+    keeps_partitions: ClassVar[bool] = True  # it learns of them from the statistics of each commit
 
     def __call__(self, context: TableContext) -> ServerCommit:
         return ServerCommit(self, context)

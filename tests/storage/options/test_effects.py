@@ -24,7 +24,7 @@ from storage.files.index_file import IndexFileMeta, index_file_path
 from storage.options import TableOptions
 from storage.snapshots.consumers import Consumer
 from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.snapshot_commit import Statistics
+from storage.snapshots.snapshot_commit import SnapshotCommit, Statistics
 from storage.write.bucket_writer import PrimaryKeyBucketWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string()), pa.field("p", pa.string())])
@@ -273,7 +273,12 @@ def test_one_round_of_expiry_removes_as_many_snapshots_as_the_table_allows() -> 
 
 
 class _NeverFirst:
-    """A `SnapshotCommit` that always finds another snapshot in the place."""
+    """Commits that always find another snapshot in the place."""
+
+    keeps_partitions = False
+
+    def __call__(self, context: object) -> SnapshotCommit:
+        return self
 
     def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
         return False
@@ -284,7 +289,7 @@ class _NeverFirst:
 
 def test_retries_wait_between_what_the_table_names(tmp_path: Path) -> None:
     waits = {"commit.min-retry-wait": "7 ms", "commit.max-retry-wait": "20 ms", "commit.max-retries": "4"}
-    context = replace(new_table(tmp_path, waits).context, snapshot_commit=lambda table: _NeverFirst())
+    context = replace(new_table(tmp_path, waits).context, snapshot_commit=_NeverFirst())
     waited: list[float] = []
     environment = CommitEnvironment(sleep_ms=waited.append, random=lambda: 0.0)
     with pytest.raises(tidelake.CommitConflict, match="5 times in a row"):
