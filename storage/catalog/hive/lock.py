@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
-from storage.backoff import ExponentialBackoff
 from storage.catalog.hive.client import MetastoreClient
 from storage.catalog.identifier import Identifier
+from storage.catalog.locked_commits import LockWaiting
 from storage.errors import CommitConflict
 from storage.logs import get_logger
 
@@ -54,22 +54,28 @@ class MetastoreLocks:
         request = _request(table)
         answer = self.client.change(lambda c: c.lock(request))
         lock_id = int(answer.lockid)
-        backoff = ExponentialBackoff(_FIRST_SLEEP_MS, self.sleep_ms_max, jitter=(0.5, 1.0))
-        started_ms, looks = monotonic_ms(), 0
+        states = self._states(lock_id, answer.state)
+        waiting = LockWaiting(_FIRST_SLEEP_MS, self.sleep_ms_max, self.timeout_ms, sleep_ms, monotonic_ms)
+        where = f"Hive metastore {self.client.address}, lock {lock_id}"
         try:
-            while answer.state == ttypes.LockState.WAITING and monotonic_ms() - started_ms < self.timeout_ms:
-                sleep_ms(backoff.wait_ms(looks))
-                looks += 1
-                answer = self.client.read(lambda c: c.check_lock(ttypes.CheckLockRequest(lockid=lock_id)))
-            if answer.state != ttypes.LockState.ACQUIRED:
+            state = waiting.until(
+                lambda: None if (state := next(states)) == ttypes.LockState.WAITING else state,
+                f"{table}: others held its lock",
+                where,
+            )
+            if state != ttypes.LockState.ACQUIRED:
                 raise CommitConflict(
-                    f"{table}: others held its lock for {self.timeout_ms / 1000:.0f} s (Hive metastore "
-                    f"{self.client.address}, lock {lock_id}); nothing was changed. Try again, or raise "
-                    "lock-acquire-timeout"
+                    f"{table}: the metastore gave up its lock ({where}); nothing was changed. Try again"
                 )
             yield
         finally:
             self._release(lock_id)
+
+    def _states(self, lock_id: int, first: int) -> Iterator[int]:
+        """The one that the request was answered with, then what the metastore says at each look."""
+        yield first
+        while True:
+            yield int(self.client.read(lambda c: c.check_lock(ttypes.CheckLockRequest(lockid=lock_id))).state)
 
     def _release(self, lock_id: int) -> None:
         """What it guarded stands in any case."""

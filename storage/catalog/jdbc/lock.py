@@ -16,10 +16,9 @@ from typing import Final
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from storage.backoff import ExponentialBackoff
 from storage.catalog.identifier import Identifier
 from storage.catalog.jdbc.address import DatabaseAddress
-from storage.errors import CommitConflict
+from storage.catalog.locked_commits import LockWaiting
 from storage.logs import get_logger
 
 _FIRST_SLEEP_MS: Final = 20  # Java: 100
@@ -64,17 +63,12 @@ class LockTable:
         Raises CommitConflict when others hold it all the time; then the block was not entered.
         """
         lock_id = f"{self.catalog_key}.{table}"
-        backoff = ExponentialBackoff(_FIRST_SLEEP_MS, self.settings.sleep_ms_max, jitter=(0.5, 1.0))
-        started_ms, failures = monotonic_ms(), 0
-        while (acquired_at := self._acquire(lock_id)) is None:
-            if monotonic_ms() - started_ms > self.settings.timeout_ms:
-                raise CommitConflict(
-                    f"{table}: others held the lock {lock_id!r} for {self.settings.timeout_ms / 1000:.0f} s "
-                    f"({self.address.shown}, table paimon_distributed_locks); nothing was changed. Try again, or raise "
-                    "lock-acquire-timeout"
-                )
-            sleep_ms(backoff.wait_ms(failures))
-            failures += 1
+        waiting = LockWaiting(
+            _FIRST_SLEEP_MS, self.settings.sleep_ms_max, self.settings.timeout_ms, sleep_ms, monotonic_ms
+        )
+        what = f"{table}: others held the lock {lock_id!r}"
+        where = f"{self.address.shown}, table paimon_distributed_locks"
+        acquired_at = waiting.until(lambda: self._acquire(lock_id), what, where)
         try:
             yield
         finally:
