@@ -18,6 +18,7 @@ from ingest.formats.online_ddl import shadow_changes
 from ingest.formats.record_schema import UnknownColumns
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
+from ingest.raw_batch import RawBatch
 
 
 class FoundRows:
@@ -116,3 +117,21 @@ class _TargetRows:
             flags,
             {place: row.old_key for place, row in enumerate(self.rows) if row.old_key is not None},
         )
+
+
+@dataclass(slots=True, eq=False)
+class DecodeState:
+    """What one `decode` has found so far.
+
+    found: record by record.
+    targets: as `target_of` gave them for the batch at hand.
+    pieces: parts of the batch, by the target's name.
+    """
+
+    batch: RawBatch
+    found: FoundRows = field(default_factory=FoundRows)
+    targets: dict[SourceTable, Target | None] = field(default_factory=dict)
+    pieces: dict[str, list[DecodedRows]] = field(default_factory=dict)
+
+    def add(self, piece: DecodedRows) -> None:
+        self.pieces.setdefault(piece.target.name, []).append(piece)

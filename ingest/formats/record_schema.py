@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from ingest.formats.connect_schema import (
     spelled_source_type,
 )
 from ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
+from ingest.formats.source_table import SourceTable
 from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for
 from ingest.formats.values.dispatch import value_decoder_for
@@ -34,6 +35,8 @@ from ingest.formats.values.unavailable_placeholders import Placeholders
 from storage.format import is_reserved_column
 from storage.messages.alter_command import add_column, alter_command, path_text
 from storage.types import BINARY_ROOTS, STRING, DataType, arrow_type
+
+S = TypeVar("S")
 
 
 class UnknownColumns(BadValue):
@@ -64,6 +67,16 @@ class UnknownColumns(BadValue):
             f"{missing}; add it with "
             f"`{alter_command(target.name, target.location, *added)}`{guess}, or leave it out at the connector"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSchemaKey(Generic[S]):
+    """What decides how a record is read, apart from its target. schema: as the record has it, or names it."""
+
+    source: SourceTable
+    connector: str
+    schema: S
+    key_columns: frozenset[str]
 
 
 @dataclass(frozen=True)

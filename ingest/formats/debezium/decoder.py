@@ -25,7 +25,8 @@ from ingest.formats.debezium.key_changes import find_key_changes
 from ingest.formats.debezium.record_key import columns_of_key
 from ingest.formats.debezium.row_decoder import RowDecoder
 from ingest.formats.decoded_rows import DecodedRows, merge_decoded
-from ingest.formats.record_schema import RecordSchema
+from ingest.formats.found_rows import DecodeState
+from ingest.formats.record_schema import RecordSchema, RecordSchemaKey
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
 from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
@@ -41,14 +42,7 @@ _SCHEMAS_MAX: Final = 1_000  # of one decoder; beyond that all are forgotten, an
 _WRAPPED_START: Final = b'{"schema":'
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordSchemaKey:
-    """What decides how a record is read, apart from its target."""
-
-    source: SourceTable
-    connector: str
-    schema: bytes | None
-    key_columns: frozenset[str]
+_Key: TypeAlias = RecordSchemaKey[bytes | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +51,7 @@ class _KnownSchema:
     their schema.
     """
 
-    key: _RecordSchemaKey
+    key: _Key
     record_schema: RecordSchema
     columnar: ColumnarDecoder | None
     prefix: bytes
@@ -67,16 +61,10 @@ _Targets: TypeAlias = dict[SourceTable, Target | None]  # as `target_of` gave th
 
 
 @dataclass(slots=True, eq=False)
-class _DecodeState:
-    """What one `decode` has found so far."""
+class _DecodeState(DecodeState):
+    """row_decoder: whose findings are the state's."""
 
-    batch: RawBatch
-    targets: _Targets
-    row_decoder: RowDecoder
-    pieces: dict[str, list[DecodedRows]] = field(default_factory=dict)
-
-    def add(self, piece: DecodedRows) -> None:
-        self.pieces.setdefault(piece.target.name, []).append(piece)
+    row_decoder: RowDecoder = field(kw_only=True)
 
 
 class DebeziumJsonDecoder:
@@ -99,7 +87,7 @@ class DebeziumJsonDecoder:
         self._settings = settings or ConnectorSettings()
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
-        self._known: dict[_RecordSchemaKey, _KnownSchema] = {}
+        self._known: dict[_Key, _KnownSchema] = {}
         self._last_of_topic: dict[str, _KnownSchema] = {}
         self.row_decoded_records = 0
         """Records that took the row decoder since construction; for benchmarks and tests."""
@@ -108,7 +96,7 @@ class DebeziumJsonDecoder:
         """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
         targets: _Targets = {}
         row_decoder = RowDecoder(batch.topic, partial(self._record_schema_of, targets), self._fail_on_truncate)
-        state = _DecodeState(batch, targets, row_decoder)
+        state = _DecodeState(batch, row_decoder.found, targets, row_decoder=row_decoder)
         present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
         for chunk in split_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
             self._decode_chunk(state, chunk)
@@ -152,8 +140,8 @@ class DebeziumJsonDecoder:
         self, state: _DecodeState, rows: NDArray[np.int64]
     ) -> list[tuple[_KnownSchema | None, NDArray[np.int64]]]:
         """Rows by record schema, in order of first appearance; None for records without a row change."""
-        groups: dict[_RecordSchemaKey | None, list[int]] = {}
-        known_schemas: dict[_RecordSchemaKey | None, _KnownSchema | None] = {None: None}
+        groups: dict[_Key | None, list[int]] = {}
+        known_schemas: dict[_Key | None, _KnownSchema | None] = {None: None}
         for row in rows.tolist():
             known = self._known_schema_of(state, row)
             key = None if known is None else known.key
@@ -218,7 +206,7 @@ class DebeziumJsonDecoder:
         target = self._target(targets, source)
         if target is None:
             return None
-        schema_key = _RecordSchemaKey(source, connector, schema, columns_of_key(key))
+        schema_key = RecordSchemaKey(source, connector, schema, columns_of_key(key))
         known = self._known.get(schema_key)
         if known is None or known.record_schema.target is not target:
             if len(self._known) >= _SCHEMAS_MAX:
@@ -226,7 +214,7 @@ class DebeziumJsonDecoder:
             known = self._known[schema_key] = self._new(schema_key, target)
         return known
 
-    def _new(self, key: _RecordSchemaKey, target: Target) -> _KnownSchema:
+    def _new(self, key: _Key, target: Target) -> _KnownSchema:
         fields = () if key.schema is None else image_schema(key.schema).fields
         record_schema = RecordSchema(
             target,

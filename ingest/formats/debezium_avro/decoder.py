@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final, TypeAlias
 
@@ -40,10 +40,10 @@ from ingest.formats.debezium.key_changes import find_key_changes
 from ingest.formats.debezium.record_key import columns_of_key
 from ingest.formats.debezium.row_decoder import RowDecoder
 from ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, envelope_schema
-from ingest.formats.decoded_rows import DecodedRows, merge_decoded
+from ingest.formats.decoded_rows import merge_decoded
 from ingest.formats.envelopes.recognition import hint
-from ingest.formats.found_rows import FoundRows
-from ingest.formats.record_schema import RecordSchema
+from ingest.formats.found_rows import DecodeState
+from ingest.formats.record_schema import RecordSchema, RecordSchemaKey
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
 from ingest.formats.values.unavailable_placeholders import Placeholders, UnavailablePlaceholders
@@ -59,35 +59,12 @@ _KEY_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
 _Names: TypeAlias = tuple[str | None, ...]  # as SOURCE_NAMES
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordSchemaKey:
-    """What decides how a record is read, apart from its target."""
-
-    source: SourceTable
-    connector: str
-    schema: SchemaId
-    key_columns: frozenset[str]
-
-
 @dataclass(slots=True, eq=False)
 class _Known:
     """columnar: None where every record is to be read alone."""
 
     record_schema: RecordSchema
     columnar: ColumnImages | None
-
-
-@dataclass(slots=True, eq=False)
-class _DecodeState:
-    """What one `decode` has found so far."""
-
-    batch: RawBatch
-    found: FoundRows = field(default_factory=FoundRows)
-    targets: dict[SourceTable, Target | None] = field(default_factory=dict)
-    pieces: dict[str, list[DecodedRows]] = field(default_factory=dict)
-
-    def add(self, piece: DecodedRows) -> None:
-        self.pieces.setdefault(piece.target.name, []).append(piece)
 
 
 class Envelopes:
@@ -140,13 +117,13 @@ class DebeziumAvroDecoder:
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
         self._envelopes: dict[SchemaId, ChangeSchema] = {}
-        self._known: dict[_RecordSchemaKey, _Known] = {}
+        self._known: dict[RecordSchemaKey[SchemaId], _Known] = {}
         self.row_decoded_records = 0
         """Records that were read alone since construction; for benchmarks and tests."""
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
         """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
-        state = _DecodeState(batch)
+        state = DecodeState(batch)
         present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
         for chunk in split_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
             self._decode_chunk(state, chunk)
@@ -160,7 +137,7 @@ class DebeziumAvroDecoder:
             state.found.unrouted,
         )
 
-    def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
+    def _decode_chunk(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
         ids = self._framing.schema_ids(state.batch.values, rows)
         if state.batch.headers:  # halves of key changes are read alone, and what has its schema in a header
             ids[np.isin(rows, np.fromiter(state.batch.headers, np.int64, len(state.batch.headers)))] = -1
@@ -176,7 +153,7 @@ class DebeziumAvroDecoder:
 
     # ------------------------------------------------------------ columnar
 
-    def _decode_columns(self, state: _DecodeState, id_: int, envelope: ChangeSchema, rows: NDArray[np.int64]) -> None:
+    def _decode_columns(self, state: DecodeState, id_: int, envelope: ChangeSchema, rows: NDArray[np.int64]) -> None:
         """Records of one schema."""
         assert envelope.reader is not None
         cells, read = envelope.reader.read(state.batch.values, rows, self._framing.frame_bytes)
@@ -195,7 +172,7 @@ class DebeziumAvroDecoder:
                 self._decode_table(state, id_, names, key_columns, changes.take(same))
 
     def _by_key_columns(
-        self, state: _DecodeState, rows: NDArray[np.int64], places: Places
+        self, state: DecodeState, rows: NDArray[np.int64], places: Places
     ) -> list[tuple[frozenset[str], Places]]:
         """Places by the columns in their records' keys; of none where a record has no key that names columns."""
         if not self._records.ARE_KEYED:
@@ -220,7 +197,7 @@ class DebeziumAvroDecoder:
         return frozenset()
 
     def _decode_table(
-        self, state: _DecodeState, id_: int, names: _Names, key_columns: frozenset[str], changes: Changes
+        self, state: DecodeState, id_: int, names: _Names, key_columns: frozenset[str], changes: Changes
     ) -> None:
         database, schema, table, connector = names or (None,) * len(SOURCE_NAMES)
         source = SourceTable(state.batch.topic, database, schema, table)
@@ -228,11 +205,11 @@ class DebeziumAvroDecoder:
             state.found.skip(Skipped.UNROUTED, len(changes.rows))
             state.found.unrouted.setdefault(source, int(changes.rows[0]))
             return
-        known = self._find(state, _RecordSchemaKey(source, connector or "", id_, key_columns))
+        known = self._find(state, RecordSchemaKey(source, connector or "", id_, key_columns))
         assert known is not None
         self._decode_part(state, known, changes)
 
-    def _decode_part(self, state: _DecodeState, known: _Known, changes: Changes) -> None:
+    def _decode_part(self, state: DecodeState, known: _Known, changes: Changes) -> None:
         n = len(changes.rows)
         if known.columnar is None:
             self._decode_alone(state, changes.rows)
@@ -253,14 +230,14 @@ class DebeziumAvroDecoder:
 
     # ------------------------------------------------------------ record by record
 
-    def _decode_alone(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
+    def _decode_alone(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
         for row in rows.tolist():
             self._decode_record(state, row)
         self.row_decoded_records += len(rows)
         for piece in state.found.take_pieces():
             state.add(piece)
 
-    def _decode_record(self, state: _DecodeState, row: int) -> None:
+    def _decode_record(self, state: DecodeState, row: int) -> None:
         batch = state.batch
         headers = batch.headers.get(row, ())
         value: bytes = batch.values[row].as_py()
@@ -322,7 +299,7 @@ class DebeziumAvroDecoder:
 
     # ------------------------------------------------------------ schemas
 
-    def _target(self, state: _DecodeState, source: SourceTable) -> Target | None:
+    def _target(self, state: DecodeState, source: SourceTable) -> Target | None:
         if source not in state.targets:
             state.targets[source] = self._target_of(source)
         return state.targets[source]
@@ -334,17 +311,17 @@ class DebeziumAvroDecoder:
 
     def _record_schema_of(
         self,
-        state: _DecodeState,
+        state: DecodeState,
         id_: SchemaId,
         source: SourceTable,
         connector: str,
         _: bytes | None,
         key: bytes | None,
     ) -> RecordSchema | None:
-        known = self._find(state, _RecordSchemaKey(source, connector, id_, columns_of_key(key)))
+        known = self._find(state, RecordSchemaKey(source, connector, id_, columns_of_key(key)))
         return None if known is None else known.record_schema
 
-    def _find(self, state: _DecodeState, key: _RecordSchemaKey) -> _Known | None:
+    def _find(self, state: DecodeState, key: RecordSchemaKey[SchemaId]) -> _Known | None:
         target = self._target(state, key.source)
         if target is None:
             return None
@@ -355,7 +332,7 @@ class DebeziumAvroDecoder:
             known = self._known[key] = self._new(key, target)
         return known
 
-    def _new(self, key: _RecordSchemaKey, target: Target) -> _Known:
+    def _new(self, key: RecordSchemaKey[SchemaId], target: Target) -> _Known:
         envelope = self._envelope(key.schema)
         record_schema = RecordSchema(
             target,

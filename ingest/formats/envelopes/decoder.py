@@ -21,14 +21,14 @@ from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from ingest.formats.columnar import NOT_COLUMNAR, garbage_collection_paused
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
 from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
-from ingest.formats.decoded_rows import DecodedRows, merge_decoded
+from ingest.formats.decoded_rows import merge_decoded
 from ingest.formats.envelopes.columnar_images import ColumnarImages
 from ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
 from ingest.formats.envelopes.options import EnvelopeOptions
 from ingest.formats.envelopes.reader import EnvelopeReader
 from ingest.formats.envelopes.recognition import hint
 from ingest.formats.envelopes.row_changes import rows_of_change
-from ingest.formats.found_rows import FoundRows, Truncated
+from ingest.formats.found_rows import DecodeState, Truncated
 from ingest.formats.record_schema import RecordSchema
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue
@@ -75,19 +75,6 @@ class _Last:
 _Targets: TypeAlias = dict[SourceTable, Target | None]  # as `target_of` gave them for the batch at hand
 
 
-@dataclass(slots=True, eq=False)
-class _DecodeState:
-    """What one `decode` has found so far."""
-
-    batch: RawBatch
-    found: FoundRows = field(default_factory=FoundRows)
-    targets: _Targets = field(default_factory=dict)
-    pieces: dict[str, list[DecodedRows]] = field(default_factory=dict)
-
-    def add(self, piece: DecodedRows) -> None:
-        self.pieces.setdefault(piece.target.name, []).append(piece)
-
-
 class EnvelopeDecoder:
     """See `ingest.formats.base.Decoder`. target_of: where a source table's rows go."""
 
@@ -103,7 +90,7 @@ class EnvelopeDecoder:
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
         """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
-        state = _DecodeState(batch)
+        state = DecodeState(batch)
         present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
         if tombstones := len(batch) - len(present):
             state.found.skip(Skipped.TOMBSTONE, tombstones)
@@ -117,7 +104,7 @@ class EnvelopeDecoder:
             state.found.unrouted,
         )
 
-    def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
+    def _decode_chunk(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
         if self._try_direct(state, rows):
             return
         try:
@@ -148,7 +135,7 @@ class EnvelopeDecoder:
         if reader is not None:
             self._last_of_topic[topic] = _Last(group.known, group.source, group.records[0], reader)
 
-    def _try_direct(self, state: _DecodeState, rows: NDArray[np.int64]) -> bool:
+    def _try_direct(self, state: DecodeState, rows: NDArray[np.int64]) -> bool:
         """Whether these records were all of the last one's shape, and read at once."""
         last = self._last_of_topic.get(state.batch.topic)
         if last is None or last.known.columnar is None or last.columnar is not last.known.columnar:
@@ -163,7 +150,7 @@ class EnvelopeDecoder:
             return False
         return True
 
-    def _group_of(self, state: _DecodeState, shape: Hashable, record: Envelope) -> _Group:
+    def _group_of(self, state: DecodeState, shape: Hashable, record: Envelope) -> _Group:
         try:
             event = record.event()
             source = record.source_table(state.batch.topic)
@@ -173,7 +160,7 @@ class EnvelopeDecoder:
 
     # ------------------------------------------------------------ columnar
 
-    def _decode_group(self, state: _DecodeState, group: _Group, begin: int, end: int) -> None:
+    def _decode_group(self, state: DecodeState, group: _Group, begin: int, end: int) -> None:
         """The records from `begin` to before `end`."""
         if group.known is None or group.known.columnar is None:
             self._decode_by_record(state, group, begin, end)
@@ -187,7 +174,7 @@ class EnvelopeDecoder:
                 self._decode_group(state, group, at, min(at + step, end))
 
     def _try_columnar(
-        self, state: _DecodeState, known: _KnownShape, records: Sequence[Envelope], rows: Sequence[int]
+        self, state: DecodeState, known: _KnownShape, records: Sequence[Envelope], rows: Sequence[int]
     ) -> bool:
         assert known.columnar is not None
         try:
@@ -199,7 +186,7 @@ class EnvelopeDecoder:
 
     # ------------------------------------------------------------ record by record
 
-    def _decode_by_record(self, state: _DecodeState, group: _Group, begin: int, end: int) -> None:
+    def _decode_by_record(self, state: DecodeState, group: _Group, begin: int, end: int) -> None:
         failures = len(state.found.failures)
         for row, record in zip(group.rows[begin:end], group.records[begin:end], strict=True):
             self._decode_record(state, row, record)
@@ -212,7 +199,7 @@ class EnvelopeDecoder:
                 if not refused <= known.columnar.by_value:
                     known.columnar = ColumnarImages(known.record_schema, known.columnar.by_value | refused)
 
-    def _decode_unread(self, state: _DecodeState, row: int) -> None:
+    def _decode_unread(self, state: DecodeState, row: int) -> None:
         try:
             record = self._reader.read(state.batch.values[row].as_py())
         except BadValue as error:
@@ -220,7 +207,7 @@ class EnvelopeDecoder:
             return
         self._decode_record(state, row, record)
 
-    def _decode_record(self, state: _DecodeState, row: int, record: Envelope) -> None:
+    def _decode_record(self, state: DecodeState, row: int, record: Envelope) -> None:
         """Adds the record's rows, or counts it, or adds a failure; never raises for what it holds."""
         self.row_decoded_records += 1
         source: SourceTable | None = None
@@ -249,7 +236,7 @@ class EnvelopeDecoder:
 
     def _change(
         self,
-        state: _DecodeState,
+        state: DecodeState,
         row: int,
         record: Envelope,
         op: Op,
@@ -266,19 +253,19 @@ class EnvelopeDecoder:
         else:
             state.found.skip(Skipped.TRUNCATE)
 
-    def _take_pieces(self, state: _DecodeState) -> None:
+    def _take_pieces(self, state: DecodeState) -> None:
         for piece in state.found.take_pieces():
             state.add(piece)
 
     # ------------------------------------------------------------ shapes
 
-    def _target(self, state: _DecodeState, source: SourceTable) -> Target | None:
+    def _target(self, state: DecodeState, source: SourceTable) -> Target | None:
         if source not in state.targets:
             state.targets[source] = self._target_of(source)
         return state.targets[source]
 
     def _known_of(
-        self, state: _DecodeState, shape: Hashable, source: SourceTable, record: Envelope
+        self, state: DecodeState, shape: Hashable, source: SourceTable, record: Envelope
     ) -> _KnownShape | None:
         """None for a table that goes nowhere. Raises BadValue when the declared types can't be read."""
         target = self._target(state, source)
