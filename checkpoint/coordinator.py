@@ -62,8 +62,8 @@ class CheckpointCoordinator:
     ) -> None:
         if last_identifier >= BATCH_COMMIT_IDENTIFIER - 1:
             raise BadInput(
-                f"commit identifier {last_identifier} leaves none to go on with: a batch commit used this pipeline's "
-                "name. Give the pipeline another name"
+                f"commit identifier {last_identifier}: the identifier space is exhausted, as a batch commit used this "
+                "pipeline's name. Give the pipeline another name"
             )
         self._state = CheckpointState.WRITING
         self._policy = policy

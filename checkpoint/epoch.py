@@ -42,10 +42,11 @@ NO_EPOCH: Final = Epoch(0, "")
 
 
 def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
-    """The epoch that a snapshot was published in, NO_EPOCH where it doesn't say.
+    """The epoch of a snapshot; NO_EPOCH if it has none.
 
-    where: the snapshot, for messages. Raises CorruptFile, and UnsupportedFeature for a version this release doesn't
-    know: to take it for an old one would let two processes write.
+    where: the snapshot, for messages
+
+    Raises CorruptFile, and UnsupportedFeature for an unknown version: treating it as old would allow two writers.
     """
     text = properties.get(EPOCH_PROPERTY)
     if text is None:

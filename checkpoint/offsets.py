@@ -166,7 +166,7 @@ def _disagreements(
             reasons.append(f"{partition} is missing; it was read up to {end}")
         elif following.start not in (end, table_ends.get(partition)):
             how = "a gap" if following.start > end else "an overlap"
-            reasons.append(f"{partition} goes on at {following.start} instead of {end}: {how}")
+            reasons.append(f"{partition} continues at {following.start} instead of {end}: {how}")
     return reasons
 
 

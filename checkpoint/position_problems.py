@@ -72,14 +72,14 @@ class SourceState:
 
 
 def compare_with_source(table: str, position: SourcePosition, source: SourceState) -> list[PositionProblem]:
-    """Whether the offsets of a position still mean in the source what they meant when they were read.
+    """Problems of a position whose offsets no longer refer to the same records in the source.
 
-    Partitions of topics that are not configured any more are left alone.
+    Partitions of topics that are no longer configured are ignored.
     """
     changes = identity_changes(position.identity, source.identity)
     known, now = position.identity, source.identity
     if changes and None not in (known.cluster_id, now.cluster_id) and known.cluster_id != now.cluster_id:
-        text = f"{changes[0]}; offsets count other records there"
+        text = f"{changes[0]}; its offsets refer to other records"
         return [PositionProblem(table, ProblemKind.ANOTHER_SOURCE, text, frozenset(position.ranges))]
     recreated = {topic for topic, id_ in known.topic_ids.items() if now.topic_ids.get(topic, id_) != id_}
     problems = []

@@ -106,7 +106,7 @@ def _unpacked(packed: str) -> bytes:
     decompressor = zlib.decompressobj()
     text = decompressor.decompress(base64.b64decode(packed, validate=True), _UNPACKED_MAX)
     if not decompressor.eof or decompressor.unused_data:
-        raise ValueError("what is compressed is cut off, or goes on and on")
+        raise ValueError("compressed data is truncated or too long")
     return text
 
 

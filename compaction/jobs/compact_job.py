@@ -64,16 +64,19 @@ def compact_table(
     environment: CommitEnvironment | None = None,
     elsewhere: TaskRunner | None = None,
 ) -> CompactionReport:
-    """Under the newest schema, whatever the context has.
+    """Compact a table, with its newest schema.
 
-    Ends also while others write: it does what was due when it began, and what becomes due by that. Then old snapshots
-    expire.
+    It compacts what is due at its start, and what becomes due by that. So it ends even if others keep writing. Then old
+    snapshots expire.
 
-    threads: how many buckets are compacted at a time; None: as many as there are cores.
-    elsewhere: runs tasks on other machines; None: in threads.
-    Raises CorruptFile for files that can't be read, when the other buckets are done. Raises BadInput and
-    UnsupportedFeature for what can't be done to this table, CommitConflict when other commits were first too often,
-    CommitOutcomeUnknown (what was written is left, for it may be part of the table).
+    threads: buckets to compact at a time; None: the number of cores
+    elsewhere: runs tasks on other machines; None: in threads
+
+    Raises
+    - CorruptFile for files that can't be read, after the other buckets are done;
+    - BadInput and UnsupportedFeature for requests that this table can't fulfil;
+    - CommitConflict if other commits were first too often;
+    - CommitOutcomeUnknown: the written files are kept, as they may be part of the table.
     """
     cancellation = cancellation or CancellationToken()
     with JobExpiry(cancellation) as expiry:

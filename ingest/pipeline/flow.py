@@ -46,7 +46,10 @@ TablesOfTopic: TypeAlias = Callable[[str], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class _ReadAgain:
-    """Goes through the channels: all that was read before it is written when it arrives, and tells where to read on."""
+    """Marker in the channels: when it arrives, everything read before it is written.
+
+    starts: next offsets to read
+    """
 
     starts: asyncio.Future[dict[TopicPartition, int]]
 

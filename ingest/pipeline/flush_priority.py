@@ -1,9 +1,9 @@
-"""Who has the processors while rows are on their way from a buffer into a snapshot: the flush, and the commit.
+"""Gives flush and commit priority over decoding and compaction. A decoding thread holds the GIL for milliseconds and
+would delay them.
 
-They are what somebody waits for. What else computes can wait for a moment: a batch that is decoded is of the next
-checkpoint at the earliest, and a thread that decodes keeps the interpreter's lock for milliseconds, so that who flushes
-and publishes, which lets go of it at every step and every file, would wait as long each time to get it back. The
-compactions that a flush gives rise to would begin while the next bucket is flushed.
+Flush and commit release the GIL at every step and every file, and would wait that long each time to get it back. A
+batch that is decoded meanwhile belongs to the next checkpoint at the earliest, so it can wait. Compactions that a flush
+triggers would start while the next bucket is flushed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ _COMPACTION_MS_MAX: Final = 200
 
 
 class FlushPriority:
-    """interval_ms: between checkpoints; decoding gives way for a fifth of it at most, compaction for two.
-    compactions: None for the process's own.
+    """Pauses decoding and compaction during flush and commit.
+
+    interval_ms: time between checkpoints; decoding pauses for at most a fifth of it, compaction for two fifths
+    compactions: scheduler to pause; None: the process's own
     """
 
     def __init__(self, interval_ms: int, clock: Clock, compactions: CompactionScheduler | None = None) -> None:

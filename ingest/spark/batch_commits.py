@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 class BatchOutdated(CommitConflict):
-    """What a batch was made from is not so any more: to write it again would not help."""
+    """The batch is based on outdated state; writing it again cannot succeed."""
 
 
 def query_user(query: str, context: TableContext) -> str:
@@ -43,12 +43,12 @@ def query_user(query: str, context: TableContext) -> str:
 
 
 class BatchCommits:
-    """Made again for each batch. Call `is_committed`; if not, `next_position` and `publish`.
+    """The commits of one batch. Call `is_committed`; if it is not, `next_position` and `publish`.
 
-    query: the query's id, None where Spark doesn't report it.
-    reread: see `sink`; None for typed rows, which bring no offsets.
-    accept_gap: see `sink`.
-    guard: of a batch without offsets; see `Publisher`.
+    query: the query's id; None if Spark doesn't report it
+    reread: see `sink`; None for typed rows, which have no offsets
+    accept_gap: see `sink`
+    guard: guard of a batch without offsets; see `Publisher`
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class BatchCommits:
             because = f"That was query {other}, this is {self._query}: it has another checkpoint directory"
         elif number > batch_id:
             because = (
-                "Spark repeats its last batch only: the checkpoint directory is another one than wrote that, or it was "
-                "set back, or another driver went on with it meanwhile"
+                "Spark repeats only its last batch: the checkpoint directory is not the one of that batch, or it was "
+                "reset, or another driver used it"
             )
         elif self._reread is None:
             return

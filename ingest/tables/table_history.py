@@ -112,10 +112,10 @@ class CommitHistory:
         return None
 
     def register(self, snapshot_id: int) -> None:
-        """Have everybody's expiry spare this snapshot and those after it.
+        """Register as a consumer, so that this snapshot and later ones do not expire.
 
-        Raises TidelakeError when the table was dropped since, or created again: the file would stand in the way of the
-        next one, or name a snapshot of another.
+        Raises TidelakeError if the table was dropped or created again: the file would block the next table, or name a
+        snapshot of another one.
         """
         if (loss := self._context.identity.loss()) is not None:
             raise BadInput(f"{self._context.name} {loss}")

@@ -1,13 +1,11 @@
-"""Fills in cells that a record left out because they did not change.
+"""Fills in values that a record left out because they did not change.
 
-Some sources leave out large values (PostgreSQL's TOAST) that an update did not touch. The old value must stay. It lies
-
-- in the row before the record, of the same batch or of the table;
-- where the record moved the row to another key, in the row as it left its old key (`ingest.tables.moved_rows`). That
-  record may be in another batch, and may not have come yet.
-
-A connector that was killed sends records again, and an update among them may find its row gone: a record that the table
-has had deleted it. It is left out where the batch has a later record of its key, which alone says what the row is.
+1. Some sources leave out large values (PostgreSQL's TOAST) that an update did not change. The old value must stay.
+2. The old value is in the row before the record, in the same batch or in the table.
+3. If the record moved the row to another key, it is in the row as it left its old key (`ingest.tables.moved_rows`). The
+   record that deletes it there may be in another batch, and may not have arrived yet.
+4. A killed connector sends records again. An update among them may find its row deleted by a record that the table
+   already has. It is left out if the batch has a later record of its key, which defines the row.
 """
 
 from __future__ import annotations

@@ -43,7 +43,12 @@ class PlannedDataFile:
 
 @dataclass(slots=True)
 class DeletionPlan:
-    """Files to delete, by file name, in this order: data files, then metadata, then the lists that name it."""
+    """Files to delete, by name. They are deleted in this order: data files, metadata, manifest lists.
+
+    data: data files
+    metadata: name to path of manifests and other metadata files
+    lists: name to path of the manifest lists that name them
+    """
 
     data: dict[str, PlannedDataFile] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)  # to paths, as in `lists`

@@ -96,7 +96,7 @@ class AutomaticTags:
         for start, name in sorted(self._named(), reverse=True):
             try:
                 self._next_snapshot = self._tags.get(name).id + 1
-            except BadInput:  # it went meanwhile
+            except BadInput:  # deleted concurrently
                 continue
             self._next = start + self._period.length
             return

@@ -46,7 +46,7 @@ def _drop_oldest(context: TableContext) -> None:
     for name in store.names():
         try:
             ages.append((store.get(name).id, made_ms.get(context.paths.tag(name).rpartition("/")[2], 0), name))
-        except BadInput:  # it went meanwhile
+        except BadInput:  # deleted concurrently
             continue
     for _, _, name in sorted(ages)[: max(len(ages) - most, 0)]:
         delete_tag(context, name)

@@ -58,8 +58,8 @@ def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) 
 
     target: without a snapshot, with all versions of the source's schema.
 
-    Raises CorruptFile for a file that is not what its manifest says, SnapshotExpired when the snapshot went meanwhile.
-    What was copied by then lies in the target's directory, and no snapshot names it.
+    Raises CorruptFile for a file that is not what its manifest says, SnapshotExpired if the snapshot was deleted
+    meanwhile. What was copied by then lies in the target's directory, and no snapshot names it.
     """
     messages = _messages(source, snapshot)
     copies = list(_copies(source, target, messages))

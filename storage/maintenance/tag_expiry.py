@@ -50,7 +50,7 @@ class TagExpiry:
                 end = found[key] = self._ends[key] if key in self._ends else self._end(name)
                 if end is not None and end < now:
                     delete_tag(self._context, name)
-            except BadInput:  # it went meanwhile
+            except BadInput:  # deleted concurrently
                 continue
         self._ends = found
 

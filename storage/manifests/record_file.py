@@ -1,7 +1,7 @@
 """The records of one metadata file (manifest, manifest list), as bytes.
 
-Written: Avro object containers; Parquet and ORC where option `manifest.format` says so (`columnar_metadata`). Read: all
-of them, with any codec; what a file is, its first bytes say.
+Written: Avro object containers, or Parquet or ORC by option `manifest.format` (`columnar_records`). Read: all of them,
+with any codec; the first bytes of a file tell its format.
 
 Source: Java `utils/ObjectsFile.java`, `format/avro/AvroFileFormat.java`.
 """

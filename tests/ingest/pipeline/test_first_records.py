@@ -53,7 +53,7 @@ def test_without_tolerance_the_pipeline_stops_and_says_what_helps() -> None:
     world = EvolvingWorld()
     add(world.log, 1, b"17")
     add(world.log, 2)
-    with pytest.raises(BadInput, match=r"Say it in `primary_key` of the table.* or make the table first"):
+    with pytest.raises(BadInput, match=r"Set `primary_key` of the table.* or create the table first"):
         world.run()
     world.run(skip=[f"{TOPIC}:0:0"])
     assert ids(world) == [2]
