@@ -13,7 +13,7 @@ from storage.commit.commit_message import CommitMessage, Committable
 
 @dataclass(frozen=True, slots=True)
 class TableCommittable:
-    """One snapshot to be. Publishing it twice makes one snapshot: (commit user, identifier) is its name for ever.
+    """A snapshot to publish. Publishing it twice makes one snapshot: (commit user, identifier) names it forever.
 
     table: as the pipeline names it.
     identifier: the checkpoint's number, the same for all tables.

@@ -99,7 +99,7 @@ class CheckpointCoordinator:
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """How far the source was read: what lies below is with the writers, set aside, or in the tables."""
+        """How far the source was read: what is below is with the writers, set aside, or in the tables."""
         return self._reached
 
     def add_partition(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
@@ -181,7 +181,7 @@ class CheckpointCoordinator:
         return self._own.get(table, self._reached)
 
     def written_of(self, table: str) -> Mapping[TopicPartition, int]:
-        """Of each of its partitions: what lies below is in the table, with its writer, or was none of its rows."""
+        """Of each of its partitions: what is below is in the table, with its writer, or was none of its rows."""
         reached = self.reached_for(table)
         return {p: max(end, reached.get(p, end)) for p, end in self._published[table].ends.items()}
 
@@ -241,7 +241,7 @@ class CheckpointCoordinator:
         return list(self._pending.values())
 
     def committed(self, table: str) -> None:
-        """The table's snapshot exists, whoever found that out."""
+        """Record that the table's snapshot exists."""
         self._state = next_state(self._state, CheckpointEvent.TABLE_COMMITTED)
         self._published[table] = self._pending.pop(table).position
 

@@ -23,7 +23,7 @@ EPOCH_VERSION: Final = 1
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """number: from 1; 0 for snapshots of a release that didn't write any.
-    writer: names one process for ever.
+    writer: unique name of one process
     """
 
     number: int

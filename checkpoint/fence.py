@@ -1,4 +1,4 @@
-"""Keeps a process from committing beside a newer one of the same pipeline.
+"""Fencing: a process can't commit after a newer one of the same pipeline has started.
 
     process A           table                       process B
     epoch 4     ──►  7  epoch 4
@@ -6,11 +6,11 @@
                      9  epoch 5             ◄──     commits
     wakes       ──✗  sees 8, stops
 
-Publishing `snapshot-N` if absent is the only race there is: whoever loses it looks again, and then sees the winner. So
+Publishing `snapshot-N` if absent is the only race: the process that loses it looks again, and then sees the winner. So
 between the look that found nothing newer and the publication nothing newer can come.
 
-In the same way it is seen that somebody else reads the source into the table (`checkpoint.other_users`): what both read
-would be there twice.
+In the same way it is seen that another commit user reads the source into the table (`checkpoint.other_users`): what
+both read would be there twice.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def chain_breaks(
 
     history: (commit identifier, position) of one commit user's snapshots, oldest first; the two snapshots that one
     identifier may have (APPEND, then COMPACT) carry the same position. table_ends: by identifier, how far the table had
-    read each partition, whoever did: a user whose positions are those of the whole table goes on there.
+    read each partition, with any user: a user whose positions are those of the whole table goes on there.
     """
     breaks: list[ChainBreak] = []
     later: RecoveryDecision | None = None  # of a snapshot above, for holes that are older than it

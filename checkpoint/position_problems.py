@@ -1,4 +1,4 @@
-"""Problems with the position of a pipeline: seen in a table alone, and in the table beside its source."""
+"""Problems with the position of a pipeline, found in a table alone, or by comparing it with its source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from checkpoint.offsets import (
 
 
 class ProblemKind(Enum):
-    """Snapshots keep the value for ever (`RecoveryDecision.found`): its meaning must never change."""
+    """Kinds of position problems. Snapshots keep the value forever (`RecoveryDecision.found`): never change its
+    meaning.
+    """
 
     EXPIRED = "own snapshots expired"
     ROLLED_BACK = "rolled back"

@@ -1,6 +1,6 @@
 """Recovery options: the position that each of them gives a pipeline that can not prove its own.
 
-    accept the gap       nothing is read twice; what lies between is in no table
+    accept the gap       nothing is read twice; what is between is in no table
     rewind               reads again; an append table then holds those rows twice
     from a snapshot      the position that a snapshot of the table carries, taken at its word in the present source
 

@@ -1,4 +1,4 @@
-"""The state of a table when a pipeline starts: its snapshots, and what the pipeline wrote beside them."""
+"""The state of a table when a pipeline starts: its snapshots, and the files that the pipeline keeps with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction beside writing: what a bucket writer is given.
+"""Compaction during writing, for a bucket writer.
 
     TableWriter(context, compactor_factory=compact_manager_factory())
 

@@ -18,7 +18,7 @@ from storage.write.compactor import CompactResult
 class BucketCompaction:
     """One compaction that is in the table now. reason: why it was picked.
 
-    partition: its values by column, as JSON holds them; {} for an unpartitioned table. directory: where it lies in
+    partition: its values by column, as JSON holds them; {} for an unpartitioned table. directory: where it is in
     the table, `dt=19857/hour=7` or "": dates and nulls look different there, and some characters are escaped.
     files_before, files_after, bytes_before, bytes_after: of what it took and what took their place. files_written: of
     the latter, those that are new; others only changed their level.

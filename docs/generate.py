@@ -1,4 +1,4 @@
-"""Fills the reference pages from the code: what lies between their `generated` markers is made here.
+"""Fills the reference pages from the code: what is between their `generated` markers is made here.
 
 python docs/generate.py            write the pages
 python docs/generate.py --check    exit with 1 and say so when a page is out of date

@@ -71,7 +71,7 @@ class Channel(Generic[T]):
         return item
 
     def close(self) -> None:
-        """No more items. What lies in the channel can still be received. Closing twice is no error."""
+        """No more items. What is in the channel can still be received. Closing twice is no error."""
         self._closed = True
         self._changed.set()
 

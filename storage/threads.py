@@ -185,9 +185,9 @@ class RunCpuBound(Protocol):
 class ShortWork:
     """Runs CPU-bound work that never waits in the event loop's own thread, while it is short; else as `run_cpu_bound`.
 
-    For pipelines whose event loop makes many Python objects itself, as one that reads from Kafka does: beside it, in
-    another thread, decoding a batch took half as much CPU time again, as the interpreter's lock went to and fro. The
-    loop has to wait in either case: a thread gives the lock up after 5 ms, and most batches take less than 10.
+    For pipelines whose event loop makes many Python objects itself, as one that reads from Kafka does: in parallel to
+    it, in another thread, decoding a batch took half as much CPU time again, as the interpreter's lock went to and fro.
+    The loop has to wait in either case: a thread gives the lock up after 5 ms, and most batches take less than 10.
 
     short_ms: CPU time. A function runs in the other thread at first, and whenever it took longer the last time. (What
         takes twice as long is slow to asyncio's debug mode.)

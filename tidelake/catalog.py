@@ -100,7 +100,9 @@ class Catalog:
 
     @checked
     def rename_table(self, name: str, new_name: str) -> None:
-        """Atomic on a local disk; on an object store files move one by one. Nobody may write meanwhile."""
+        """Rename a table. Atomic on a local disk; on an object store files are moved one by one. Stop its writers
+        first.
+        """
         self._inner.rename_table(name, new_name)
 
     @checked
@@ -167,7 +169,7 @@ class Catalog:
 
     @checked
     def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:
-        """Another number of buckets: option `bucket` is set to it, and partitions that lie in another number are
+        """Another number of buckets: option `bucket` is set to it, and partitions that are in another number are
         overwritten with their own rows, one after the other. Returns their directories. Writers of other partitions may
         go on; they must be opened again for the new number. A call that failed can be repeated: it goes on.
 
@@ -241,7 +243,7 @@ class Catalog:
         dry_run: bool = False,
     ) -> Migration:
         """A new append table of the files of others, which stay as they are: a folder of parquet or orc files in
-        Hive's partition directories, or a format table of this catalog. Nobody may write there meanwhile.
+        Hive's partition directories, or a format table of this catalog. Stop its writers first.
 
         Until the commit the source is whole. A call that failed can be repeated: it goes on. Afterwards the names in
         the source are gone, unless keep_source: then the files have two, and no engine may change them in place.

@@ -17,7 +17,7 @@ from storage.verify.row_history import RowHistory, Version
 
 def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:
     """By `topic-partition`, the offsets [start, end) whose records a snapshot of a pipeline holds; those without
-    new records are left out. Empty for a snapshot of anybody else.
+    new records are left out. Empty for a snapshot of another commit user.
     """
     text = snapshot.properties.get(POSITION_PROPERTY) if snapshot is not None else None
     if snapshot is None or text is None:

@@ -1,4 +1,4 @@
-"""What Spark needs beside us, and whether it is here. Looks without importing PySpark or starting a JVM for good."""
+"""Checks what Spark needs on this machine, without importing PySpark or leaving a JVM running."""
 
 from __future__ import annotations
 

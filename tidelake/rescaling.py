@@ -41,7 +41,7 @@ def check_rescalable(context: TableContext) -> None:
 
 
 def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -> list[str]:
-    """Overwrite the partitions that lie in another number of buckets than option `bucket` says. Returns them:
+    """Overwrite the partitions that are in another number of buckets than option `bucket` says. Returns them:
     `dt=2024-05-14/hour=7`, or "" for an unpartitioned table.
 
     context: with the number wanted.

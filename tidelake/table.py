@@ -99,7 +99,7 @@ class Table(RowChanges):
         memory: MemoryBudget | None = None,
         overwrite: bool | Mapping[str, Any] | None = None,
     ) -> Writer:
-        """commit_user: names this stream of commits for ever; keep it over restarts, so that replays are recognised.
+        """commit_user: permanent name of this stream of commits; keep it over restarts, so that replays are recognised.
 
         Without one, a new user is drawn and nothing can be replayed: for one-off writes.
         memory: shared with other writers; otherwise option `write-buffer-size` is this writer's limit.
@@ -225,7 +225,7 @@ class Table(RowChanges):
         share: tuple[int, int] | None = None,
         stop: CancelEvent | None = None,
     ) -> Generator[ChangeBatch]:
-        """Changes of every new snapshot, for ever (until `stop` is set, or after the snapshot `end`).
+        """Changes of every new snapshot, until `stop` is set, or after the snapshot `end`.
 
         start: "latest" (only what comes from now on), "earliest", a snapshot id, a datetime (from the first snapshot
         since), or a position (`ChangeBatch.position`, or its text): exactly behind that batch. "latest-full",

@@ -57,7 +57,7 @@ def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
 
 
 def _ends_before_each(snapshots: Sequence[Snapshot]) -> dict[int, Mapping[TopicPartition, int]]:
-    """By id of a Spark query's snapshot, how far the table had read each partition before it, whoever did.
+    """By id of a Spark query's snapshot, how far the table had read each partition before it, with any commit user.
 
     A query records where the whole table stands, so several of them take turns without a gap; a pipeline where it
     stands itself. Positions that can't be read are found elsewhere.
@@ -122,7 +122,7 @@ def _decided(finding: Finding, accepted: RecoveryDecision) -> Finding:
 
 
 def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
-    """Epochs only grow, and each is of one process: else two committed beside one another."""
+    """Epochs only grow, and each belongs to one process: otherwise two committed at the same time."""
     last = NO_EPOCH
     for snapshot in own:
         where = _where(user, snapshot)

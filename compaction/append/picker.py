@@ -28,7 +28,8 @@ _FULL_FILES_MIN = 3  # of a bucket
 class AppendCompactionOptions:
     """small_file_bytes: files below it are rewritten. files_min: how many are worth a rewrite.
 
-    open_file_cost_bytes: what reading a file costs beside its bytes. files_limit: how many are looked at together.
+    open_file_cost_bytes: what reading a file costs in addition to its bytes. files_limit: how many are looked at
+        together.
     max_delete_ratio: files of whose rows a larger share is deleted are rewritten, however large.
     """
 

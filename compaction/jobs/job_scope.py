@@ -14,7 +14,7 @@ class JobScope:
     what was made of them.
 
     Rows that arrive later are as if not there: the older files are compacted as they would have been had the job been
-    quicker. A bucket in which somebody else compacts is left to them; without their files its levels would be wrong.
+    quicker. A bucket that another process compacts is left to it; without their files its levels would be wrong.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Compaction as a service: looks at tables again whenever they have a new snapshot.
 
-Beside writers that are write-only, which leave compaction to it. One process is enough for a database; two would take
+For writers that are write-only, which leave compaction to it. One process is enough for a database; two would take
 each other's work away.
 """
 
@@ -63,7 +63,7 @@ def watch(
 ) -> None:
     """Until it is cancelled. on_report: called after each round that compacted something.
 
-    Tables take turns: one round each, and old snapshots of what was compacted expire beside it. names: of the tables to
+    Tables take turns: one round each, and old snapshots of compacted tables expire meanwhile. names: of the tables to
     look after, asked before each turn. open_table: called again each time, for schema and options may have changed.
     BadInput, as for a table that was dropped, ends the watch like any other error.
     keep_going: what goes wrong with one table, or with asking for the names again, is logged, and what can't be done

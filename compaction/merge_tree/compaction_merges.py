@@ -64,7 +64,7 @@ class CompactionMerges:
         return strategy if is_read else UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
 
     def _is_full_compaction(self, levels: Levels, output_level: int) -> bool:
-        """What reaches the highest level is a change. Then no key lies above, so nothing need be looked up either."""
+        """What reaches the highest level is a change. Then no key is above, so nothing need be looked up either."""
         producer = self.context.options.changelog_producer
         return producer is ChangelogProducer.FULL_COMPACTION and output_level == levels.max_level
 
@@ -81,7 +81,7 @@ class CompactionMerges:
             case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
                 return True
             case MergeEngine.DEDUPLICATE if not options.sequence_fields:
-                return False  # the newest wins, whatever lies above
+                return False  # the newest wins, whatever is above
             case _:
                 return output_level < levels.highest_level
 

@@ -6,7 +6,7 @@ no row above level 0 takes part is looked up in the levels above the output, and
 It is also what the key was before, for the changelog.
 
 The engine is shown every key that a row of level 0 has, that of a single row too: a lone retract becomes a negative
-sum, where other compactions leave it a retract. A single row that lies above level 0 stays as it is, where Java shows
+sum, where other compactions leave it a retract. A single row that is above level 0 stays as it is, where Java shows
 it to the engine: a row without a write would change, and no changelog would hold it. So do all rows of a file
 whose level is only raised: the changelog holds what readers see.
 
@@ -124,7 +124,7 @@ class LookupMerge:
 
 @dataclass(frozen=True, slots=True)
 class FirstRowLookup:
-    """merge-engine = first-row, whose readers don't merge: a key that lies above already is left out.
+    """merge-engine = first-row, whose readers don't merge: a key that is above already is left out.
 
     produces_changelog: keys that are new.
     """

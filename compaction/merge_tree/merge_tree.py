@@ -5,7 +5,7 @@
     result = tree.compact(unit)                     # slow: reads and writes files, changes nothing else
     tree.install(result)                            # the tree after it; publish the result with a commit
 
-`pick` and `install` belong to one thread at a time; `compact` may run beside them.
+`pick` and `install` belong to one thread at a time; `compact` may run at the same time.
 
 Source: Java `mergetree/compact/MergeTreeCompactManager.java`, `MergeTreeCompactManagerFactory.java`.
 """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OffPeakHours:
-    """Local hours 0 to 23, the end not included; it may lie past midnight. Equal hours, or -1 in one: never."""
+    """Local hours 0 to 23, the end not included; it may be past midnight. Equal hours, or -1 in one: never."""
 
     start_hour: int = -1
     end_hour: int = -1

@@ -1,6 +1,6 @@
 """Rows that are too old to be kept (`record-level.expire-time`): left out when their file is rewritten.
 
-Nothing else expires rows: reading shows them until then, and so does Java. A partition lies in files of its own, so
+Nothing else expires rows: reading shows them until then, and so does Java. A partition is in files of its own, so
 its rows expire when one of its buckets is compacted.
 
 Source: Java `io/RecordLevelExpire.java`; vectors `record_level_expire.json`.

@@ -4,7 +4,7 @@ Reads grow with the number of runs, writes with how often a row is rewritten, sp
 rule that holds picks:
 
     early full           optional, by time or size: everything, to the highest level
-    size amplification   what is newer than the oldest run takes too much space beside it: everything
+    size amplification   the newer runs are too large compared with the oldest one: everything
     size ratio           young runs of like size: as many as fit the growing sum
     run count            more runs than the trigger allows: at least the ones that are too many
     level 0 forced up    optional, where rows of level 0 are not visible yet
@@ -165,7 +165,7 @@ def pick_by_size_ratio(
 def create_unit(runs: Runs, max_level: int, count: int, reason: PickReason) -> CompactUnit:
     """The first `count` runs go to the level below the next run, so that the order of age stays.
 
-    Nothing goes to level 0: when the next run lies on level 0 or 1, more runs join, up to the first that is higher than
+    Nothing goes to level 0: when the next run is on level 0 or 1, more runs join, up to the first that is higher than
     level 0, and the output takes its place.
     """
     if count == len(runs):

@@ -183,7 +183,7 @@ class NeededColumn:
 class DecodeFailure:
     """One record that could not be decoded; none of its rows are in the batch.
 
-    row: its number in the raw batch (key, value and headers for a dead letter lie there).
+    row: its number in the raw batch (key, value and headers for a dead letter are there).
     offset: its offset.
     reason: names column, value and type where it can, without the record's position.
     columns: for UNKNOWN_COLUMN the names the table lacks, for NARROW_COLUMN those whose type is too narrow.
@@ -218,7 +218,7 @@ class DecodeFailure:
 class UnavailableValues:
     """Cells that a record left out because they did not change (Debezium's unavailable values): the old ones must stay.
 
-    The cells are null in the rows; whoever writes the rows looks the old values up first.
+    The cells are null in the rows; the writer of the rows looks up the old values first.
 
     rows (m,): rising row numbers that have such cells.
     columns: column name to (m,) flags, True where that row's cell must be filled in. Only columns with any.

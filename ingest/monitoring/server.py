@@ -123,7 +123,7 @@ class MonitoringServer:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _get_live(self, _: web.Request) -> web.Response:
-        """Whoever answers is alive."""
+        """A process that answers is alive."""
         return _json({"live": True})
 
     async def _get_ready(self, _: web.Request) -> web.Response:

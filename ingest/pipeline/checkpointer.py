@@ -215,7 +215,7 @@ class Checkpointer:
     ) -> tuple[set[str], Mapping[str, Sequence[CommitMessage]]]:
         """All but the commits. Returns the tables with moved rows that their snapshot tells, and what writers prepared.
 
-        Files that no snapshot names are nothing to anybody, so they are written while the source is asked whether it
+        Files that no snapshot names are visible to no reader, so they are written while the source is asked whether it
         vouches for their records. What counts without a snapshot waits for the answer. A step without work is left out:
         each is a change of threads, which takes milliseconds where another one decodes.
         """

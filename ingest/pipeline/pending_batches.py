@@ -1,6 +1,6 @@
 """Batches of partitions that can't go on before another partition has.
 
-A row that moved to another key may come before the record that its left-out values lie in: partitions have no order
+A row that moved to another key may come before the record that its left-out values are in: partitions have no order
 among each other. Its partition then waits, with all that comes after, while the others are read on; its position
 stays before the record. When a row under the awaited key is written, the record is tried again. Waiting is
 bounded: some time after its batch came, or when too much waits, the record is given up. Time is counted for batches,

@@ -301,7 +301,7 @@ class PipelineRecovery:
     ) -> MovedRowsState:
         """What is on its way according to the newest own snapshot, for a table that goes on from `position`.
 
-        Where somebody chose to go back, records are read again: the table has what came after them.
+        After a rewind, records are read again: the table has what came after them.
         """
         if not table_state.own:
             return MovedRowsState()

@@ -72,7 +72,7 @@ async def fence(
     """Find where to go on, and publish in every table that this process does.
 
     An older process that committed since we looked makes us look again. Raises WriterFenced when another process that
-    started beside us came first.
+    started at the same time came first.
     """
     attempt = 0
     while True:

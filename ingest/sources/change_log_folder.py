@@ -2,7 +2,7 @@
 
 The folder's `*.jsonl`, `*.jsonl.gz` and `*.jsonl.zst` files are read in the order of their names; new files, and what
 is appended to known ones, as they are noticed. Positions are the offsets that the records themselves carry: after a
-restart the files are read again from the first, and what lies below the position is dropped (at the speed of reading:
+restart the files are read again from the first, and what is below the position is dropped (at the speed of reading:
 some hundred thousand lines a second). A file whose records were all read may be removed.
 
 Refused, because a change would be lost or come twice: a partition whose offsets don't rise in the order of reading.

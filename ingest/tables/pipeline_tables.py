@@ -29,7 +29,7 @@ _log = get_logger(__name__)
 
 
 class PipelineTables:
-    """All methods block; `create` may run beside the others' use of `sinks`.
+    """All methods block; `create` may run while others use `sinks`.
 
     settings: of each table; entries for many name theirs when a record does.
     differences: where the configuration contradicts tables that exist.
@@ -147,7 +147,7 @@ class PipelineTables:
         )
         _log.info("table created", table=table.name, after=str(source), columns=len(names))
         opened = self._loaded(table)
-        check_differences(differences(table, opened[0]))  # somebody else may have made it meanwhile
+        check_differences(differences(table, opened[0]))  # another process may have created it meanwhile
         if isinstance(table, ExpandedTable):
             check_unread(opened[1])
         self._register(table, *opened)

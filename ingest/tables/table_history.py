@@ -55,7 +55,7 @@ class CommitHistory:
 
     def own_snapshot(self) -> Snapshot | None:
         """A snapshot of the pipeline; None where it never committed. One whose registration stands counts, too, though
-        its snapshots are gone: then it is the newest of whoever.
+        its snapshots are gone: then it is the newest of any commit user.
         """
         latest = self._snapshots.latest()
         if latest is None:

@@ -154,7 +154,7 @@ class StorageTableSink:
 
     memory, expiry: shared by all tables of the pipeline.
     expiry: None lets nothing expire.
-    compacted: called after each compaction beside the writing.
+    compacted: called after each compaction during writing
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class Truncation:
 class LogAgain:
     """What reads records once more.
 
-    open_source: another source, beside the one that is read.
+    open_source: opens another source, in addition to the one that is read
     order_of: where records stand at their source.
     decode: as the records were.
     """

@@ -207,7 +207,7 @@ class _ValueSources:
         batch: TableRows, unavailable: UnavailableValues, moved: MovedRows, read_again: NDArray[np.bool_]
     ) -> _ValueSources:
         m = len(unavailable.rows)
-        # A record that moves a row by itself gives a -D before it: the row lies before both.
+        # A record that moves a row by itself gives a -D before it: the row is before both.
         before = np.searchsorted(batch.offsets, batch.offsets[unavailable.rows])
         are_looked_up = np.ones(m, np.bool_)
         names = unavailable.keys.schema.names
@@ -358,7 +358,7 @@ def _newest_before(
 def _resolve_sources(size: int, flagged: NDArray[np.int64], sources: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each row's cell of one column is to be taken from; -1: its value is nowhere.
 
-    A source may lack the value itself, and stand for its own source. Flagged rows rise and sources lie before them, so
+    A source may lack the value itself, and stand for its own source. Flagged rows rise and sources are before them, so
     one pass settles all.
     """
     take = np.arange(size)

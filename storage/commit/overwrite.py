@@ -78,7 +78,7 @@ def _same(one: pa.Scalar, other: pa.Scalar) -> bool:
 
 
 def upgraded(new: Sequence[ManifestEntry], key_types: Sequence[DataType], top_level: int) -> list[ManifestEntry]:
-    """Files that replace a bucket go to the top level at once, where they don't overlap: nothing lies below them.
+    """Files that replace a bucket go to the top level at once, where they don't overlap: nothing is below them.
 
     Only when all files are of level 0 and in real buckets.
     """

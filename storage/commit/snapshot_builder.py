@@ -28,7 +28,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """What a snapshot says beside its files. commit_user to operation: as in `Snapshot`."""
+    """Metadata of a snapshot, except its files. commit_user to operation: as in `Snapshot`."""
 
     commit_user: str
     commit_identifier: int

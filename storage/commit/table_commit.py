@@ -274,7 +274,7 @@ class TableCommit:
     def _publish_compaction(
         self, committable: Committable, compacted: CommitChanges, rows: CommitResult | None
     ) -> CommitResult:
-        """rows: what was just published beside it, if anything."""
+        """rows: the result of publishing the rows of the same commit, if there were any"""
         changes = self._with_needed_tombstones(compacted, committable.messages)
         request = CommitRequest(committable, changes, is_first=rows is None)
         settled = self._publisher.publish(request) if rows is None else self._publish_beside(request, rows)

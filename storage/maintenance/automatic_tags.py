@@ -138,7 +138,7 @@ class AutomaticTags:
             create_tag(
                 self._context, name, snapshot.id, retained, lambda: datetime.fromtimestamp(self._now_ms() / 1000)
             )
-        except (BadInput, SnapshotExpired) as error:  # somebody else made it, or expired the snapshot
+        except (BadInput, SnapshotExpired) as error:  # another process created it, or expired the snapshot
             _log.info("no automatic tag", table=self._context.name, tag=name, reason=str(error))
         else:
             _log.info("tagged", table=self._context.name, tag=name, snapshot=snapshot.id)

@@ -36,7 +36,7 @@ def tag_batch_write(context: TableContext, snapshot_id: int) -> None:
 
 
 def _drop_oldest(context: TableContext) -> None:
-    """Of all tags, whoever made them: of the oldest snapshots, and of one snapshot the one made first."""
+    """Of all tags, of any creator: those of the oldest snapshots; of one snapshot, the tag created first."""
     most = context.options.tag_num_retained_max
     if most is None:
         return

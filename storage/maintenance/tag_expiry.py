@@ -1,4 +1,4 @@
-"""Tags whose time is over go, beside the commits of their table.
+"""Deletes tags whose retention has ended, after commits of their table.
 
 Source: Java `tag/TagTimeExpire.java`.
 """

@@ -44,7 +44,7 @@ class OtherBranch:
 
 
 def named_branch(context: TableContext) -> tuple[str, str] | None:
-    """(option, branch) that the options name beside the one that was opened. Raises BadInput for two of them."""
+    """(option, branch) that the options name in addition to the opened one. Raises BadInput for two of them."""
     given = [
         (key, name) for key in (FALLBACK_BRANCH, PRIMARY_BRANCH) if (name := (context.options.get(key) or "").strip())
     ]

@@ -1,4 +1,4 @@
-"""The difference between two states of a table: per key, the row before beside the row after.
+"""The difference between two states of a table: per key, the row before and the row after.
 
 Source: Java `table/source/splitread/IncrementalDiffSplitRead.java`. Java leaves files out that both states have, and so
 merges some keys without a part of their rows; here only sections go that are the same in both.

@@ -1,4 +1,4 @@
-"""The rows of splits: merged where versions of a key may lie in several files, straight from the file where not.
+"""The rows of splits: merged where versions of a key may be in several files, straight from the file where not.
 
 Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`.
 """

@@ -34,7 +34,7 @@ class AlterHints:
         return f"`{self._command(add_column(path, wanted))}`, or alter_table in Python"
 
     def set_type(self, path: Sequence[str], data_type: DataType, given: pa.DataType) -> str:
-        """For values of another type than the column's: a further way beside casting them, or "" where it can't take
+        """For values of another type than the column's: another way than casting them, or "" where it can't take
         that type.
         """
         try:

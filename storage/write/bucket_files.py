@@ -49,7 +49,7 @@ class BucketFiles:
         return self._writer(level, FileSource.APPEND, self._changelog_names, changelog=True)
 
     def data_beside(self, context: TableContext, beside: FilesBeside) -> RollingFileWriter:
-        """For rows of an append table some of whose columns lie in files of their own.
+        """For rows of an append table some of whose columns are in files of their own.
 
         context: under a schema that has the other columns alone.
         """
@@ -102,7 +102,7 @@ class BucketFiles:
         deletion: DeletionFile | None = None,
         chunks: Chunks | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows as they lie in the file.
+        """Rows as they are in the file.
 
         fields: None is `row_fields`.
         deletion: whose rows are left out.

@@ -218,7 +218,7 @@ class PrimaryKeyBucketWriter:
         return self._buffer.is_empty and not self._awaits_commit and not is_compacting
 
     def cancel_compaction(self) -> None:
-        if self._compactor is not None:  # not under the lock: whoever waits for compaction holds it
+        if self._compactor is not None:  # not under the lock: a thread that waits for compaction holds it
             self._compactor.cancel()
 
     @property
@@ -365,7 +365,7 @@ class AppendBucketWriter:
         return not self._batches and self._open is None and not self._new_files
 
     def cancel_compaction(self) -> None:
-        """Nothing compacts beside it."""
+        """No compaction runs at the same time."""
 
     @property
     def is_compaction_stale(self) -> bool:

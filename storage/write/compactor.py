@@ -60,7 +60,7 @@ class RestoredBucket:
 
 
 class Compactor(Protocol):
-    """Compacts one bucket beside its writing, at most one task at a time. Called under the bucket writer's lock."""
+    """Compacts one bucket during writing, at most one task at a time. Called under the bucket writer's lock."""
 
     def added(self, files: Sequence[DataFileMeta]) -> None:
         """The writer made these."""

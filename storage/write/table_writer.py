@@ -45,8 +45,8 @@ class TableWriter:
 
     memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
     spill_directory: for rows that leave memory before their flush; None is the system's temporary directory.
-    compactor_factory: compacts buckets beside their writing; None leaves all runs on level 0.
-    replaces: commits will overwrite, so what lies in a bucket is not looked at, and may have been written with another
+    compactor_factory: compacts buckets during writing; None leaves all runs on level 0
+    replaces: commits will overwrite, so what is in a bucket is not looked at, and may have been written with another
     number of buckets. Compacted is what is new, where readers would not see it on level 0; it is written so at once.
     bucket_assigner: chooses the bucket of each row; None is that of the table's bucket mode.
     restored: what a snapshot has of the buckets that will be written to; None reads it when the first row comes.
@@ -209,7 +209,7 @@ class TableWriter:
     def committed(self, snapshot_id: int) -> None:
         """What `prepare_commit` handed over is in this snapshot; no other commit touched its buckets up to it.
 
-        Other buckets keep their base: someone may have written to them, and their sequence numbers don't know.
+        Other buckets keep their base: others may have written to them, which their sequence numbers don't include.
         Raises nothing, for the commit stands: the writer's next call raises what failed here.
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})

@@ -151,7 +151,7 @@ class WriteBuffer:
 
     def _concatenated(self) -> pa.RecordBatch:
         if len(self._batches) > 1:
-            # in place of what it was made of, which would else be held beside it and what is merged
+            # replaces its parts, which would otherwise stay in memory with it and the merged rows
             self._batches = [pa.concat_batches(self._batches)]
         return self._batches[0]
 

@@ -200,7 +200,7 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
             "everything was rolled back",
             TableState(CREATED_MS, consumer_snapshot_id=9),
             ProblemKind.ROLLED_BACK,
-            "with all others of its (it has none at all)",
+            "with all its others (there is none)",
         ),
         RefusedCase(
             "no position", table(own(9, None)), ProblemKind.NO_POSITION, "snapshot-9, the newest snapshot of this"

@@ -160,7 +160,7 @@ class Shop:
             yield self._put(STOCK, None, row, is_snapshot=True)
 
     def changes(self) -> Iterator[ShopChange]:
-        """For ever."""
+        """Changes without end."""
         actions, weights = list(self._actions), list(self._actions.values())
         while True:
             self._now += timedelta(milliseconds=self._random.randrange(20, 4_000))

@@ -1,4 +1,4 @@
-"""What a refresh asks of whoever runs its query."""
+"""What a refresh asks of the engine that runs its query."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def whole_keys(batches: Iterable[pa.RecordBatch], key_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same rows, which lie in the order of their keys; all rows of a key in one batch."""
+    """The same rows, which are in the order of their keys; all rows of a key in one batch."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         rows = batch if held is None else pa.concat_batches([held, batch])

@@ -1,4 +1,4 @@
-"""BLOB columns that lie in ordinary files as descriptors (`blob-descriptor-field`): their bytes are elsewhere.
+"""BLOB columns that are in ordinary files as descriptors (`blob-descriptor-field`): their bytes are elsewhere.
 
 Source: Java `data/Blob.java` (fromBytes), `data/columnar/ColumnarRow.java` (getBlob).
 """

@@ -1,6 +1,6 @@
 """A stream of changes cut into micro-batches, whose files are read by any number of tasks.
 
-An offset lies between two units: files whose rows are read together. A batch is what lies between two offsets, and is
+An offset is between two units: files whose rows are read together. A batch is what is between two offsets, and is
 the same however often it is planned.
 
 Source: Java `spark/sources/PaimonMicroBatchStream.java`, `StreamHelper.scala`, `PaimonSourceOffset.scala`.

@@ -3,7 +3,7 @@
 Keys with equal hashes share a bucket. A new key goes into the first bucket with room, in ascending order, then into a
 new bucket; where there may be no more of them, into any.
 
-An entry is one int64, hash << 16 | bucket. Entries lie in a few sorted runs, each larger than the next: a new key costs
+An entry is one int64, hash << 16 | bucket. Entries are in a few sorted runs, each larger than the next: a new key costs
 a part of a merge now and then, and eight bytes.
 
 Source: Java `index/PartitionIndex.java`, `index/SimpleHashBucketAssigner.java`, `index/BucketAssigner.java`; vectors

@@ -10,7 +10,7 @@ from storage.types import Root
 
 
 def blob_columns(context: TableContext) -> list[str]:
-    """Columns whose values lie in blob files."""
+    """Columns whose values are in blob files."""
     return [field.name for field in context.schema.fields if field.type.root is Root.BLOB]
 
 

@@ -401,7 +401,7 @@ def test_the_second_half_of_a_batch_is_refused(spark: SparkSession, records: Str
         spark.createDataFrame([(json.dumps(line),) for line in created(*h)], "value string") for h in ((0, 2), (1, 3))
     ]
     feed(halves[0], 0)
-    with pytest.raises(tidelake.PositionRefused, match=r"(?s)\[0, 3\).*\[1, 4\).*once for each batch, with the whole"):
+    with pytest.raises(tidelake.PositionRefused, match=r"(?s)\[0, 3\).*\[1, 4\).*once per batch, with all its rows"):
         feed(halves[1], 0)
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 2]
 

@@ -249,7 +249,7 @@ class _Change:
         return before.withColumn(_STEP, lit(0)).union(new.withColumn(_STEP, lit(1)))
 
     def check_once(self, new: DataFrame) -> None:
-        """Tasks look for keys that come twice, except where old rows come beside new ones."""
+        """Tasks check for duplicate keys, except where old rows come with new ones."""
         keys = self.context.schema.primary_keys
         twice = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._tells_old_rows else None
         if twice is not None and (found := twice.limit(1).collect()):

@@ -4,7 +4,7 @@ path                  the folder, as every executor sees it
 headers               names of record headers, with commas between; column `headers` has them
 startingOffsets       {"topic": {"0": 23}}: records of a partition before its offset are left out
 maxFilesPerTrigger    of how many files a batch of a stream takes a part
-maxBytesPerTrigger    how many bytes, as they lie in the folder; a line or a compressed file is taken whole
+maxBytesPerTrigger    how many bytes, as they are in the folder; a line or a compressed file is taken whole
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def create_tag(
     time_retained: str | None = None,
     catalog_options: Options = None,
 ) -> None:
-    """snapshot: an id; None is the latest. time_retained: `7 d`; None is for ever."""
+    """Create a tag. snapshot: an id; None is the latest. time_retained: `7 d`; None is forever."""
     opened = _open(table, warehouse, catalog_options)
     opened.create_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
 

@@ -20,7 +20,7 @@ def rescale(
     partitions: str = "",
     catalog_options: Options = None,
 ) -> list[str]:
-    """Partitions that lie in another number of buckets are overwritten with their own rows, in the driver.
+    """Partitions that are in another number of buckets are overwritten with their own rows, in the driver.
 
     bucket_num: becomes option `bucket`, too; without, what the option says. partitions: only these, `dt=a,hour=1;dt=b`.
     Returns directories of what was rewritten. See `Catalog.rescale_table`.

@@ -62,7 +62,7 @@ def read_keys(
     """All keys that have a row in the snapshot.
 
     made_since_ms: sections whose files are all older are left out; None: none.
-    at_once: sections that are read beside each other, as far as there are cores.
+    at_once: sections to read in parallel, up to the number of cores
     """
     live = live_entries_of(context.shared(ManifestStore), snapshot, None, context.name)
     files: dict[Bucket, list[DataFileMeta]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """Where each key of a table lives: an index in memory of a bounded size, and beyond that in files.
 
-Keys lie in sorted runs, each larger than the next. A known key changes its place where it stands; new keys become a
+Keys are in sorted runs, each larger than the next. A known key changes its place where it stands; new keys become a
 run, and runs of like sizes are merged. When all of them take more memory than they may, the largest go to files, which
 are mapped: a lookup touches the pages that it needs. Nothing of it outlives the process.
 
