@@ -94,7 +94,7 @@ class CheckpointCoordinator:
 
     @property
     def positions(self) -> Mapping[str, SourcePosition]:
-        """What each table's newest snapshot says; new partitions included, from where reading begins."""
+        """The position of each table's newest snapshot, with new partitions at the start of reading."""
         return self._published
 
     @property
@@ -111,7 +111,7 @@ class CheckpointCoordinator:
             self._published[table] = self._published[table].with_partitions({partition: offset})
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]:
-        """That may hold records for the table, as far as is known."""
+        """Known partitions that may hold records for the table."""
         return frozenset(self._published[table].ranges)
 
     def add_table(self, table: str, starts: Mapping[TopicPartition, int]) -> None:
@@ -171,7 +171,7 @@ class CheckpointCoordinator:
         self._own[table] = {**position.ends, **starts}
 
     def wrote_own(self, table: str, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
-        """As `wrote`, for a table apart."""
+        """Like `wrote`, for a table that is written separately."""
         own = self._own[table]
         own[partition] = max(next_offset, own[partition])
         self._count(nbytes, now_ms)
@@ -220,7 +220,7 @@ class CheckpointCoordinator:
         identity: SourceIdentity,
         always_publish: Collection[str] = (),
     ) -> list[TableCommittable]:
-        """What to publish now: one committable for each table that has files, and for those of `always_publish`.
+        """The committables to publish now: one for each table with files, and for those of `always_publish`.
 
         messages: of every table. A table without files is left alone: its next snapshot starts where its last one
         ended.

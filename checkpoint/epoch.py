@@ -22,7 +22,9 @@ EPOCH_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """number: from 1; 0 for snapshots of a release that didn't write any.
+    """The epoch of a process: the number of take-overs, and its writer.
+
+    number: from 1; 0 for snapshots of a release that didn't write any
     writer: unique name of one process
     """
 
@@ -33,7 +35,7 @@ class Epoch:
         return f"epoch {self.number}, {self.writer}" if self.number else "no epoch"
 
     def to_text(self) -> str:
-        """As a snapshot keeps it."""
+        """The text in a snapshot's property."""
         members = {"version": EPOCH_VERSION, "number": self.number, "writer": self.writer}
         return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
 

@@ -142,7 +142,7 @@ class EpochFence:
 
 
 def summarize(snapshot: Snapshot, table: str) -> SnapshotSummary:
-    """As `checkpoint` looks at snapshots.
+    """The summary of a snapshot.
 
     table: for messages.
     """

@@ -21,7 +21,7 @@ from checkpoint.table_state import SnapshotSummary
 def newest_of_each_user(
     snapshots: Iterable[SnapshotSummary], commit_user: str, shared_with: Collection[str]
 ) -> list[SnapshotSummary]:
-    """Of each other commit user the newest snapshot that carries a position.
+    """The newest snapshot with a position of each other commit user.
 
     snapshots: newest first.
     """
@@ -40,7 +40,7 @@ def overlaps_with_other_users(
     taken: Collection[TopicPartition],
     identity: SourceIdentity,
 ) -> list[PositionProblem]:
-    """What others brought of the partitions that a pipeline takes, beyond where it stands.
+    """Problems with records that others have read further than the pipeline, in partitions that it reads.
 
     ends: where it stands; partitions it never read are absent.
     newest_of_others: see `TableState`.

@@ -42,10 +42,11 @@ POSITION_LOST: Final = frozenset({ProblemKind.EXPIRED, ProblemKind.ROLLED_BACK, 
 
 @dataclass(frozen=True, slots=True)
 class PositionProblem:
-    """text: one or two sentences that name the thing.
-    partitions: those that can't go on; empty for the whole table.
+    """A reason why a position can't be proven.
 
-    reached: of ANOTHER_COMMIT_USER, how far it has read them; None where its offsets can't be compared.
+    text: one or two sentences that name the thing
+    partitions: those that can't go on; empty for the whole table
+    reached: of ANOTHER_COMMIT_USER, how far it has read them; None where its offsets can't be compared
     """
 
     table: str

@@ -53,7 +53,7 @@ class RecoveredTable:
 def recover_table(
     table: str, table_state: TableState, progress: IdleProgress, routing: Routing | None
 ) -> RecoveredTable:
-    """What a table proves of itself, before the source is asked.
+    """Recover the position of one table from its snapshots, before the source is asked.
 
     routing: as configured now; None compares nothing.
 
@@ -208,7 +208,7 @@ def _of_table(reached: SourcePosition, routing: Routing | None) -> SourcePositio
 
 
 def position_of(snapshot: SnapshotSummary) -> SourcePosition | None:
-    """None for a snapshot that carries none. Raises CorruptFile for one that can't be read."""
+    """The position of a snapshot; None if it has none. Raises CorruptFile if it can't be read."""
     text = snapshot.properties.get(POSITION_PROPERTY)
     return None if text is None else position_from_text(text, snapshot.path)
 

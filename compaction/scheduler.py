@@ -81,7 +81,9 @@ class ScheduledTask(Generic[T]):
 
 
 class CompactionScheduler:
-    """threads: how many compactions run at a time. Thread-safe.
+    """Runs compactions in threads. Thread-safe.
+
+    threads: how many compactions run at a time
 
     Tasks wait for none, take no lock of a writer and no memory of the write budget: a caller that waits for a task,
     holding either, waits for a bounded time.

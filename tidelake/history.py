@@ -22,7 +22,10 @@ class TableHistory:
     _context: TableContext
 
     def _check_changeable(self, what: str) -> None:
-        """Raises BadInput for a read-only table. what: "tagged"."""
+        """Raises BadInput for a read-only table.
+
+        what: "tagged"
+        """
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots, oldest first."""

@@ -100,7 +100,10 @@ class WarehouseSystemTable(ReadOnlyTable):
         return f"{SYSTEM_DATABASE}.{self._system_table.name}"
 
     def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
-        """Read it. columns, filter: as in `Table.scan`; other arguments are not supported."""
+        """Read it.
+
+        columns, filter: as in `Table.scan`; other arguments are not supported
+        """
         if named := [name for name, value in arguments.items() if value is not None]:
             raise BadInput(f"{self.name} shows what is there now; leave out {named[0]}")
         return self._scan_at(ReadAt(self._context, None), columns, filter)

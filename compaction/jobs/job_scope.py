@@ -37,7 +37,7 @@ class JobScope:
         self._names = names
 
     def add(self, key: BucketKey, files: Iterable[DataFileMeta]) -> None:
-        """What was made in the bucket."""
+        """Add the files made in the bucket."""
         names = None if self._names is None else self._names.get(key)
         if names is not None:
             names |= {file.file_name for file in files}

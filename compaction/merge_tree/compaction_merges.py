@@ -27,7 +27,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True)
 class CompactionMerges:
-    """Of one table."""
+    """The merges of one table's compactions."""
 
     context: TableContext
 
@@ -40,7 +40,10 @@ class CompactionMerges:
         *,
         writes_rows: bool = True,
     ) -> CompactionMerge:
-        """files: of one step. look_up: finds rows above the output level. writes_rows: else they are only read."""
+        """files: of one step
+        look_up: finds rows above the output level
+        writes_rows: else they are only read
+        """
         if self._is_full_compaction(levels, output_level):
             return FullCompactionMerge(self._merge_function, levels.max_level, self._compared)
         if not self._must_look_up(levels, files, output_level):

@@ -21,7 +21,7 @@ class OffPeakHours:
         return -1 not in (self.start_hour, self.end_hour) and self.start_hour != self.end_hour
 
     def ratio_at(self, hour: int) -> int:
-        """What is added to the size ratio, in percent."""
+        """The addition to the size ratio, in percent."""
         if not self.is_enabled:
             return 0
         if self.start_hour <= self.end_hour:

@@ -27,7 +27,10 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 @dataclass(frozen=True, slots=True)
 class RecordLevelExpire:
-    """time_field: a column of type INT (seconds), BIGINT (seconds or milliseconds), TIMESTAMP or TIMESTAMP_LTZ."""
+    """Expires single rows by a time column.
+
+    time_field: a column of type INT (seconds), BIGINT (seconds or milliseconds), TIMESTAMP or TIMESTAMP_LTZ
+    """
 
     context: TableContext
     time_field: str

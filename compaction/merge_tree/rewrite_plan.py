@@ -32,7 +32,10 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Only the file's level changes. produces_changelog: its rows are read for the changelog."""
+    """Only the file's level changes.
+
+    produces_changelog: its rows are read for the changelog
+    """
 
     file: DataFileMeta
     produces_changelog: bool = False

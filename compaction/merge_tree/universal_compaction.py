@@ -80,7 +80,10 @@ def _force_level_0_every(options: TableOptions) -> int | None:
 
 
 class UniversalCompaction:
-    """Of one bucket. last_full_ms: when everything was compacted last, as far as the files show; None: never."""
+    """Picks sorted runs of one bucket to compact.
+
+    last_full_ms: when everything was compacted last, as far as the files show; None: never
+    """
 
     def __init__(self, settings: UniversalCompactionOptions, last_full_ms: int | None = None) -> None:
         self._settings = settings
@@ -88,7 +91,9 @@ class UniversalCompaction:
         self._calls_without_pick = 0
 
     def pick(self, runs: Runs, max_level: int, *, now_ms: int, local_hour: int) -> CompactUnit | None:
-        """now_ms: epoch milliseconds. local_hour: of the day, where the process runs."""
+        """now_ms: epoch milliseconds
+        local_hour: of the day, where the process runs
+        """
         unit = self._pick(runs, max_level, now_ms, local_hour)
         if unit is not None and len(unit.files) == sum(len(run.files) for run in runs):
             self._last_full_ms = now_ms

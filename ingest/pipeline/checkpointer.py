@@ -44,7 +44,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What snapshots say of each table besides position, epoch and rows on their way.
+    """Snapshot properties of each table, in addition to position, epoch and moved rows.
 
     routings: what the configuration says of it.
     origins: where its rows came from.
@@ -167,7 +167,7 @@ class Checkpointer:
             await run_uncancellable(self._quarantine.keep_place_of, tables, self._source.identity)
 
     async def take(self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = ()) -> None:
-        """Nothing may be written meanwhile.
+        """Take a checkpoint. Nothing may be written meanwhile.
 
         always_publish: tables that get a snapshot even without files.
         """

@@ -41,12 +41,12 @@ class FlushPriority:
         self._compactions.pause(min(_COMPACTION_MS_MAX, self._interval_ms * 2 // 5) / 1000)
 
     def end(self) -> None:
-        """Its rows are published, or won't be. Harmless where none began."""
+        """End of flush and commit. Harmless if none began."""
         self._published.set()
         self._compactions.resume()
 
     async def give_way(self) -> None:
-        """Before a batch is decoded."""
+        """Wait before a batch is decoded."""
         if not self._published.is_set():
             at_most_ms = min(_DECODING_MS_MAX, self._interval_ms // 5)
             left_ms = self._flush_began_ms + at_most_ms - self._clock.now_ms()

@@ -40,8 +40,10 @@ class PendingBatch:
 
 
 class PendingBatches:
-    """limit_ms: how long after it came a batch may wait.
-    limit_bytes: how much may wait in all.
+    """Batches that wait for a value from another partition.
+
+    limit_ms: how long after it came a batch may wait
+    limit_bytes: how much may wait in all
     """
 
     def __init__(self, limit_ms: int, limit_bytes: int) -> None:
@@ -59,7 +61,7 @@ class PendingBatches:
 
     @property
     def awaited(self) -> dict[TopicPartition, AwaitedRow]:
-        """What partitions wait for."""
+        """The rows that partitions wait for."""
         return {p: queue[0].awaited for p, queue in self._queues.items() if queue[0].awaited is not None}
 
     def longest_waiting(self) -> TopicPartition | None:
@@ -97,7 +99,7 @@ class PendingBatches:
         return queue[0]
 
     def clear(self) -> None:
-        """What waits is read again."""
+        """Drop all waiting batches: they are read again."""
         self._queues, self._bytes = {}, 0
 
     def due_in_ms(self, now_ms: int) -> int | None:

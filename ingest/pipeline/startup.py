@@ -58,7 +58,7 @@ class Startup:
         return recovered, coordinator
 
     async def plan(self) -> RecoveredPipeline:
-        """Where `run` would begin; nothing is written."""
+        """Find where `run` would start; writes nothing."""
         return await self._recovery.recover(self._flags)
 
     async def plan_next(self) -> RecoveredPipeline:

@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 
 
 class WriteProgress(Protocol):
-    """Who learns how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
+    """Is told how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
 
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
     def due_in_ms(self, now_ms: int) -> int | None: ...

@@ -180,7 +180,10 @@ class Truncates:
         near: int,
         end: int,
     ) -> list[TableRows]:
-        """Of records of a partition below `end`; near: where about they begin."""
+        """Of records of a partition below `end`;
+
+        near: where about they begin
+        """
         oldest = bounds[partition].start if partition in bounds else 0
         for earlier in _EARLIER_RECORDS:
             start = max(oldest, min(near, end) - earlier)

@@ -127,8 +127,9 @@ def rows_leaving_key(
 ) -> list[MovedRow]:
     """What rows held that leave their key and don't come in this batch.
 
-    batch: as it came; filled: its cells.
-    at (k,): the rows that leave, rising.
+    batch: as it came
+    filled: its cells
+    at (k,): the rows that leave, rising
     """
     assert batch.key_changes is not None
     changes = [batch.key_changes.changes[place] for place in np.searchsorted(batch.key_changes.rows, at).tolist()]

@@ -33,11 +33,12 @@ def delete_entries(live: Sequence[ManifestEntry], table_bucket: int, *, drop_sta
 def matching_partitions(
     partitions: Collection[bytes], specs: Sequence[Mapping[str, Any]], context: TableContext
 ) -> set[bytes]:
-    """Those that agree with one of the specs.
+    """Partitions that match one of the specs.
 
-    specs: column -> value (None or the text of `partition.default-name` for null); columns left out match anything.
-    A text is understood as the column's type. Raises BadInput for a column that does not part the table, or a value
-    that is not of its type.
+    specs: column -> value (None or the text of `partition.default-name` for null); columns left out match anything. A
+        text is understood as the column's type.
+
+    Raises BadInput for a column that does not part the table, or a value that is not of its type.
     """
     fields = context.schema.partition_fields
     types = {field.name: field.type for field in fields}

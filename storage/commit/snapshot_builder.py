@@ -188,7 +188,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 @cache
 def writer_version() -> str:
-    """What snapshots say of who wrote them."""
+    """The name and version of the writer, for snapshots."""
     try:
         return f"tidelake-{metadata.version('tidelake')}"
     except metadata.PackageNotFoundError:

@@ -433,7 +433,7 @@ def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
 
 
 def new_commit_user(options: TableOptions) -> str:
-    """For commits that are never replayed. Under option `commit.user-prefix`."""
+    """A new commit user, for commits that are never replayed. It starts with option `commit.user-prefix`."""
     prefix = options.commit_user_prefix
     return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
 

@@ -29,7 +29,7 @@ _FEW_ROWS: Final = 65_536  # a batch or two: no thread need be begun for them
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a stream ends.
+    """The end of a stream.
 
     end: the last snapshot.
     watermark_ms: it ends before the first snapshot beyond.
@@ -181,7 +181,7 @@ class Follower:
 
 @runtime_checkable
 class CancelEvent(Protocol):
-    """What ends a follow: a threading.Event; in tests, a clock."""
+    """An event that ends a follow: a threading.Event; in tests, a clock."""
 
     def is_set(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> bool: ...

@@ -22,7 +22,7 @@ _ABOVE_ALL: Final = frozenset([">", ">=", "!="])  # what is true of every value 
 
 
 def as_number(value: Any) -> Number | None:
-    """None for what is no number; a truth value is none."""
+    """The value as a number; None if it is not one, as a boolean."""
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
     match plain:
         case bool():

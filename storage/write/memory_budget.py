@@ -29,7 +29,7 @@ class MemoryOwner(Protocol):
 
     @property
     def large_row_bytes(self) -> int:
-        """Of the largest rows among what is held, where they are large; else 0."""
+        """Size of the largest buffered rows, if they are large; otherwise 0."""
         ...
 
     def flush_memory(self) -> None:
@@ -38,7 +38,9 @@ class MemoryOwner(Protocol):
 
 
 class MemoryBudget:
-    """limit_bytes: Arrow bytes of rows in buffers, over all tables. What a flush needs besides is not counted.
+    """The memory that the write buffers of all tables share. Thread-safe.
+
+    limit_bytes: Arrow bytes of rows in buffers, over all tables. What a flush needs besides is not counted.
 
     Thread-safe. Call `rebalance` without holding a holder's lock: it may take any of them.
     """
@@ -110,7 +112,10 @@ class MemoryBudget:
 
 
 def large_row_bytes(nbytes: int, num_rows: int) -> int:
-    """Of a row on average, where that is large; else 0. nbytes: of all the rows."""
+    """Of a row on average, where that is large; else 0.
+
+    nbytes: of all the rows
+    """
     row_bytes = nbytes // max(1, num_rows)
     return row_bytes if row_bytes >= LARGE_ROW_BYTES else 0
 

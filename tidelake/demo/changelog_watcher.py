@@ -29,7 +29,10 @@ class ShownChange:
 
 @dataclass(slots=True)
 class TableProgress:
-    """kinds: how many changes so far. some: a few of the newest snapshot. ends: next offsets that it names."""
+    """kinds: how many changes so far
+    some: a few of the newest snapshot
+    ends: next offsets that it names
+    """
 
     snapshots: int = 0
     kinds: Counter[RowKind] = field(default_factory=Counter)

@@ -19,7 +19,9 @@ OPENING: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ShopTable:
-    """name: of the source table, and of ours in database `shop`. primary_key: as declared."""
+    """name: of the source table, and of ours in database `shop`
+    primary_key: as declared
+    """
 
     name: str
     schema: pa.Schema

@@ -61,7 +61,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the result. argument: the source's column; None for COUNT(*) and expressions."""
+    """A column of the result.
+
+    argument: the source's column; None for COUNT(*) and expressions
+    """
 
     name: str
     role: Role

@@ -47,7 +47,8 @@ class RowsChanged:
 
 
 def changes_since(context: TableContext, before: QueriedState, after: Snapshot, columns: Sequence[str]) -> RowsChanged:
-    """context: under the schema that both were read with. columns: in addition to those of the primary key.
+    """context: under the schema that both were read with
+    columns: in addition to those of the primary key
 
     Raises NoChanges.
     """

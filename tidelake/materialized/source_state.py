@@ -88,9 +88,9 @@ class RefreshState:
 
 @dataclass(frozen=True, slots=True)
 class LastRefresh:
-    """state: None where rows can't be told to come from it, because of `reason`.
-
-    number: of its commit; 0 for none. time_ms: of its snapshot.
+    """state: None where rows can't be told to come from it, because of `reason`
+    number: of its commit; 0 for none
+    time_ms: of its snapshot
     """
 
     number: int

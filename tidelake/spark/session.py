@@ -45,13 +45,14 @@ _INTERPRETERS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
 def start_session(name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
-    """master: None is that of spark-submit, else this machine. settings: over all others.
+    """master: None is that of spark-submit, else this machine
+    settings: over all others
 
     Python workers on this machine run this very interpreter, which has the packages they import.
 
     Raises BadInput when spark-submit was given another master. Raises TidelakeError when Spark doesn't start; standard
-    error says why.
-    An interrupt waits until the JVM is up, then ends it: one whose parent ends earlier would stay forever.
+    error says why. An interrupt waits until the JVM is up, then ends it: one whose parent ends earlier would stay
+    forever.
     """
     _quieten()
     submitted = _submitted_settings()

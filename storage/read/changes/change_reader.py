@@ -76,7 +76,10 @@ def files_of_changes(producer: ChangelogProducer) -> ChangeSource:
 
 
 def change_source(files: ChangeSource, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
-    """The rule of Java's follow-up scanners. files: where the table keeps its changes."""
+    """The rule of Java's follow-up scanners.
+
+    files: where the table keeps its changes
+    """
     if files is ChangeSource.DELTA:
         return ChangeSource.DELTA if kind is CommitKind.APPEND else ChangeSource.NOTHING
     return ChangeSource.CHANGELOG if has_changelog and kind is not CommitKind.OVERWRITE else ChangeSource.NOTHING

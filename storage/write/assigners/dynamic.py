@@ -36,7 +36,7 @@ from storage.write.assigners.partition_index import AssignmentRule, PartitionInd
 
 @dataclass(frozen=True, slots=True)
 class AssignerPart:
-    """Of several assigners, in tasks of their own, that give the keys of one commit their buckets.
+    """One of several assigners, in separate tasks, that assign the keys of one commit to buckets.
 
     snapshot: the table as all of them see it; None: without any.
     num_assigners: number of assigners that share keys and buckets: a bucket gets new keys of `bucket % num_assigners`
@@ -245,7 +245,9 @@ class DynamicBucketAssigner:
     def _assigners(
         self, rows: PartitionedRows, number: int, at: NDArray[np.intp] | None, hashes: NDArray[np.int32]
     ) -> NDArray[np.int32] | int:
-        """hashes: of the rows `at` some places, all of one partition; number: of that."""
+        """hashes: of the rows `at` some places, all of one partition
+        number: of that
+        """
         if self._rule.num_assigners == 1:
             return 0
         if self._part is not None:

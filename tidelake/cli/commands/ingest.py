@@ -59,7 +59,8 @@ def run(
     until: str | None = None,
     until_timestamp: int | None = None,
 ) -> None:
-    """until: `latest` ends where the source ends now. until_timestamp: epoch ms of the first record not to be read.
+    """until: `latest` ends where the source ends now
+    until_timestamp: epoch ms of the first record not to be read
 
     Raises StoppedAtOnce after a second signal: what was not committed is read again at the next start.
     """

@@ -178,7 +178,10 @@ def _members(found: Any) -> Any:
 
 
 def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
-    """JVM flags as options of spark-submit. Later options win. passed_on: the user's."""
+    """JVM flags as options of spark-submit. Later options win.
+
+    passed_on: the user's
+    """
     from tidelake.spark.session import jvm_flags
 
     # settings in a properties file would lose against an option

@@ -30,7 +30,10 @@ def free_space_text(error: OSError) -> str:
 
 
 def pipeline_disk_full_text(error: OSError, command: str, warehouse: str, tables: Sequence[str]) -> str:
-    """The message for a pipeline that stopped. tables: those that are known by name."""
+    """The message for a pipeline that stopped.
+
+    tables: those that are known by name
+    """
     shown = [f"tidelake table expire {table} -w {warehouse}" for table in tables[:5]] or [
         f"tidelake table expire TABLE -w {warehouse}"
     ]

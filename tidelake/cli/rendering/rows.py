@@ -37,7 +37,9 @@ _KIND_STYLES = {
 def print_rows(
     out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.RecordBatch], row_format: str, limit: int | None
 ) -> None:
-    """row_format: table, json, csv or arrow. limit: rows; None is all, or TABLE_ROWS_MAX in a table."""
+    """row_format: table, json, csv or arrow
+    limit: rows; None is all, or TABLE_ROWS_MAX in a table
+    """
     match row_format:
         case "table":
             _print_table(out, schema, batches, limit)

@@ -36,7 +36,10 @@ class FolderReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> FolderReadOptions:
-        """options: without regard to case. Raises BadInput."""
+        """options: without regard to case
+
+        Raises BadInput.
+        """
         given = {name.lower(): text for name, text in options.items()}
         known = {name.lower(): name for name in _NAMES}
         for name in given:

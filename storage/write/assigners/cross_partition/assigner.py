@@ -44,7 +44,7 @@ _BRINGS_ROWS: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
 
 @dataclass(frozen=True, slots=True)
 class KeyIndexPart:
-    """Of several assigners, in tasks of their own, that give the rows of one commit their places, each other keys.
+    """One of several assigners, in separate tasks, that place the rows of one commit; each has its own keys.
 
     snapshot: the table as all of them see it; None: without any.
     now_ms: the time, for keys that are forgotten.

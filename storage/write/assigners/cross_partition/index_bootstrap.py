@@ -42,7 +42,10 @@ _HELD_BATCHES: Final = 4  # that were read, and wait for the index
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeysOfBucket:
-    """keys: words of n keys, each once, in no order that counts."""
+    """The keys of one bucket.
+
+    keys: words of n keys, each once, in no order that counts
+    """
 
     bucket: Bucket
     keys: IndexWords
@@ -59,7 +62,7 @@ class _Task:
 def read_keys(
     context: TableContext, snapshot: Snapshot | None, *, made_since_ms: int | None, at_once: int
 ) -> Iterator[KeysOfBucket]:
-    """All keys that have a row in the snapshot.
+    """Read all keys that have a row in the snapshot.
 
     made_since_ms: sections whose files are all older are left out; None: none.
     at_once: sections to read in parallel, up to the number of cores

@@ -141,7 +141,8 @@ class KeyIndex:
     ) -> None:
         """Some of the keys that were just asked for have other places now.
 
-        rows (m,): which, rising. places (m,): where they are.
+        rows (m,): which, rising
+        places (m,): where they are
         """
         runs = found.runs[rows]
         for number, run in enumerate(self._runs):
