@@ -60,8 +60,10 @@ class SnapshotFacts:
 
 
 class Checkpointer:
-    """sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet.
-    quarantine: takes tables that fail; None: what a table raises is raised.
+    """Takes the checkpoints of a pipeline.
+
+    sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet
+    quarantine: takes tables that fail; None: what a table raises is raised
     """
 
     def __init__(

@@ -23,8 +23,10 @@ ATTEMPTS: Final = 20  # each one lost means that an older process committed mean
 
 
 class Startup:
-    """flags: what a person decided.
-    quarantine: None for a pipeline without.
+    """The start of a pipeline: recovery and take-over.
+
+    flags: what a person decided
+    quarantine: None for a pipeline without
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Startup:
         return await self._recovery.recover(self._flags)
 
     async def plan_next(self) -> RecoveredPipeline:
-        """Where the start after this one would begin. Raises what it would refuse with."""
+        """Find where the next start would continue. Raises its refusal."""
         return await self._recovery.recover_next_start()
 
 
