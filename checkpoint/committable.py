@@ -13,7 +13,7 @@ from storage.commit.commit_message import CommitMessage, Committable
 
 @dataclass(frozen=True, slots=True)
 class TableCommittable:
-    """One snapshot to be. Publishing it twice makes one snapshot: (commit user, identifier) is its name for ever.
+    """A snapshot to publish. Publishing it twice makes one snapshot: (commit user, identifier) names it forever.
 
     table: as the pipeline names it.
     identifier: the checkpoint's number, the same for all tables.
@@ -30,6 +30,6 @@ class TableCommittable:
     extra_properties: Mapping[str, str] = field(default_factory=dict)
 
     def to_storage(self) -> Committable:
-        """With position and epoch among the snapshot's properties."""
+        """The storage committable, with position and epoch as snapshot properties."""
         properties = {POSITION_PROPERTY: position_to_text(self.position), EPOCH_PROPERTY: self.epoch.to_text()}
         return Committable(self.identifier, self.messages, properties={**properties, **self.extra_properties})

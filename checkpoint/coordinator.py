@@ -62,8 +62,8 @@ class CheckpointCoordinator:
     ) -> None:
         if last_identifier >= BATCH_COMMIT_IDENTIFIER - 1:
             raise BadInput(
-                f"commit identifier {last_identifier} leaves none to go on with: a batch commit used this pipeline's "
-                "name. Give the pipeline another name"
+                f"commit identifier {last_identifier}: the identifier space is exhausted, as a batch commit used this "
+                "pipeline's name. Give the pipeline another name"
             )
         self._state = CheckpointState.WRITING
         self._policy = policy
@@ -94,12 +94,12 @@ class CheckpointCoordinator:
 
     @property
     def positions(self) -> Mapping[str, SourcePosition]:
-        """What each table's newest snapshot says; new partitions included, from where reading begins."""
+        """The position of each table's newest snapshot, with new partitions at the start of reading."""
         return self._published
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """How far the source was read: what lies below is with the writers, set aside, or in the tables."""
+        """How far the source was read: what is below is with the writers, set aside, or in the tables."""
         return self._reached
 
     def add_partition(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
@@ -111,7 +111,7 @@ class CheckpointCoordinator:
             self._published[table] = self._published[table].with_partitions({partition: offset})
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]:
-        """That may hold records for the table, as far as is known."""
+        """Known partitions that may hold records for the table."""
         return frozenset(self._published[table].ranges)
 
     def add_table(self, table: str, starts: Mapping[TopicPartition, int]) -> None:
@@ -171,7 +171,7 @@ class CheckpointCoordinator:
         self._own[table] = {**position.ends, **starts}
 
     def wrote_own(self, table: str, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
-        """As `wrote`, for a table apart."""
+        """Like `wrote`, for a table that is written separately."""
         own = self._own[table]
         own[partition] = max(next_offset, own[partition])
         self._count(nbytes, now_ms)
@@ -181,7 +181,7 @@ class CheckpointCoordinator:
         return self._own.get(table, self._reached)
 
     def written_of(self, table: str) -> Mapping[TopicPartition, int]:
-        """Of each of its partitions: what lies below is in the table, with its writer, or was none of its rows."""
+        """Of each of its partitions: what is below is in the table, with its writer, or was none of its rows."""
         reached = self.reached_for(table)
         return {p: max(end, reached.get(p, end)) for p, end in self._published[table].ends.items()}
 
@@ -220,7 +220,7 @@ class CheckpointCoordinator:
         identity: SourceIdentity,
         always_publish: Collection[str] = (),
     ) -> list[TableCommittable]:
-        """What to publish now: one committable for each table that has files, and for those of `always_publish`.
+        """The committables to publish now: one for each table with files, and for those of `always_publish`.
 
         messages: of every table. A table without files is left alone: its next snapshot starts where its last one
         ended.
@@ -241,7 +241,7 @@ class CheckpointCoordinator:
         return list(self._pending.values())
 
     def committed(self, table: str) -> None:
-        """The table's snapshot exists, whoever found that out."""
+        """Record that the table's snapshot exists."""
         self._state = next_state(self._state, CheckpointEvent.TABLE_COMMITTED)
         self._published[table] = self._pending.pop(table).position
 

@@ -22,8 +22,10 @@ EPOCH_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """number: from 1; 0 for snapshots of a release that didn't write any.
-    writer: names one process for ever.
+    """The epoch of a process: the number of take-overs, and its writer.
+
+    number: from 1; 0 for snapshots of a release that didn't write any
+    writer: unique name of one process
     """
 
     number: int
@@ -35,12 +37,12 @@ class Epoch:
     def supersedes(self, other: Epoch) -> bool:
         """Whether a process of this epoch owns the pipeline, and one of the other must stop.
 
-        Of two that started at the same moment: who came first into the table, so each takes the other's for newer.
+        Of two that started at the same moment the first to commit owns the pipeline: each takes the other's for newer.
         """
         return self.number > other.number or (self.number == other.number and self.writer != other.writer)
 
     def to_text(self) -> str:
-        """As a snapshot keeps it."""
+        """The text in a snapshot's property."""
         members = {"version": EPOCH_VERSION, "number": self.number, "writer": self.writer}
         return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
 
@@ -49,10 +51,11 @@ NO_EPOCH: Final = Epoch(0, "")
 
 
 def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
-    """The epoch that a snapshot was published in, NO_EPOCH where it doesn't say.
+    """The epoch of a snapshot; NO_EPOCH if it has none.
 
-    where: the snapshot, for messages. Raises CorruptFile, and UnsupportedFeature for a version this release doesn't
-    know: to take it for an old one would let two processes write.
+    where: the snapshot, for messages
+
+    Raises CorruptFile, and UnsupportedFeature for an unknown version: treating it as old would allow two writers.
     """
     text = properties.get(EPOCH_PROPERTY)
     if text is None:

@@ -1,4 +1,4 @@
-"""Keeps a process from committing beside a newer one of the same pipeline.
+"""Fencing: a process can't commit after a newer one of the same pipeline has started.
 
     process A           table                       process B
     epoch 4     ──►  7  epoch 4
@@ -6,11 +6,11 @@
                      9  epoch 5             ◄──     commits
     wakes       ──✗  sees 8, stops
 
-Publishing `snapshot-N` if absent is the only race there is: whoever loses it looks again, and then sees the winner. So
+Publishing `snapshot-N` if absent is the only race: the process that loses it looks again, and then sees the winner. So
 between the look that found nothing newer and the publication nothing newer can come.
 
-In the same way it is seen that somebody else reads the source into the table (`checkpoint.other_users`): what both read
-would be there twice.
+In the same way it is seen that another commit user reads the source into the table (`checkpoint.other_users`): what
+both read would be there twice.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from storage.snapshots.snapshot import Snapshot
 
 
 class RecoveryOutdated(CommitConflict):
-    """Between our look at the table and our take-over another process of the pipeline committed, or something else
-    moved the table's position: look again.
+    """After the table was read, another process of the pipeline committed, or the table's position changed. Recover
+    again.
     """
 
 
 class EpochFence:
-    """One table's guard, for `TableCommit`. Not thread-safe.
+    """The guard of one table's commits, for `TableCommit`. Not thread-safe.
 
-    epoch: of what is about to be committed; None lets everything pass.
-    position: of what is about to be committed; None where it has none.
-    known_id: the newest snapshot of this commit user that our position comes from; 0 for none.
-    shared_with: commit users that bring other records.
+    epoch: epoch of the next commit; None lets everything pass
+    position: position of the next commit; None if it has none
+    known_id: the newest snapshot of this commit user that our position comes from; 0 for none
+    shared_with: commit users that read other records
     """
 
     def __init__(self, table: str, commit_user: str, shared_with: Collection[str] = ()) -> None:
@@ -54,17 +54,19 @@ class EpochFence:
         self._others: dict[TopicPartition, tuple[int, SnapshotSummary]] = {}  # how far others have read, and who
 
     def start_from(self, snapshots: Sequence[Snapshot]) -> None:
-        """Where we start from is decided by what was there until now.
+        """Start from the table as it is now.
 
-        snapshots: since our own newest, oldest first.
+        snapshots: since our own newest, oldest first
         """
         self._start_id = max((snapshot.id for snapshot in snapshots), default=self.known_id)
         self._others = {}
         self._remember_positions(summarize(snapshot, self._table) for snapshot in snapshots)
 
     def __call__(self, snapshots: Sequence[Snapshot]) -> None:
-        """Raises WriterFenced for a snapshot of a newer process of the pipeline, RecoveryOutdated for one of an older,
-        and PositionRefused where others have brought what we are about to.
+        """Check the snapshots since our last commit.
+
+        Raises WriterFenced for a snapshot of a newer process of the pipeline, RecoveryOutdated for one of an older, and
+        PositionRefused if others have committed the records that we are about to commit.
         """
         if self.epoch is None:
             return
@@ -137,7 +139,7 @@ class EpochFence:
 
 
 def summarize(snapshot: Snapshot, table: str) -> SnapshotSummary:
-    """As `checkpoint` looks at snapshots.
+    """The summary of a snapshot.
 
     table: for messages.
     """

@@ -67,7 +67,7 @@ class IdleTable:
 
 @dataclass(frozen=True, slots=True)
 class IdleProgress:
-    """What the progress file records.
+    """The contents of the progress file.
 
     reached: next offset of each partition; ranges are empty.
     tables: idle tables: nothing below `reached` is missing in them.
@@ -88,7 +88,7 @@ class IdleProgress:
         return entry if entry is not None and entry.created_ms in (None, table_state.created_ms) else None
 
     def active_entry(self, table: str, table_state: TableState) -> IdleTable | None:
-        """The same of the entries that became active."""
+        """Like `entry`, for active entries."""
         entry = self.active.get(table)
         return entry if entry is not None and entry.created_ms == table_state.created_ms else None
 

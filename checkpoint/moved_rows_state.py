@@ -24,12 +24,13 @@ MOVED_ROWS_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class MovedRowsState:
-    """file: its name in the table's directory of such files; None without any.
+    """The moved rows that a snapshot names.
 
-    rows, nbytes: number and size of the rows that are kept.
-    oldest_ms: when the oldest of them was read, epoch milliseconds.
-    dropped: number of rows whose values were dropped: it is only known that they left.
-    read_again: by partition, the offset below which records are read a second time.
+    file: its name in the table's directory of such files; None without any
+    rows, nbytes: number and size of the rows that are kept
+    oldest_ms: when the oldest of them was read, epoch milliseconds
+    dropped: number of rows whose values were dropped: it is only known that they left
+    read_again: by partition, the offset below which records are read a second time
     """
 
     file: str | None = None
@@ -40,7 +41,7 @@ class MovedRowsState:
     read_again: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def to_properties(self) -> dict[str, str]:
-        """As a snapshot keeps it; nothing where there is nothing to say."""
+        """The snapshot's properties; none without moved rows."""
         if self.file is None and not self.read_again:
             return {}
         members: dict[str, Any] = {"version": MOVED_ROWS_VERSION}
@@ -58,8 +59,10 @@ class MovedRowsState:
 def moved_rows_of(properties: Mapping[str, str], where: str) -> MovedRowsState:
     """An empty one where the snapshot says nothing.
 
-    where: the snapshot, for messages. Raises CorruptFile, and UnsupportedFeature for a version this release doesn't
-    know: without the rows, those under the new keys could not be written.
+    where: the snapshot, for messages
+
+    Raises CorruptFile, and UnsupportedFeature for a version this release doesn't know: without the rows, those under
+    the new keys could not be written.
     """
     text = properties.get(MOVED_ROWS_PROPERTY)
     if text is None:

@@ -46,7 +46,7 @@ class SourceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryDecision:
-    """What a person decided when a pipeline refused to go on.
+    """The decision of an operator after a refusal.
 
     way: the command's option and its argument, `--accept-gap shop.orders`.
     found: the problems that were accepted, as `checkpoint.position_problems.ProblemKind`.
@@ -58,7 +58,7 @@ class RecoveryDecision:
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """What one snapshot of a pipeline says of its source. Immutable.
+    """The position of one snapshot of a pipeline in its source. Immutable.
 
     identity: where the offsets count.
     ranges: every partition ever read for the table, also those without new records (start == end).
@@ -133,11 +133,12 @@ CHAIN_BREAK: Final = "hole"  # the word in `RecoveryDecision.found` for a break 
 def chain_breaks(
     history: Iterable[tuple[int, SourcePosition]], table_ends: Mapping[int, Mapping[TopicPartition, int]] | None = None
 ) -> list[ChainBreak]:
-    """Where start(n+1) == end(n) does not hold; empty for a history without gap or overlap.
+    """Gaps and overlaps in a history: places where start(n+1) != end(n).
 
     history: (commit identifier, position) of one commit user's snapshots, oldest first; the two snapshots that one
-    identifier may have (APPEND, then COMPACT) carry the same position. table_ends: by identifier, how far the table had
-    read each partition, whoever did: a user whose positions are those of the whole table goes on there.
+        identifier may have (APPEND, then COMPACT) carry the same position
+    table_ends: by identifier, how far the table had read each partition, with any user: a user whose positions are
+        those of the whole table goes on there
     """
     breaks: list[ChainBreak] = []
     later: RecoveryDecision | None = None  # of a snapshot above, for holes that are older than it
@@ -166,12 +167,12 @@ def _disagreements(
             reasons.append(f"{partition} is missing; it was read up to {end}")
         elif following.start not in (end, table_ends.get(partition)):
             how = "a gap" if following.start > end else "an overlap"
-            reasons.append(f"{partition} goes on at {following.start} instead of {end}: {how}")
+            reasons.append(f"{partition} continues at {following.start} instead of {end}: {how}")
     return reasons
 
 
 def identity_changes(before: SourceIdentity, after: SourceIdentity) -> list[str]:
-    """What makes offsets of one identity meaningless under the other, a sentence each.
+    """The differences that make offsets of one identity meaningless for the other, a sentence each.
 
     What one of them doesn't know can't differ.
     """

@@ -21,7 +21,7 @@ from checkpoint.table_state import SnapshotSummary
 def newest_of_each_user(
     snapshots: Iterable[SnapshotSummary], commit_user: str, shared_with: Collection[str]
 ) -> list[SnapshotSummary]:
-    """Of each other commit user the newest snapshot that carries a position.
+    """The newest snapshot with a position of each other commit user.
 
     snapshots: newest first.
     """
@@ -40,7 +40,7 @@ def overlaps_with_other_users(
     taken: Collection[TopicPartition],
     identity: SourceIdentity,
 ) -> list[PositionProblem]:
-    """What others brought of the partitions that a pipeline takes, beyond where it stands.
+    """Problems with records that others have read further than the pipeline, in partitions that it reads.
 
     ends: where it stands; partitions it never read are absent.
     newest_of_others: see `TableState`.
@@ -59,8 +59,8 @@ def overlaps_with_other_users(
                 f"{p} up to {end}, this pipeline up to {ends.get(p, 0)}" for p, end in sorted(further.items())
             )
             text = (
-                f"{committer(snapshot)} reads into the table, too: as its snapshot {snapshot.id} says, it has read "
-                f"{what}. What it brought would come a second time"
+                f"{committer(snapshot)} also writes to the table: by its snapshot {snapshot.id}, it has read {what}. "
+                "Those records would be duplicated"
             )
             if changes:
                 text += f" (or other records in its place: {'; '.join(changes)})"
@@ -70,16 +70,16 @@ def overlaps_with_other_users(
 
 
 def committer(snapshot: SnapshotSummary) -> str:
-    """Who made a snapshot with a position, for messages."""
+    """The writer of a snapshot with a position, for messages."""
     kind = "pipeline" if EPOCH_PROPERTY in snapshot.properties else "a Spark query, commit user"
     return f"{kind} {snapshot.commit_user!r}"
 
 
 def table_position(snapshots: Iterable[SnapshotSummary]) -> SourcePosition:
-    """How far a table has read each partition, whoever did: the furthest of all its commit users.
+    """How far a table has read each partition: the furthest of all its commit users.
 
-    snapshots: newest first; no more is taken than is needed. A Spark query says in each snapshot where the whole table
-    stands, a pipeline only where it stands itself.
+    snapshots: newest first; only as many as needed are read. A snapshot of a Spark query has the position of the whole
+        table, that of a pipeline only its own
     """
     position = SourcePosition()
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Problems with the position of a pipeline: seen in a table alone, and in the table beside its source."""
+"""Problems with the position of a pipeline, found in a table alone, or by comparing it with its source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from checkpoint.offsets import (
 
 
 class ProblemKind(Enum):
-    """Snapshots keep the value for ever (`RecoveryDecision.found`): its meaning must never change."""
+    """Kinds of position problems. Snapshots keep the value forever (`RecoveryDecision.found`): never change its
+    meaning.
+    """
 
     EXPIRED = "own snapshots expired"
     ROLLED_BACK = "rolled back"
@@ -40,10 +42,11 @@ POSITION_LOST: Final = frozenset({ProblemKind.EXPIRED, ProblemKind.ROLLED_BACK, 
 
 @dataclass(frozen=True, slots=True)
 class PositionProblem:
-    """text: one or two sentences that name the thing.
-    partitions: those that can't go on; empty for the whole table.
+    """A reason why a position can't be proven.
 
-    reached: of ANOTHER_COMMIT_USER, how far it has read them; None where its offsets can't be compared.
+    text: one or two sentences that name the thing
+    partitions: those that can't go on; empty for the whole table
+    reached: of ANOTHER_COMMIT_USER, how far it has read them; None where its offsets can't be compared
     """
 
     table: str
@@ -72,14 +75,14 @@ class SourceState:
 
 
 def compare_with_source(table: str, position: SourcePosition, source: SourceState) -> list[PositionProblem]:
-    """Whether the offsets of a position still mean in the source what they meant when they were read.
+    """Problems of a position whose offsets no longer refer to the same records in the source.
 
-    Partitions of topics that are not configured any more are left alone.
+    Partitions of topics that are no longer configured are ignored.
     """
     changes = identity_changes(position.identity, source.identity)
     known, now = position.identity, source.identity
     if changes and None not in (known.cluster_id, now.cluster_id) and known.cluster_id != now.cluster_id:
-        text = f"{changes[0]}; offsets count other records there"
+        text = f"{changes[0]}; its offsets refer to other records"
         return [PositionProblem(table, ProblemKind.ANOTHER_SOURCE, text, frozenset(position.ranges))]
     recreated = {topic for topic, id_ in known.topic_ids.items() if now.topic_ids.get(topic, id_) != id_}
     problems = []

@@ -1,7 +1,7 @@
 """A source position as the text a snapshot keeps in its properties.
 
 Version 1 is one line of JSON; `docs/positions.md` shows it. Version 2 is the same line, compressed: a position of many
-topics would else make every snapshot file larger than all the rest of it. On disk for ever: a reader refuses a version
+topics would else make every snapshot file larger than all the rest of it. On disk forever: a reader refuses a version
 it doesn't know, and no key is ever given another meaning.
 
 Why nothing is left out of a long one, the topics that never had a record for the table least of all: what the others
@@ -106,7 +106,7 @@ def _unpacked(packed: str) -> bytes:
     decompressor = zlib.decompressobj()
     text = decompressor.decompress(base64.b64decode(packed, validate=True), _UNPACKED_MAX)
     if not decompressor.eof or decompressor.unused_data:
-        raise ValueError("what is compressed is cut off, or goes on and on")
+        raise ValueError("compressed data is truncated or too long")
     return text
 
 

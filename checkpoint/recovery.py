@@ -53,7 +53,7 @@ class RecoveredTable:
 def recover_table(
     table: str, table_state: TableState, progress: IdleProgress, routing: Routing | None
 ) -> RecoveredTable:
-    """What a table proves of itself, before the source is asked.
+    """Recover the position of one table from its snapshots, before the source is asked.
 
     routing: as configured now; None compares nothing.
 
@@ -131,13 +131,13 @@ def _without_snapshot(
         kind = ProblemKind.EXPIRED
         text = (
             f"this pipeline has committed to the table, {_last_known(last)}, but none of its snapshots is left: the "
-            f"oldest one there is {table_state.earliest_id}. They expired, and the position with them"
+            f"oldest one is {table_state.earliest_id}. They expired, and the position with them"
         )
     else:
         kind = ProblemKind.ROLLED_BACK
-        there = f"the newest one there is {table_state.latest_id}" if table_state.latest_id else "it has none at all"
+        there = f"the newest one is {table_state.latest_id}" if table_state.latest_id else "there is none"
         text = (
-            f"snapshot {last} of this pipeline is gone, with all others of its ({there}): the table was rolled back. "
+            f"snapshot {last} of this pipeline is gone, with all its others ({there}): the table was rolled back. "
             "Only you can decide whether the rows that were removed with it are wanted again"
         )
     identifier = max(progress.identifier, table_state.latest_id or 0)  # unknown: a number that is large enough
@@ -147,7 +147,7 @@ def _without_snapshot(
 
 
 def _last_known(snapshot_id: int) -> str:
-    return f"last as far as is known snapshot {snapshot_id}" if snapshot_id else "or was about to when it last ran"
+    return f"last known snapshot {snapshot_id}" if snapshot_id else "or was about to when it last ran"
 
 
 def _known_ids(table_state: TableState, seen: IdleTable | None) -> list[int]:
@@ -208,7 +208,7 @@ def _of_table(reached: SourcePosition, routing: Routing | None) -> SourcePositio
 
 
 def position_of(snapshot: SnapshotSummary) -> SourcePosition | None:
-    """None for a snapshot that carries none. Raises CorruptFile for one that can't be read."""
+    """The position of a snapshot; None if it has none. Raises CorruptFile if it can't be read."""
     text = snapshot.properties.get(POSITION_PROPERTY)
     return None if text is None else position_from_text(text, snapshot.path)
 

@@ -1,6 +1,6 @@
 """Recovery options: the position that each of them gives a pipeline that can not prove its own.
 
-    accept the gap       nothing is read twice; what lies between is in no table
+    accept the gap       nothing is read twice; what is between is in no table
     rewind               reads again; an append table then holds those rows twice
     from a snapshot      the position that a snapshot of the table carries, taken at its word in the present source
 
@@ -120,7 +120,7 @@ def _within(bounds: OffsetRange, offset: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RefusedTable:
-    """A table that can't go on, with all that is needed to say how it could."""
+    """A table whose recovery is refused, with the data for its options."""
 
     table: str
     recovered: RecoveredTable
@@ -132,12 +132,12 @@ class RefusedTable:
 def position_refused(refused: Sequence[RefusedTable], source: SourceState, command: str) -> PositionRefused:
     """The error to raise.
 
-    command: runs the pipeline; each option adds its flags to it.
+    command: command that runs the pipeline; each option adds its flags to it
     """
     found = [f"{one.table}: {problem.text}" for one in refused for problem in one.problems]
     found.append(
-        "Going on could lose records or bring them twice, so nothing more was read or written; what is in the "
-        "tables stays as it is. Choose one of the options, for one start: the next snapshot records it"
+        "Continuing could lose or duplicate records, so nothing more was read or written, and the tables were not "
+        "changed. Choose one of the options, for one start: the next snapshot records it"
     )
     commands = [
         f"{command} {' '.join(flag for flag, _ in options)}\n{_indented(effect for _, effect in options)}"
@@ -194,9 +194,9 @@ def _options_beside_other_users(refused: Sequence[RefusedTable]) -> list[str]:
     if not any(problem.kind is ProblemKind.ANOTHER_COMMIT_USER for one in refused for problem in one.problems):
         return []
     return [
-        "leave this pipeline stopped, and go on with what has read into the table: the Spark query, or the pipeline "
-        "under its old name",
-        "`tables[].shared_with: [its commit user]`, where both are meant to read into the table, each other records",
+        "leave this pipeline stopped, and continue with the other writer: the Spark query, or the pipeline under its "
+        "old name",
+        "`tables[].shared_with: [its commit user]`, if both write different records to the table",
     ]
 
 
@@ -217,19 +217,19 @@ def _accept_gap(one: RefusedTable, source: SourceState) -> _Option | None:
     offsets = offsets_past_gap(one.recovered, one.problems, source, one.routed)
     if offsets is None:
         return None
-    at = f"{one.table} goes on at {_places(offsets)}"
+    at = f"{one.table} continues at {_places(offsets)}"
     kinds = {problem.kind for problem in one.problems}
     if kinds == {ProblemKind.ANOTHER_COMMIT_USER}:
-        return f"--accept-gap {quote(one.table)}", f"{at}, behind all that is in the table: nothing comes twice"
+        return f"--accept-gap {quote(one.table)}", f"{at}, after everything already in the table; no duplicates"
     if kinds <= {ProblemKind.CHAIN_BREAK, ProblemKind.ROUTING}:
-        return f"--accept-gap {quote(one.table)}", f"{at}, its position now: skipped records stay out"
-    return f"--accept-gap {quote(one.table)}", f"{at}: no row comes twice; the records in between are in no table"
+        return f"--accept-gap {quote(one.table)}", f"{at}, its current position: skipped records stay skipped"
+    return f"--accept-gap {quote(one.table)}", f"{at}: no duplicates; the records in between are skipped"
 
 
 def _rewind(one: RefusedTable) -> _Option:
     effect = (
-        f"{one.table} is read again from the oldest record there is (or from a time, or TOPIC:PARTITION:OFFSET,…): "
-        "harmless with a primary key, but an append table then holds rows twice"
+        f"{one.table} is read again from the oldest record (or from a time, or TOPIC:PARTITION:OFFSET,…): harmless "
+        "with a primary key, but an append table gets duplicate rows"
     )
     return f"--rewind-to {quote(one.table)}=earliest", effect
 
@@ -237,7 +237,7 @@ def _rewind(one: RefusedTable) -> _Option:
 def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
     """The newest snapshot whose position the source can serve; before a hole, if there is one.
 
-    In another source only the very newest makes sense: where somebody copied the topic with its offsets.
+    In another source only the very newest makes sense: if the topic was copied with its offsets.
     """
     hole = last_before_chain_break(one.table_state.own)
     candidates = (
@@ -252,11 +252,11 @@ def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
         except CorruptFile:
             continue
         if position is not None and any(position.ends.get(p, 0) < end for p, end in reached.items()):
-            continue  # from there what others read since would come twice
+            continue  # from there, what others have read since would be duplicated
         if position is not None and not compare_with_source(
             one.table, position.assuming_identity(source.identity), source
         ):
-            effect = f"{one.table} goes on where snapshot {snapshot.id} ended, at {_places(position.ends)}"
+            effect = f"{one.table} continues where snapshot {snapshot.id} ended, at {_places(position.ends)}"
             return f"--from-snapshot {quote(one.table)}={snapshot.id}", effect
     return None
 

@@ -21,8 +21,10 @@ ROUTING_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """format: of the records.
-    match, topics: the table's patterns (`tables[].match`, `tables[].topics`), sorted.
+    """The settings that decide which records become rows of a table.
+
+    format: of the records
+    match, topics: the table's patterns (`tables[].match`, `tables[].topics`), sorted
     """
 
     format: str
@@ -34,7 +36,7 @@ class Routing:
         return cls(format, tuple(sorted(set(match))), tuple(sorted(set(topics))))
 
     def to_members(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The routing as JSON members."""
         return {
             "version": ROUTING_VERSION,
             "format": self.format,
@@ -50,11 +52,11 @@ class Routing:
         return cls.of(str(members["format"]), members["match"], members["topics"])
 
     def to_text(self) -> str:
-        """As a snapshot keeps it."""
+        """The text in a snapshot's property."""
         return json.dumps(self.to_members(), ensure_ascii=False, separators=(",", ":"))
 
     def changes_from(self, before: Routing) -> list[str]:
-        """What the configuration says differently now, a phrase each."""
+        """The differences from an older routing, a phrase each."""
         return [
             f"{setting} is {_shown(now)}, it was {_shown(then)}"
             for setting, then, now in (

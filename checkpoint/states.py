@@ -24,7 +24,7 @@ from typing import Final
 
 
 class CheckpointState(Enum):
-    """What holds of the rows that were written since the last checkpoint."""
+    """The state of the rows written since the last checkpoint."""
 
     WRITING = "rows go to the writers; none is visible yet"
     PREPARING = "the checkpoint has its identifier; writers turn what they hold into files"
@@ -34,7 +34,7 @@ class CheckpointState(Enum):
 
 
 class CheckpointEvent(Enum):
-    """What happened. In the past tense: a state changes after the fact."""
+    """An event that changes the state. Named in the past tense: a state changes after the fact."""
 
     BEGUN = "an identifier was given out"
     PREPARED = "every writer handed over its commit messages"

@@ -1,4 +1,4 @@
-"""The state of a table when a pipeline starts: its snapshots, and what the pipeline wrote beside them."""
+"""The state of a table when a pipeline starts: its snapshots, and the files that the pipeline keeps with it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSummary:
-    """path: its file, for messages.
-    manifest_list: of its delta; two snapshots never have the same one.
+    """The parts of a snapshot that recovery reads.
+
+    path: its file, for messages
+    manifest_list: of its delta; two snapshots never have the same one
     """
 
     id: int
@@ -22,14 +24,15 @@ class SnapshotSummary:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """created_ms: when the table was made (`timeMillis` of schema 0), None when there is no such table.
+    """The state of a table when a pipeline starts.
 
-    own: snapshots of the pipeline's commit user, newest first, as far back as was looked; the newest is always there.
-    others: snapshots of other users that carry a position, too.
-    earliest_id, latest_id: of all snapshots, None without any.
+    created_ms: when the table was made (`timeMillis` of schema 0), None when there is no such table
+    own: snapshots of the pipeline's commit user, newest first, as far back as was looked; the newest is always there
+    others: snapshots of other users that carry a position, too
+    earliest_id, latest_id: of all snapshots, None without any
     newest_of_others: of each other commit user the newest snapshot with a position that came after the newest own one;
-        those of `tables[].shared_with` are left out.
-    consumer_snapshot_id: the own snapshot that the pipeline's consumer file names, None where there is no file.
+        those of `tables[].shared_with` are left out
+    consumer_snapshot_id: the own snapshot that the pipeline's consumer file names, None where there is no file
     """
 
     created_ms: int | None

@@ -26,16 +26,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m compaction", description=__doc__, allow_abbrev=False)
     parser.add_argument("warehouse", metavar="WAREHOUSE", help="path or URI")
     parser.add_argument("name", metavar="NAME", help="database.table")
-    parser.add_argument("--full", action="store_true", help="everything, not only what is due")
-    parser.add_argument("--watch", action="store_true", help="go on until SIGTERM")
-    parser.add_argument("--order-by", metavar="COLUMNS", help="lay an append table out by them, separated by commas")
+    parser.add_argument("--full", action="store_true", help="compact each bucket into one sorted run")
+    parser.add_argument("--watch", action="store_true", help="keep running until SIGTERM")
+    parser.add_argument(
+        "--order-by", metavar="COLUMNS", help="sort the rows of an append table by these, separated by commas"
+    )
     parser.add_argument("--strategy", type=ClusteringStrategy, choices=tuple(ClusteringStrategy))
     parser.add_argument(
-        "--option", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="of the store, repeatable"
+        "--option", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="option of the store, repeatable"
     )
     given = parser.parse_args(arguments)
     if given.watch and (given.full or given.order_by):
-        parser.error("--watch does what is due; --full and --order-by rewrite everything, so they run once")
+        parser.error(
+            "--watch compacts what is due; --full and --order-by rewrite everything and run once: leave one out"
+        )
     if given.strategy is not None and not given.order_by:
         parser.error("--strategy says how to sort; name the columns with --order-by")
     try:

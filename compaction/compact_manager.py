@@ -1,4 +1,4 @@
-"""Compaction beside writing: what a bucket writer is given.
+"""Compaction during writing, for a bucket writer.
 
     TableWriter(context, compactor_factory=compact_manager_factory())
 
@@ -164,9 +164,11 @@ def compact_manager_factory(
     spill_directory: str | None = None,
     listener: CompactionListener | None = None,
 ) -> CompactorFactory:
-    """For a writer that compacts as its table says. scheduler: None takes the one of the process.
+    """The compactor factory of a writer, by the table's options.
 
-    spill_directory: see `MergeTree`. listener: called after each compaction.
+    scheduler: None takes the one of the process
+    spill_directory: see `MergeTree`
+    listener: called after each compaction
     """
 
     cache: LookupCache | None = None

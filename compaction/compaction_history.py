@@ -15,9 +15,10 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class PastCompaction:
-    """One COMPACT snapshot. reason: why its files were picked; None where its writer (Java, pypaimon) doesn't say.
+    """One COMPACT snapshot.
 
-    files_written, bytes_written: of the files after it, those that are new; others only changed their level.
+    reason: why its files were picked; None where its writer (Java, pypaimon) doesn't say
+    files_written, bytes_written: of the files after it, those that are new; others only changed their level
     """
 
     snapshot_id: int
@@ -35,7 +36,12 @@ class PastCompaction:
 
 @dataclass(frozen=True, slots=True)
 class CompactionHistory:
-    """compactions: newest first. snapshots: how many were looked at. bytes_added: written with new rows."""
+    """The recent compactions of a table.
+
+    compactions: newest first
+    snapshots: how many were looked at
+    bytes_added: written with new rows
+    """
 
     compactions: tuple[PastCompaction, ...]
     snapshots: int

@@ -28,8 +28,9 @@ _ATTEMPTS: Final = 5  # a commit that lost a race joins no manifests when it is 
 
 
 class ManifestCompaction(NamedTuple):
-    """How many manifests the latest snapshot had and has. snapshot_id: of the one that was made; None: there was
-    nothing to join, or it was a dry run.
+    """How many manifests the latest snapshot had and has.
+
+    snapshot_id: of the one that was made; None: there was nothing to join, or it was a dry run
     """
 
     manifests_before: int
@@ -38,8 +39,8 @@ class ManifestCompaction(NamedTuple):
 
 
 def compact_manifests(context: TableContext, *, dry_run: bool = False) -> ManifestCompaction:
-    """By an empty snapshot of kind COMPACT. Manifests of `manifest.target-file-size` stay, unless files that they name
-    were deleted since. Raises CommitConflict where others were first again and again.
+    """Merge a table's manifests, with an empty snapshot of kind COMPACT. Manifests of `manifest.target-file-size` stay,
+    unless files that they name were deleted since. Raises CommitConflict where others were first again and again.
     """
     context.identity.check_before_change()
     joining = context.with_options(_AT_ONCE)

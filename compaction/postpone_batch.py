@@ -55,10 +55,12 @@ class Placing:
 
 @dataclass(frozen=True, slots=True)
 class PlacingPlan:
-    """placings: what is to be done.
+    """The plan for placing postponed rows into buckets.
+
+    placings: what is to be done
     staged: the messages whose files these are. Once all is done they are not needed any more, and the caller's to
         delete.
-    kept: the others, to be committed as they are.
+    kept: the others, to be committed as they are
     """
 
     placings: Sequence[Placing]
@@ -127,7 +129,7 @@ class Placer:
                     writer.write(rows)
 
     def prepare_commit(self) -> list[CommitMessage]:
-        """Of all that was placed."""
+        """Prepare the commit of all placed rows."""
         return [
             message for writer in self._writers.values() for message in writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
         ]
@@ -155,7 +157,7 @@ class Placer:
 
 
 class PostponedBatch:
-    """What one writer's one-off commits stage, on its way into buckets. One thread at a time.
+    """Places the staged rows of one writer's one-off commits into buckets. One thread at a time.
 
     replaces: rows will replace those of their partitions.
     rescale: another number of buckets for a partition that has become too large for its own.

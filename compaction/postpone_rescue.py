@@ -42,7 +42,7 @@ _REASON: Final = "rows that waited for their bucket"
 
 @dataclass(frozen=True, slots=True)
 class WaitingFiles:
-    """Of one partition.
+    """The waiting files of one partition.
 
     files: in the order of their rows.
     bucket_num: what the partition has already; None: nothing but these files.
@@ -54,7 +54,7 @@ class WaitingFiles:
 
 
 def rescue_postponed(context: TableContext, cancellation: CancellationToken | None = None) -> CompactionReport:
-    """All that waits now. Rows that come meanwhile wait for the next call.
+    """Place all waiting rows into buckets. Rows that arrive meanwhile wait for the next call.
 
     Raises CommitConflict when another job was first again and again, and what writing a table raises.
     """
@@ -118,7 +118,7 @@ class _Rescue:
 
 
 def waiting_files(context: TableContext) -> list[WaitingFiles]:
-    """Of each partition that has any, in the latest snapshot."""
+    """The waiting files of each partition, in the latest snapshot."""
     snapshot = context.snapshots.latest()
     waiting: Mapping[bytes, list[DataFileMeta]] = defaultdict(list)
     bucket_nums: dict[bytes, int] = {}

@@ -16,12 +16,14 @@ from storage.write.compactor import CompactResult
 
 @dataclass(frozen=True, slots=True)
 class BucketCompaction:
-    """One compaction that is in the table now. reason: why it was picked.
+    """One compaction that is in the table now.
 
-    partition: its values by column, as JSON holds them; {} for an unpartitioned table. directory: where it lies in
-    the table, `dt=19857/hour=7` or "": dates and nulls look different there, and some characters are escaped.
-    files_before, files_after, bytes_before, bytes_after: of what it took and what took their place. files_written: of
-    the latter, those that are new; others only changed their level.
+    reason: why it was picked
+    partition: its values by column, as JSON holds them; {} for an unpartitioned table
+    directory: where it is in the table, `dt=19857/hour=7` or "": dates and nulls look different there, and some
+        characters are escaped
+    files_before, files_after, bytes_before, bytes_after: of what it took and what took their place
+    files_written: of the latter, those that are new; others only changed their level
     """
 
     partition: dict[str, Any]
@@ -35,7 +37,7 @@ class BucketCompaction:
     bytes_after: int
 
     def to_members(self) -> dict[str, Any]:
-        """For JSON and log lines."""
+        """The report as members, for JSON and log lines."""
         return asdict(self)
 
     @classmethod
@@ -61,11 +63,14 @@ def _partition_values(context: TableContext, partition: bytes) -> dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """Of one table. planned_snapshot_id: the snapshot that was planned last; None for a table without any.
+    """The report of a compaction of one table.
 
-    snapshot_ids: those it made. lost: compactions thrown away because another commit had touched their files.
-    is_cancelled: whether it was cancelled before all was done. has_more: whether that round may have made more due.
-    error: a file that can't be read (its bucket was left as it was, the others were not held up), or how all was lost.
+    planned_snapshot_id: the snapshot that was planned last; None for a table without any
+    snapshot_ids: those it made
+    lost: compactions thrown away because another commit had touched their files
+    is_cancelled: whether it was cancelled before all was done
+    has_more: whether that round may have made more due
+    error: a file that can't be read (its bucket was left as it was, the others were not held up), or how all was lost
     """
 
     table: str
@@ -78,7 +83,7 @@ class CompactionReport:
     error: TidelakeError | None = None
 
     def to_members(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as JSON members."""
         return {
             "table": self.table,
             "snapshots": list(self.snapshot_ids),

@@ -24,13 +24,13 @@ from compaction.cancellation import IsCancelled
 
 T = TypeVar("T")
 
-_THREADS_MAX: Final = 4  # a compaction holds some hundred MB, and the writers beside it want processors too
+_THREADS_MAX: Final = 4  # a compaction holds some hundred MB, and writers need processors, too
 
 
 class ScheduledTask(Generic[T]):
     """Work that waits for its turn, runs, or has ended.
 
-    awaited: called before somebody waits for the result.
+    awaited: called before a caller waits for the result
     """
 
     def __init__(self, work: Callable[[IsCancelled], T], awaited: Callable[[], None] = lambda: None) -> None:
@@ -81,10 +81,12 @@ class ScheduledTask(Generic[T]):
 
 
 class CompactionScheduler:
-    """threads: how many compactions run at a time. Thread-safe.
+    """Runs compactions in threads. Thread-safe.
 
-    Tasks wait for none, take no lock of a writer and no memory of the write budget: whoever waits for a task, holding
-    either, waits for a bounded time.
+    threads: how many compactions run at a time
+
+    Tasks wait for none, take no lock of a writer and no memory of the write budget: a caller that waits for a task,
+    holding either, waits for a bounded time.
     """
 
     def __init__(self, threads: int) -> None:
@@ -130,7 +132,7 @@ class CompactionScheduler:
     def pause(self, at_most_s: float) -> None:
         """Start no task until `resume`, for so long at most, or until one is waited for; those that run go on.
 
-        For who flushes and publishes: somebody waits for those rows, and the compactions that a flush gives rise to
+        For flush and commit: their rows are awaited, and the compactions that a flush gives rise to
         would take the processors from the flush of the next bucket, and from the commit.
         """
         with self._lock:
@@ -179,5 +181,5 @@ class InlineScheduler(CompactionScheduler):
 
 @cache
 def shared_scheduler() -> CompactionScheduler:
-    """The one of this process, for whoever doesn't bring their own."""
+    """The shared scheduler of this process, for callers without their own."""
     return CompactionScheduler(max(1, min(_THREADS_MAX, (os.cpu_count() or 1) // 2)))

@@ -1,4 +1,4 @@
-"""Fills the reference pages from the code: what lies between their `generated` markers is made here.
+"""Fills the reference pages from the code: what is between their `generated` markers is made here.
 
 python docs/generate.py            write the pages
 python docs/generate.py --check    exit with 1 and say so when a page is out of date
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,15 +53,15 @@ def configuration() -> str:
     for title, path, kind in (
         ("The pipeline", "", settings.Config),
         ("`source` of type `change-log-folder`", "source.", settings.FolderSettings),
-        ("`source.start` of a folder, when it is no word", "source.start.", settings.FolderStartSettings),
+        ("`source.start` of a folder, as a mapping", "source.start.", settings.FolderStartSettings),
         ("`source` of type `kafka`", "source.", settings.KafkaSettings),
-        ("`source.start` of Kafka, when it is no word", "source.start.", settings.StartSettings),
+        ("`source.start` of Kafka, as a mapping", "source.start.", settings.StartSettings),
         ("An entry of `tables`", "tables[].", settings.TableSettings),
         ("`tables[].source_tables`", "tables[].source_tables.", settings.SourceTablesSettings),
         ("`schema_evolution`", "schema_evolution.", settings.SchemaEvolutionSettings),
         ("`checkpoint`", "checkpoint.", settings.CheckpointSettings),
         ("`errors`", "errors.", settings.ErrorSettings),
-        ("`errors.dead_letters`, when it is no folder", "errors.dead_letters.", settings.DeadLetterTableSettings),
+        ("`errors.dead_letters`, as a mapping", "errors.dead_letters.", settings.DeadLetterTableSettings),
         ("`moved_rows`", "moved_rows.", settings.MovedRowsSettings),
         ("`quarantine`", "quarantine.", settings.QuarantineSettings),
         ("`write`", "write.", settings.WriteBufferSettings),
@@ -86,15 +86,18 @@ def _settings_table(path: str, kind: type[msgspec.Struct], meanings: dict[str, s
 
 
 def _explained(kind: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """The docstring's beginning, and what it says of single settings: their names and a colon begin a sentence."""
-    name = f"(?:{'|'.join(kind.__struct_fields__)})"
-    text = " ".join((kind.__doc__ or "").split())
-    intro, *parts = re.split(rf"(?:^|(?<=[.;:] ))({name}(?:, {name})*): ", text)
-    meanings = {}
-    for listed, meaning in zip(parts[::2], parts[1::2], strict=True):
-        for one in listed.split(", "):
-            meanings[one] = meaning.strip().rstrip(";").replace("|", "\\|")
-    return intro.strip(), meanings
+    """The docstring's intro, and the meaning of each setting: a line `name: meaning`, continued on indented lines."""
+    intro: list[str] = []
+    meanings: dict[str, list[str]] = {}
+    part = intro
+    for line in cleandoc(kind.__doc__ or "").splitlines():
+        name, _, meaning = line.partition(": ")
+        if name in kind.__struct_fields__:
+            part = meanings[name] = [meaning]
+        else:
+            part.append(line.strip())
+    texts = {name: " ".join(part).strip().replace("|", "\\|") for name, part in meanings.items()}
+    return " ".join(intro).strip(), texts
 
 
 def _type_text(kind: inspect.Type) -> str:
@@ -232,7 +235,7 @@ def errors() -> str:
         rows.append(f"| `{failure.name}` | {tolerated} | {failure.value} |")
     rows += [
         "",
-        "Records that rightly give no row are counted as skipped: " + ", ".join(f"`{one}`" for one in Skipped) + ".",
+        "Records skipped on purpose: " + ", ".join(f"`{one}`" for one in Skipped) + ".",
     ]
     return "\n".join(rows)
 

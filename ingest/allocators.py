@@ -28,8 +28,8 @@ def use_service_allocators() -> None:
     """For a process that is a pipeline, before anything else. The environment wins: what is named there by
     ARROW_DEFAULT_MEMORY_POOL, MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_ and MALLOC_ARENA_MAX stays.
 
-    A process that has imported Arrow already is somebody else's, and left alone: a pool that is set later would
-    have the arrays, but not what Parquet's writer holds. So is one with another C library than glibc.
+    A process that has imported Arrow already belongs to another program, and is left alone: a pool that is set later
+    would have the arrays, but not what Parquet's writer holds. So is one with another C library than glibc.
     """
     if "pyarrow" in sys.modules or platform.libc_ver()[0] != "glibc":
         return

@@ -11,17 +11,18 @@ T = TypeVar("T")
 
 
 class ChannelClosed(Exception):
-    """Nothing will come any more (receive), or nothing may be sent any more (send)."""
+    """The channel is closed: there are no more items (receive), or no more can be sent (send)."""
 
 
 class Channel(Generic[T]):
-    """Items in the order they were sent. Waiting for room is the backpressure: a slow table pauses its source.
+    """A queue limited by bytes. Items keep their order. A full channel blocks its producer: a slow table pauses its
+    source.
 
-    limit_bytes: what may lie in the channel. An item larger than that passes when the channel is empty, alone.
+    limit_bytes: maximum size of all items. A larger item is accepted alone, when the channel is empty
 
-    The producer closes it, best with `with channel:`; the consumer then gets what is left, and after that ChannelClosed
-    (`async for` just ends). With several producers, waiting ones get no order among each other.
-    (`asyncio.Queue` counts items, and can be shut down only from Python 3.13.)
+    The producer closes it, best with `with channel:`; the consumer then gets the remaining items, and after that
+    ChannelClosed (`async for` just ends). Several waiting producers are served in any order. (`asyncio.Queue` counts
+    items, and can be shut down only from Python 3.13.)
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -31,8 +32,8 @@ class Channel(Generic[T]):
         self._held_bytes = 0
         self._closed = False
         self._items: deque[tuple[T, int]] = deque()
-        # Woken tasks look again before they act, and nothing is awaited between looking and acting. So a wake-up too
-        # many does no harm, and a task that is cancelled while it waits has neither taken nor left anything.
+        # Woken tasks check again before they act, and nothing is awaited between check and action. So an extra wake-up
+        # does no harm, and a task that is cancelled while it waits has taken and left nothing.
         self._changed = asyncio.Event()
 
     @property
@@ -70,7 +71,7 @@ class Channel(Generic[T]):
         return item
 
     def close(self) -> None:
-        """No more items. What lies in the channel can still be received. Closing twice is no error."""
+        """No more items. What is in the channel can still be received. Closing twice is no error."""
         self._closed = True
         self._changed.set()
 

@@ -25,7 +25,7 @@ class SystemClock:
 
 
 async def wait_at_most(event: asyncio.Event, limit_ms: int | None, clock: Clock) -> bool:
-    """Wait for the event, no longer than `limit_ms` (None: for ever). Returns whether it is set.
+    """Wait for the event, no longer than `limit_ms` (None: forever). Returns whether it is set.
 
     Cancelled: nothing has changed.
     """

@@ -1,4 +1,4 @@
-"""Dead letters as rows of an append table, which anybody can query.
+"""Dead letters as rows of an append table, which can be queried.
 
 They are committed before any table's position passes their records, under a commit user of their own. A record that is
 read again after a crash finds its row by `id` and is not written twice.

@@ -78,7 +78,7 @@ class DeadLetters:
 
         resume_offsets: where reading goes on; nothing below comes again.
 
-        Files that lie below by their name are not read. Raises CorruptFile for a file that holds something else.
+        Files that are below by their name are not read. Raises CorruptFile for a file that holds something else.
         """
         assert self._io is not None
         for entry in self._io.list_directory(self._location):

@@ -33,7 +33,7 @@ class Secret:
 
 
 class RedactedOptions(dict[str, str]):
-    """Free options for somebody else; printed without the values of those whose names sound secret."""
+    """Options that are passed on to another component; printed without the values of those whose names sound secret."""
 
     def __repr__(self) -> str:
         return repr({name: HIDDEN if SECRET_NAME.search(name) else value for name, value in self.items()})

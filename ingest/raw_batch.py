@@ -48,7 +48,7 @@ class RawBatch:
     keys, values (n,): the bytes; a null is a null (a null value is a tombstone), an empty value is not.
     next_offset: where the partition is to be read on. At least `offsets[-1] + 1`; more when the source skipped records
         that it never hands over, and a batch of no records may carry nothing else.
-    headers: row number to those of its headers that the format reads (`Format.kept_headers`); rows without any are
+    headers: row number to those of its headers that the format reads (`Format.KEPT_HEADERS`); rows without any are
         absent. The source drops the others: a Python object per record costs more than decoding it.
     timestamp_types (n,): numbers of TIMESTAMP_TYPES, UNKNOWN_TIMESTAMP_TYPE where the source doesn't say; None:
         of no record does it.

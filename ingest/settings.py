@@ -1,4 +1,4 @@
-"""Everything an ingest configuration may say, with its defaults.
+"""All settings of an ingest configuration, with their defaults.
 
 Names, types and defaults only: `config` reads them from files, the environment and flags. Sizes are in bytes, times in
 milliseconds, as their names say.
@@ -25,7 +25,10 @@ PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")  # in the name of an entry that st
 
 
 class FolderStartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """offsets: topic to partition to next offset; partitions that aren't named begin with their first record."""
+    """A position in a folder's partitions.
+
+    offsets: topic to partition to next offset; partitions that are not named start with their first record
+    """
 
     offsets: Mapping[str, Mapping[NotNegative, KafkaLong]]
 
@@ -35,10 +38,11 @@ class FolderSettings(
 ):
     """Change-log files in a folder.
 
-    path: the folder. start: where a pipeline begins that has not committed yet; afterwards its tables know. until:
-    `end` reads what is there, `forever` waits for more. poll_interval_ms: how long to wait,
-    when all has been read, before looking for new files and lines. max_record_bytes: how long a line may be,
-    uncompressed; a longer one stops the pipeline before it fills the memory.
+    path: the folder
+    start: where a pipeline without a commit starts; afterwards its tables hold the position
+    until: `end` reads the existing records, `forever` waits for more
+    poll_interval_ms: how often to look for new files and lines once all are read
+    max_record_bytes: maximum size of a line, uncompressed; a longer one stops the pipeline before it fills the memory
     """
 
     path: Path
@@ -51,8 +55,9 @@ class FolderSettings(
 class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Exactly one of these.
 
-    timestamp_ms: epoch milliseconds; each partition begins with its first record that is not older. offsets: topic to
-    partition to next offset, for all partitions. group: a consumer group; reading begins at its committed offsets.
+    timestamp_ms: epoch milliseconds; each partition starts with its first record that is not older
+    offsets: topic to partition to next offset, for all partitions
+    group: a consumer group; reading starts at its committed offsets
     """
 
     timestamp_ms: KafkaLong | None = None
@@ -63,31 +68,42 @@ class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class KafkaSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="kafka"
 ):
-    """Topics of a Kafka cluster. From `client_id` on, settings go to the Kafka client as they are.
+    """Topics of a Kafka cluster. The settings from `client_id` on are passed to the Kafka client unchanged.
 
-    bootstrap_servers: `host:port` of a broker or of several, which know the others. topics: what is read, by name.
-    topic_pattern: instead of names a regular expression that they match whole; topics that come up later are read, too.
-    start: where a pipeline begins that has not committed yet; afterwards its tables know. until: `end` stops at the
-    ends that the partitions had when reading began, `forever` waits for more. until_timestamp_ms: each
-    partition is read up to the first record whose time is this one or later (epoch milliseconds), and no further than
-    its end; reading stops there. isolation_level: `read_committed` passes
-    over records of transactions that were aborted. group_id: where confirmed offsets are written to, for monitoring;
-    they are never read back. discovery_interval_ms: how often new topics and partitions are looked for.
+    bootstrap_servers: `host:port` of one or several brokers
+    topics: names of the topics to read
+    topic_pattern: instead of `topics`: a regular expression that matches whole names; new topics are read, too
+    start: where a pipeline without a commit starts; afterwards its tables hold the position
+    until: `end` stops at the ends that the partitions have when reading starts, `forever` waits for more
+    until_timestamp_ms: read each partition up to its first record of this time or later (epoch milliseconds), at most
+        up to its end, then stop
+    isolation_level: `read_committed` skips records of aborted transactions
+    group_id: consumer group that confirmed offsets are written to, for monitoring; they are never read back
+    discovery_interval_ms: how often to look for new topics and partitions
     unreachable_after_ms: how long a partition may give no answer before the pipeline stops with an error. Until then
-    brokers are tried again after 200 ms to 10 s, and the log says so once a minute.
-    max_record_bytes: what a compressed record, or the batch that it was compressed in, may be uncompressed; a larger
-    one stops the pipeline before it fills the memory. What isn't compressed is bounded by the fetch sizes below.
-
-    client_id: what brokers call the client in their logs and quotas. client_rack: where the client stands; a replica of
-    the same rack is read. request_timeout_ms: how long a broker may take to answer. connections_max_idle_ms: when an
-    idle connection is closed. fetch_min_bytes: how much a broker collects before it answers. fetch_max_bytes: how large
-    an answer may be. fetch_max_wait_ms: how long a broker waits for `fetch_min_bytes`. max_partition_fetch_bytes: how
-    much of an answer may be of one partition. check_crcs: whether checksums are compared.
-    security_protocol: how brokers are talked to. sasl_mechanism: how the client proves who it is, where the protocol is
-    one of SASL. sasl_plain_username, sasl_plain_password: for `PLAIN` and `SCRAM-…`. sasl_kerberos_service_name,
-    sasl_kerberos_domain_name: for `GSSAPI`. ssl_cafile: PEM file of the authorities that are trusted; left out: the
-    system's. ssl_certfile: PEM file of the client's own certificate. ssl_keyfile: PEM file of that certificate's key.
-    ssl_password: what opens `ssl_keyfile`. ssl_check_hostname: whether a broker's certificate must name its host.
+        brokers are retried after 200 ms to 10 s, and the log says so once a minute
+    max_record_bytes: maximum size of a compressed record, or of the batch it was compressed in, when uncompressed; a
+        larger one stops the pipeline before it fills the memory. Uncompressed records are limited by the fetch sizes
+    client_id: name of the client in the logs and quotas of brokers
+    client_rack: rack of the client; replicas in the same rack are read
+    request_timeout_ms: how long a broker may take to answer
+    connections_max_idle_ms: when an idle connection is closed
+    fetch_min_bytes: how much a broker collects before it answers
+    fetch_max_bytes: maximum size of an answer
+    fetch_max_wait_ms: how long a broker waits for `fetch_min_bytes`
+    max_partition_fetch_bytes: maximum size of an answer for one partition
+    check_crcs: compare checksums
+    security_protocol: protocol of the connection to brokers
+    sasl_mechanism: how the client authenticates, with a SASL protocol
+    sasl_plain_username: for `PLAIN` and `SCRAM-…`
+    sasl_plain_password: for `PLAIN` and `SCRAM-…`
+    sasl_kerberos_service_name: for `GSSAPI`
+    sasl_kerberos_domain_name: for `GSSAPI`
+    ssl_cafile: PEM file of the trusted authorities; default: those of the system
+    ssl_certfile: PEM file of the client's certificate
+    ssl_keyfile: PEM file of that certificate's key
+    ssl_password: password of `ssl_keyfile`
+    ssl_check_hostname: a broker's certificate must name its host
     """
 
     bootstrap_servers: Name | list[Name]
@@ -138,14 +154,15 @@ SchemaChangeName = Literal[
 
 
 class SchemaEvolutionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of a table when the source's columns change.
+    """What happens to a table when the source's columns change.
 
-    mode: as Flink CDC's `schema.change.behavior`. `exception` stops at the first change. `evolve` makes the change, and
-    stops where it can't be made. `try_evolve` makes it where it can be made, and else goes on as `ignore`. `lenient` is
-    `evolve`, but no column is dropped or renamed: a new one is added beside it. `ignore` leaves the table as it is:
-    columns that it lacks are passed over, and values that don't fit count as records that can't be decoded.
-    include: changes that are made: `add.column`, `alter.column.type` (to a wider one), `rename.column`, `drop.column`;
-    or all that a word of theirs names (`drop`). Others are ignored. exclude: changes that are ignored all the same.
+    mode: as Flink CDC's `schema.change.behavior`. `exception` stops at the first change. `evolve` applies the change,
+        and stops if it can't. `try_evolve` applies it if it can, and otherwise continues as `ignore`. `lenient` is
+        `evolve`, but no column is dropped or renamed: a new one is added next to it. `ignore` does not change the
+        table: columns that it lacks are skipped, and values that don't fit count as records that can't be decoded
+    include: changes to apply: `add.column`, `alter.column.type` (to a wider one), `rename.column`, `drop.column`, or
+        all with a common word (`drop`). Others are ignored
+    exclude: changes to ignore even if included
     """
 
     mode: Literal["exception", "evolve", "try_evolve", "lenient", "ignore"] = "evolve"
@@ -154,16 +171,20 @@ class SchemaEvolutionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
 
 
 class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which source tables an entry of many tables takes, and what they are called. Regular expressions must match a
-    name whole; names of tables are those that records give, without database and schema.
+    """Which source tables an entry of many tables takes, and their names. Regular expressions must match a whole name;
+    names of tables are those in the records, without database and schema.
 
-    including_tables: of names of tables that are taken; left out: all. excluding_tables: of those that are not, though
-    included. including_dbs, excluding_dbs: the same for names of databases. mapping: name of a source table, whatever
-    its case, to the table part of the name it gets; others are named by the entry's `name`. prefix_of_db, suffix_of_db:
-    name of a source database, whatever its case, to what stands before and behind `{table}` instead of what `name` has
-    there. merge_shards: whether tables of one name in several databases become one; `false` makes `{table}` stand for
-    `database_table`. partition_by: name of a source table to its partition columns; others have those of the entry.
-    lower_case: whether what placeholders stand for becomes lower case; always so where the catalog takes no others.
+    including_tables: names of tables to take; default: all
+    excluding_tables: names of tables to leave out, even if included
+    including_dbs: names of databases to take; default: all
+    excluding_dbs: names of databases to leave out, even if included
+    mapping: name of a source table, in any case, to the table part of the name it gets; others are named by the
+        entry's `name`
+    prefix_of_db: name of a source database, in any case, to the text before `{table}` instead of that in `name`
+    suffix_of_db: name of a source database, in any case, to the text after `{table}` instead of that in `name`
+    merge_shards: merge tables with one name in several databases; `false` makes `{table}` stand for `database_table`
+    partition_by: name of a source table to its partition columns; others have those of the entry
+    lower_case: change the values of placeholders to lower case; always so if the catalog accepts no upper case
     """
 
     including_tables: Name = ".*"
@@ -182,25 +203,28 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """One table of the pipeline, or many.
 
     name: `database.table`. With `{table}`, `{schema}`, `{database}` or `{topic}` in its table part it stands for as
-    many tables as records name; each is made from the first record that names it. match: shell patterns over the
-    names of source tables (`shop.public.orders`, `public.orders`, `orders`) and of topics; one of them must fit.
-    Left out: the table part of `name`; of an entry of many tables, all. topics: shell patterns; only topics that
-    fit one feed the table. Left out: all. With many topics it keeps positions short. primary_key: of the table that
-    is created if there is none; left out: the key of its records. key_from_records: `false` has the table created
-    without a key where `primary_key` names none, whatever key its records have. partition_by: partition columns of the
-    table that is created if there is none. options: table options of the table that is created if there is none. A
-    table that exists stays as it is: where `primary_key`, `partition_by` and `options` contradict it, `plan` says so,
-    and `run` refuses what would make other rows, another changelog or another layout. shared_with: commit users (other
-    pipelines, Spark queries) that read the same topics into the table, each records that this pipeline doesn't take;
-    left out, it is refused to start where others have read what it is about to. source_types: column to what its values
-    mean at the source, where records can't say (`bigint unsigned`). rounded_columns: columns whose values may lose
-    digits that the column's type lacks; others stop the pipeline. columns: column to SQL type, for columns that are
-    made: in a table that is created, or added later (`amount: DECIMAL(18, 2)`). type_mapping: for other columns that
-    are made, words of Paimon's `type_mapping`; see [columns](schema-evolution.md). computed_columns: column to a call
-    of one of Paimon's functions (`dt: date_format(created, yyyy-MM-dd)`). metadata_columns: columns that say where a
-    row came from (`topic`, `offset`, `op_ts`, …). metadata_column_prefix: of their names. schema_evolution: what
-    becomes of the table when the source's columns change; left out: as the pipeline's. source_tables: of an entry of
-    many tables, which source tables it takes, and their names.
+        many tables as records name; each is created at the first record that names it
+    match: shell patterns of source tables (`shop.public.orders`, `public.orders`, `orders`) and topics; one must
+        match. Default: the table part of `name`; for an entry of many tables, all
+    topics: shell patterns of the topics that feed the table; default: all. With many topics it keeps positions short
+    primary_key: primary key of the table if it is created; default: the key of its records
+    key_from_records: `false` creates the table without a key if `primary_key` is not set, even if the records have one
+    partition_by: partition columns of the table if it is created
+    options: table options of the table if it is created. An existing table is not changed: if it contradicts
+        `primary_key`, `partition_by` or `options`, `plan` says so, and `run` refuses differences that would change the
+        rows, the changelog or the layout
+    shared_with: commit users (other pipelines, Spark queries) that read the same topics into the table, each other
+        records than this pipeline. Without it, the pipeline refuses to start if others have read the records it would
+        read
+    source_types: column to its type at the source, if records don't say (`bigint unsigned`)
+    rounded_columns: columns whose values may lose digits that the column's type can't hold; others stop the pipeline
+    columns: column to SQL type, for columns that are created with the table or added later (`amount: DECIMAL(18, 2)`)
+    type_mapping: for other new columns, words of Paimon's `type_mapping`; see [columns](schema-evolution.md)
+    computed_columns: column to a call of one of Paimon's functions (`dt: date_format(created, yyyy-MM-dd)`)
+    metadata_columns: columns that say where a row came from (`topic`, `offset`, `op_ts`, …)
+    metadata_column_prefix: prefix of their names
+    schema_evolution: what happens to the table when the source's columns change; default: as for the pipeline
+    source_tables: for an entry of many tables: the source tables it takes, and their names
     """
 
     name: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
@@ -252,14 +276,15 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When written rows are committed: at whichever of these comes first.
+    """When written rows are committed: at the first of these.
 
-    interval_ms: from the begin of one checkpoint to the begin of the next, and after a pause from the first record.
-    bytes_max: after how many bytes of records.
-    whole_transactions: whether no checkpoint comes between records of one partition that are of one transaction of the
-    source; debezium-json with the connector's `provide.transaction.metadata` says which are. transaction_ms_max,
-    transaction_bytes_max: how long, and of all partitions how much, waits for the rest of transactions; what waited in
-    vain may be committed in parts, which the log and the metrics tell.
+    interval_ms: time from the start of one checkpoint to the start of the next; after a pause, from the first record
+    bytes_max: bytes of records
+    whole_transactions: never commit between records of one partition that belong to one transaction of the source.
+        Needs debezium-json with the connector's `provide.transaction.metadata`
+    transaction_ms_max: how long records wait for the rest of their transaction; after that they may be committed in
+        parts, which the log and the metrics show
+    transaction_bytes_max: bytes of records that wait for the rest of their transactions, over all partitions
     """
 
     interval_ms: Positive = 10_000
@@ -270,26 +295,27 @@ class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class DeadLetterTableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dead letters as rows of an append table of the warehouse, made when there is none.
+    """Dead letters as rows of an append table in the warehouse, which is created if it does not exist.
 
-    table: `database.table`.
+    table: `database.table`
     """
 
     table: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
 
 
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of records that can't be decoded.
+    """What happens to records that can't be decoded.
 
-    tolerance: `none` stops at the first, a number when one run meets more than that many (those that a run before
-    has set aside count no more, so the next start goes further), `all` never. Truncates that can't be carried out
-    stop the pipeline in any case, and `schema_evolution` says what becomes of columns that a table lacks, and of
-    values that only a wider column would hold. dead_letters: where tolerated records are kept: a folder, or
-    `{table: database.table}`; left out: the folder `<pipeline>.dead-letters` in the warehouse.
-    log_include_messages: whether the log has the reason of a dead letter, which may quote the record.
-    waiting_ms_max: how long a partition may wait for a value that a record of another partition has; then its
-    record counts as one that can't be decoded. waiting_bytes_max: how much may be held back while partitions wait;
-    beyond it their records count as such, too.
+    tolerance: `none` stops at the first, a number if one run has more than that many (dead letters of earlier runs
+        don't count, so the next start gets further), `all` never. Truncates that can't be applied stop the pipeline in
+        any case. `schema_evolution` decides about columns that a table lacks and values that need a wider column
+    dead_letters: where tolerated records are kept: a folder, or `{table: database.table}`; default: the folder
+        `<pipeline>.dead-letters` in the warehouse
+    log_include_messages: log the reason of a dead letter, which may quote the record
+    waiting_ms_max: how long a partition may wait for a value from a record of another partition; after that its record
+        counts as one that can't be decoded
+    waiting_bytes_max: bytes of records held back while partitions wait; beyond it the waiting records count as ones
+        that can't be decoded
     """
 
     tolerance: Literal["none", "all"] | NotNegative = "none"
@@ -300,12 +326,14 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tables that fail while others are well: the others go on, and the records of the one that failed wait on disk.
+    """Tables that fail: the others continue, and the records of a failed table wait on disk.
 
-    enabled: `false` stops the pipeline instead. location: where the records wait; left out: `<pipeline>.quarantine` in
-    the warehouse. bytes_max: how much may wait for all tables; beyond it the pipeline stops. table_bytes_max: how much
-    for one. retry_ms_min: when a table that failed is tried again first; each further time after twice as long.
-    retry_ms_max: the longest time between two tries.
+    enabled: `false` stops the pipeline instead
+    location: where the records wait; default: `<pipeline>.quarantine` in the warehouse
+    bytes_max: bytes of waiting records of all tables; beyond it the pipeline stops
+    table_bytes_max: bytes of waiting records of one table
+    retry_ms_min: time until the first retry of a failed table; each further one waits twice as long
+    retry_ms_max: longest time between two retries
     """
 
     enabled: bool = True
@@ -318,10 +346,11 @@ class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 class MovedRowsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rows whose primary key changed at the source, between the record that deletes them under the old key and the one
-    that brings them under the new: that one may lack values that did not change.
+    that inserts them under the new key: that one may leave out values that did not change.
 
-    keep_ms: how long such a row is kept; of one that comes later the record counts as one that can't be decoded, if it
-    lacks values. bytes_max: how much is kept of all tables; beyond it the oldest are dropped.
+    keep_ms: how long such a row is kept. If the new key arrives later, its record counts as one that can't be decoded
+        if it leaves out values
+    bytes_max: bytes of kept rows of all tables; beyond it the oldest are dropped
     """
 
     keep_ms: Positive = 86_400_000
@@ -329,10 +358,11 @@ class MovedRowsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class WriteBufferSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Memory and disk for rows on their way into files.
+    """Memory and disk for rows before they are written to files.
 
-    memory_bytes: all write buffers of all tables. queue_bytes: between reading, decoding and writing, each.
-    spill_directory: where rows go that outgrow the memory; left out: the system's directory for temporary files.
+    memory_bytes: memory of all write buffers of all tables
+    queue_bytes: memory of each queue between reading, decoding and writing
+    spill_directory: where rows beyond the memory go; default: the system's directory for temporary files
     """
 
     memory_bytes: Positive = 256 << 20
@@ -344,9 +374,10 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The HTTP endpoint of a running pipeline: `/metrics` for Prometheus, `/live` and `/ready` for probes, `/status` as
     JSON, and a status page at `/`. It has no authentication. See [operations](operations.md).
 
-    port: where it listens; left out: there is no endpoint. 0 takes a free one, which the log names. host: the address;
-    `0.0.0.0` lets other machines ask. tables_max: how many tables have metrics of their own; the others are one,
-    `_other`. partitions_max: the same for partitions of topics.
+    port: port of the endpoint; default: no endpoint. 0 takes a free port, which the log names
+    host: address of the endpoint; `0.0.0.0` allows other machines
+    tables_max: how many tables have metrics of their own; the others are one, `_other`
+    partitions_max: how many partitions of topics have metrics of their own
     """
 
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
@@ -358,22 +389,22 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One pipeline.
 
-    pipeline: its name, and the commit user of its snapshots. The tables know their position by it: keep it for life.
-    warehouse: the directory of all tables, or its address in an object store (`s3://bucket/lake`).
-    warehouse_options: for the catalog and the object store, as `tidelake.open_catalog` takes them.
-    source: what is read.
-    format: what its records are, never guessed: `debezium-json`, `debezium-avro`, `debezium-bson`, `canal-json`,
-        `maxwell-json`, `ogg-json`, `aliyun-json`, `aws-dms-json`, `json`, `avro` or `csv`; see [formats](formats.md).
-    format_options: what the format takes.
-    tables: what is written.
-    schema_evolution: what becomes of the tables when the source's columns change; left out: columns are added and
-        widened (`mode: evolve`).
-    checkpoint: when what was written is committed.
-    errors: what becomes of records that can't be decoded.
-    moved_rows: what is kept of rows whose primary key changes.
-    quarantine: what becomes of tables that fail while others are well.
-    write: memory and disk for rows on their way into files.
-    metrics: the HTTP endpoint with metrics, health and status of the pipeline.
+    pipeline: its name, and the commit user of its snapshots. Never change it: the tables hold the position under it
+    warehouse: the directory of all tables, or its address in an object store (`s3://bucket/lake`)
+    warehouse_options: options of the catalog and the object store, as for `tidelake.open_catalog`
+    source: where records are read from
+    format: format of the records, never guessed: `debezium-json`, `debezium-avro`, `debezium-bson`, `canal-json`,
+        `maxwell-json`, `ogg-json`, `aliyun-json`, `aws-dms-json`, `json`, `avro` or `csv`; see [formats](formats.md)
+    format_options: options of the format
+    tables: the tables to write
+    schema_evolution: what happens to the tables when the source's columns change; default: columns are added and
+        widened (`mode: evolve`)
+    checkpoint: when rows are committed
+    errors: what happens to records that can't be decoded
+    moved_rows: how long rows are kept whose primary key changes
+    quarantine: what happens to tables that fail
+    write: memory and disk for rows before they are written to files
+    metrics: the HTTP endpoint with metrics, health and status of the pipeline
     """
 
     pipeline: Name

@@ -28,7 +28,7 @@ _NO_BUCKET_KEYS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 
 class BucketMode(Enum):
     FIXED = auto()  # option bucket >= 1: a function of the bucket key
-    UNAWARE = auto()  # -1 on an append table: all rows lie in bucket 0, which means nothing
+    UNAWARE = auto()  # -1 on an append table: all rows are in bucket 0, which means nothing
     DYNAMIC = auto()  # -1 on a primary-key table: an index says which bucket a key lives in
     CROSS_PARTITION = auto()  # the same, where the key may also move to another partition
     POSTPONE = auto()  # -2: rows wait in `bucket-postpone` until a compaction job gives them a bucket

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 
 class TidelakeError(Exception):
-    """Base of every error this project raises on purpose."""
+    """Base class of all errors that this project raises on purpose."""
 
 
 class BadInput(TidelakeError):
-    """What the caller gave cannot be used; the table is untouched. Correct the input and call again."""
+    """The input of the caller is invalid; the table is not changed. Correct the input and call again."""
 
 
 class UnsupportedFeature(TidelakeError):
-    """The table asks for something this release lacks, and going on would give wrong rows or a wrong table.
+    """The table needs a feature that this release lacks, and continuing would give wrong rows or a wrong table.
 
-    feature: the option or type, spelled as in the table.
-    reason: what would break.
-    remedy: what the user can do.
+    feature: the option or type, spelled as in the table
+    reason: what would break
+    remedy: what the user can do
     """
 
     def __init__(self, feature: str, reason: str, remedy: str) -> None:
@@ -36,11 +36,12 @@ class UnsupportedFeature(TidelakeError):
 
 
 class CorruptFile(TidelakeError):
-    """A file is not what its table says it is. Stop; a file is never skipped in silence.
+    """A file does not match its metadata. Files are never skipped silently.
 
-    path: the file.
-    expected, found: in words.
-    offset: byte position where that is known, else None.
+    path: the file
+    expected: expected content, in words
+    found: actual content, in words
+    offset: byte position if known, otherwise None
     """
 
     def __init__(self, path: str, expected: str, found: str, offset: int | None = None) -> None:
@@ -56,9 +57,9 @@ class CorruptFile(TidelakeError):
 
 
 class AccessDenied(TidelakeError, PermissionError):
-    """The operating system, or an object store, doesn't let this process at a file. Nothing was changed there.
+    """The operating system or an object store denies access to a file. Nothing was changed there.
 
-    An OSError as well, with `errno` and `filename`. The message names the path, what was tried, and the remedy.
+    Also an OSError, with `errno` and `filename`. The message names the path, the operation and the remedy.
     """
 
     def __init__(self, code: int, reason: str, path: str) -> None:
@@ -69,17 +70,17 @@ class AccessDenied(TidelakeError, PermissionError):
 
 
 class SnapshotExpired(TidelakeError):
-    """The snapshot is no longer in the table: it expired, or was rolled back, maybe while it was read. Nothing is
-    damaged: begin again, with a snapshot that is there. What was read so far is of a state that the table had.
+    """The snapshot no longer exists: it expired or was rolled back, maybe while it was read. Nothing is damaged: start
+    again with an existing snapshot. Rows read so far are from a state that the table had.
 
-    there: in words, what the table has now.
+    there: the table's snapshots now, in words
     """
 
     def __init__(self, table: str, snapshot_id: int, there: str) -> None:
         super().__init__(
-            f"{table}: snapshot {snapshot_id} is gone, expired or rolled back ({there}). Begin again: scan the table "
-            "again; who reads its changes goes on from there. A consumer (follow), a tag, or a longer "
-            "'snapshot.time-retained' keeps what slow readers need"
+            f"{table}: snapshot {snapshot_id} is gone, expired or rolled back ({there}). Start again: scan the table "
+            "again, and read its changes from there. A consumer (follow), a tag, or a longer "
+            "'snapshot.time-retained' keeps the snapshots of slow readers"
         )
         self.table = table
         self.snapshot_id = snapshot_id
@@ -90,19 +91,17 @@ class SnapshotExpired(TidelakeError):
 
 
 class CommitConflict(TidelakeError):
-    """Someone else's commit makes ours wrong. Nothing was published: refresh, plan again, retry."""
+    """Another commit conflicts with ours. Nothing was published: refresh, plan again, retry."""
 
 
 class StaleSequenceNumbers(CommitConflict):
-    """Another writer's rows came into a bucket after its sequence numbers were read. With newer numbers the same rows
-    can be committed.
+    """Another writer committed rows to a bucket after its sequence numbers were read. The same rows can be committed
+    with newer numbers.
     """
 
 
 class CommitOutcomeUnknown(TidelakeError):
-    """The commit may have landed. Look for our commit identifier before anything else; delete nothing until you
-    know.
-    """
+    """The commit may have been published. Look for its commit identifier first; delete nothing until you know."""
 
 
 class WriterFenced(TidelakeError):
@@ -110,10 +109,10 @@ class WriterFenced(TidelakeError):
 
 
 class PositionRefused(TidelakeError):
-    """Where to go on reading the source cannot be proven from the table.
+    """The read position cannot be proven from the table.
 
-    found: what was seen.
-    ways_out: commands or settings a person can choose from.
+    found: the problems
+    ways_out: commands or settings to choose from
     """
 
     def __init__(self, found: str, ways_out: Sequence[str]) -> None:

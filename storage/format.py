@@ -1,6 +1,7 @@
-"""Every number and name that a file on disk contains. On disk for ever: never renumber, never reuse.
+"""Every number and name that a file on disk contains. On disk forever: never renumber, never reuse.
 
-FORMAT.md beside this file draws the whole; Java Paimon is the truth. A reader refuses a version it does not know.
+FORMAT.md next to this file shows the whole format; Java Paimon is the reference. A reader refuses a version it does not
+know.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ NESTED_FIELD_ID_DEPTH_LIMIT: Final = 1024
 
 BUCKET_DIRECTORY_PREFIX: Final = "bucket-"
 POSTPONE_BUCKET: Final = -2
-UNAWARE_BUCKET: Final = -1  # option value `bucket`; rows of such append tables lie in bucket 0
+UNAWARE_BUCKET: Final = -1  # option value `bucket`; rows of such append tables are in bucket 0
 DEFAULT_BRANCH: Final = "main"
 LATEST_HINT: Final = "LATEST"
 EARLIEST_HINT: Final = "EARLIEST"

@@ -47,7 +47,7 @@ class TablePaths:
 
     location: the table's root, without a trailing slash.
     data_directory: option `data-file.path-directory`.
-    Schemas, snapshots, changelogs, tags and consumers belong to a branch; everything else lies below the root.
+    Schemas, snapshots, changelogs, tags and consumers belong to a branch; everything else is below the root.
     """
 
     location: str
@@ -129,7 +129,7 @@ class TablePaths:
         return f"{self.branch_directory}/{BRANCH_PREFIX}{name}"
 
     def branch_claim(self, name: str) -> str:
-        """There while somebody makes the branch. Java has no such file, and looks for none."""
+        """A file that exists while a branch is created. Java has no such file, and ignores it."""
         return f"{self.branch_root(name)}/{BRANCH_CLAIM}"
 
     @property
@@ -316,7 +316,7 @@ def format_of(file_name: str) -> str:
 
 
 def file_index_name(data_file_name: str) -> str:
-    """The index file that lies beside a data file."""
+    """The index file of a data file, next to it."""
     return data_file_name + FILE_INDEX_SUFFIX
 
 

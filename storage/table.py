@@ -1,4 +1,4 @@
-"""What one needs to know to act on a table: where it lies, its schema, its options, and its stores. (The facade is
+"""What one needs to know to act on a table: where it is, its schema, its options, and its stores. (The facade is
 `tidelake.table`.)
 """
 

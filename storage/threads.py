@@ -1,8 +1,8 @@
-"""Blocking work of an event loop, in threads. Tables are synchronous: the pipeline and `tidelake.aio` run them here.
+"""Runs blocking work in threads, for an event loop. The pipeline and `tidelake.aio` run tables here.
 
-A thread can't be cancelled; to abandon one that writes would let it go on beside what cleans up after it. So whoever is
-cancelled here waits until the work has ended, forgets its outcome, and lets the cancellation go on. To cancel once more
-changes nothing; nor would it end the process sooner, as Python waits for its threads before it exits.
+A thread cannot be cancelled. A cancelled caller therefore waits for its thread, then re-raises. An abandoned thread
+could still write during cleanup. Cancelling again changes nothing, and would not end the process sooner: Python waits
+for its threads before it exits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ IO_THREADS_MAX: Final = 32  # threads that wait for disks, stores and locks; asy
 
 
 class _Threads:
-    """cpu_bound: one thread, of `run_cpu_bound`.
-    uncancellable: of `run_uncancellable`.
-    parallel_io: of `map_parallel`, which `uncancellable` work calls; in one pool all could wait for each other.
+    """The thread pools of this process.
+
+    cpu_bound: one thread, for `run_cpu_bound`
+    uncancellable: for `run_uncancellable`
+    parallel_io: for `map_parallel`, which `uncancellable` work calls; in one pool they could deadlock
     """
 
     def __init__(self) -> None:
@@ -49,15 +51,18 @@ _threads: Final = _Threads()
 
 
 def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
-    """`work`, which mostly waits and starts nothing itself, for all items at once; outcomes in their order. Blocks."""
+    """Run `work` for all items in parallel; results are in the order of items. Blocks.
+
+    work: mostly waits, and starts no parallel work itself
+    """
     return _threads.parallel_io.map(work, items)
 
 
 def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THREADS_MAX) -> list[T]:
-    """As `map_parallel`, in `at_once` threads, each of which takes items until none is left. Blocks.
+    """Like `map_parallel`, in `at_once` threads, each of which takes items until none is left. Blocks.
 
-    For much short work: more threads than a disk has use for would only fight for the interpreter. An error is raised
-    when nothing goes on any more; what had not begun by then is left.
+    For many short tasks: more threads than a disk can use would only compete for the GIL. An error is raised when no
+    task runs any more; tasks that have not started by then are skipped.
     """
     outcomes, left = dict[int, T](), deque(range(len(items)))
 
@@ -180,9 +185,9 @@ class RunCpuBound(Protocol):
 class ShortWork:
     """Runs CPU-bound work that never waits in the event loop's own thread, while it is short; else as `run_cpu_bound`.
 
-    For pipelines whose event loop makes many Python objects itself, as one that reads from Kafka does: beside it, in
-    another thread, decoding a batch took half as much CPU time again, as the interpreter's lock went to and fro. The
-    loop has to wait in either case: a thread gives the lock up after 5 ms, and most batches take less than 10.
+    For pipelines whose event loop makes many Python objects itself, as one that reads from Kafka does: in parallel to
+    it, in another thread, decoding a batch took half as much CPU time again, as the interpreter's lock went to and fro.
+    The loop has to wait in either case: a thread gives the lock up after 5 ms, and most batches take less than 10.
 
     short_ms: CPU time. A function runs in the other thread at first, and whenever it took longer the last time. (What
         takes twice as long is slow to asyncio's debug mode.)

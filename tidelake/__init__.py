@@ -1,4 +1,4 @@
-"""Tidelake: change streams from Kafka and Spark, into lake tables that every Apache Paimon reader can open.
+"""Tidelake writes change streams from Kafka and Spark into tables that every Apache Paimon reader can open.
 
     import tidelake
 

@@ -35,7 +35,7 @@ from tidelake.table_kinds.object_table import ObjectTable
 
 
 class Catalog:
-    """A warehouse. Table names are `database.table`; `database.table$branch_dev` is a branch of one."""
+    """A catalog of one warehouse. Table names are `database.table`; `database.table$branch_dev` is a branch."""
 
     def __init__(self, inner: StorageCatalog) -> None:
         self._inner = inner
@@ -46,12 +46,12 @@ class Catalog:
 
     @checked
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Raises BadInput when it exists, unless if_not_exists."""
+        """Create a database. Raises BadInput if it exists, unless if_not_exists."""
         self._inner.create_database(name, if_not_exists=if_not_exists)
 
     @checked
     def drop_database(self, name: str, *, cascade: bool = False) -> None:
-        """Raises BadInput when it holds tables, unless cascade: then they are dropped too."""
+        """Drop a database. Raises BadInput if it has tables, unless cascade: then they are dropped, too."""
         self._inner.drop_database(name, cascade=cascade)
 
     def list_databases(self) -> list[str]:
@@ -73,11 +73,13 @@ class Catalog:
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """A new table with its first schema. Options are Paimon's; `bucket` is 1 with a primary key unless given.
+        """Create a table.
 
-        schema: columns as Arrow has them, or with Paimon's own types where Arrow lacks one (`CHAR(3)`).
-        Raises BadInput when the table exists (unless if_not_exists), or when schema, keys and options don't go
-        together.
+        schema: an Arrow schema, or fields with Paimon's types where Arrow has none (`CHAR(3)`)
+        options: table options of Paimon
+
+        Raises BadInput if the table exists (unless if_not_exists), or if schema, keys and options contradict each
+        other.
         """
         is_of_columns = isinstance(schema, Sequence) and all(isinstance(column, DataField) for column in schema)
         if not isinstance(schema, pa.Schema) and not is_of_columns:
@@ -95,27 +97,29 @@ class Catalog:
 
     @checked
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Deletes the table's directory: data, snapshots, branches and tags."""
+        """Drop a table: delete its directory with data, snapshots, branches and tags."""
         self._inner.drop_table(name, if_exists=if_exists)
 
     @checked
     def rename_table(self, name: str, new_name: str) -> None:
-        """Atomic on a local disk; on an object store files move one by one. Nobody may write meanwhile."""
+        """Rename a table. Atomic on a local disk; on an object store files are moved one by one. Stop its writers
+        first.
+        """
         self._inner.rename_table(name, new_name)
 
     @checked
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
-        """A new version of the schema with all changes, or BadInput and none of them."""
+        """Change a table's schema: all changes in one new version. Raises BadInput, and then applies none."""
         self._inner.alter_table(name, changes)
         return self.table(name)
 
     @checked
     def repair(self, name: str | None = None) -> list[str]:
-        """Let a catalog with names of its own (jdbc, hive) say what the files in its warehouse say: tables that were
-        copied there or whose entries were lost come in, columns, options and partitions are brought up to date. Files
-        are not touched, and entries without files stay.
+        """Update the entries of a catalog (jdbc, hive) from the files in its warehouse. Adds tables that were copied
+        there or whose entries were lost, and updates columns, options and partitions. Files are not changed, and
+        entries without files stay. Returns the tables whose entries changed.
 
-        name: a database, or `database.table`; None is the whole warehouse. Returns the tables whose entries changed.
+        name: a database, or `database.table`; None is the whole warehouse
         """
         return repair(self._inner, name)
 
@@ -123,12 +127,12 @@ class Catalog:
 
     @checked
     def list_views(self, database: str) -> list[str]:
-        """Sorted."""
+        """Names of views, sorted."""
         return self._views.list_views(database)
 
     @checked
     def view(self, name: str) -> View:
-        """Its columns and queries; engines run them. Raises BadInput when there is none."""
+        """A view's columns and queries; query engines run them. Raises BadInput if it does not exist."""
         return self._views.view(name)
 
     @checked
@@ -143,10 +147,12 @@ class Catalog:
         options: Mapping[str, str] | None = None,
         if_not_exists: bool = False,
     ) -> View:
-        """schema: the columns that the query gives.
-        dialects: engine -> the query as it writes it, where that differs. A Hive metastore keeps none.
+        """Create a view.
 
-        Raises BadInput when there is a table or a view of this name, UnsupportedFeature of a catalog without views.
+        schema: columns of the query's result
+        dialects: engine -> the query in its SQL, if different. A Hive metastore keeps none
+
+        Raises BadInput if a table or view of this name exists, UnsupportedFeature for a catalog without views.
         """
         ids = FieldIds()
         columns = columns_from_arrow(schema) if isinstance(schema, pa.Schema) else schema
@@ -167,13 +173,14 @@ class Catalog:
 
     @checked
     def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:
-        """Another number of buckets: option `bucket` is set to it, and partitions that lie in another number are
-        overwritten with their own rows, one after the other. Returns their directories. Writers of other partitions may
-        go on; they must be opened again for the new number. A call that failed can be repeated: it goes on.
+        """Change the number of buckets: sets option `bucket`, and overwrites partitions with another number with their
+        own rows, one after the other. Returns their directories. Writers of other partitions can continue; open them
+        again for the new number. A call that failed can be repeated: it continues.
 
-        partition: column -> value; only partitions that agree. The others keep their number, and refuse writers until
-        they are rescaled, too. Of a table with `bucket` = -2 the option stays, and only partitions change.
-        Raises CommitConflict when others wrote to a partition again and again.
+        partition: column -> value; only partitions with these values. The others keep their number, and refuse writers
+            until they are rescaled, too. For a table with `bucket` = -2 the option stays, and only partitions change
+
+        Raises CommitConflict if others repeatedly wrote to a partition.
         """
         if bucket < 1:
             raise BadInput(f"{name}: bucket = {bucket}; give a number above 0")
@@ -195,16 +202,18 @@ class Catalog:
         dialect: str | None = None,
         sources: Mapping[str, str] | None = None,
     ) -> Refreshed:
-        """Bring a materialized table's rows up to date, in one snapshot, by DuckDB in this process (`tidelake[sql]`):
-        only rows that change, where the query and the changes of its source allow that; else all of them.
+        """Refresh a materialized table in one snapshot, with DuckDB in this process (`tidelake[sql]`). Applies only
+        changed rows when the query and its source allow it. Otherwise it recomputes all rows.
 
-        full: all rows, anyway. when_due: only if they are older than the definition allows.
-        dialect: "duckdb" where the definition is in DuckDB's SQL. Left out, only what means the same everywhere is
-            taken: rows or groups of one table, with sums and counts.
-        sources: name in the query -> table of this catalog. Others mean what they say, those without a database tables
-            of the materialized table's.
-        Raises BadInput for a suspended table, a query that DuckDB can't run, and one that gives other columns than the
-        table has.
+        full: recompute all rows
+        when_due: only if rows are older than the definition's freshness
+        dialect: "duckdb" if the definition is in DuckDB's SQL. By default only queries are accepted that mean the same
+            in every dialect: rows or groups of one table, with sums and counts
+        sources: name in the query -> table of this catalog. Other names are tables of this catalog, without a database
+            those of the materialized table's database
+
+        Raises BadInput for a suspended table, a query that DuckDB can't run, and a query with other columns than the
+        table.
         """
         from tidelake.materialized.refreshing import refresh_in_process  # sqlglot takes a while
 
@@ -212,15 +221,16 @@ class Catalog:
 
     @checked
     def clone_table(self, source: Table, name: str, *, snapshot: int | None = None, tag: str | None = None) -> Table:
-        """A new table of this catalog with the rows that `source`, of any catalog, has at a snapshot.
+        """Copy a snapshot of a table of any catalog into a new table of this catalog.
 
-        Files are copied as they are, and the schema with all its versions; history, tags, branches and consumers are
-        not. A clone that fails is dropped.
+        Files are copied unchanged, and the schema with all its versions; history, tags, branches and consumers are not.
+        A clone that fails is dropped.
 
-        snapshot, tag: at most one; default: the newest snapshot.
+        snapshot: the snapshot to copy; default: the newest
+        tag: the tag to copy, instead of a snapshot
 
-        Raises BadInput when there is a table of this name and for a source without snapshots, UnsupportedFeature for
-        one that tracks rows.
+        Raises BadInput if a table of this name exists, or the source has no snapshot; UnsupportedFeature for a source
+        with row tracking.
         """
         if isinstance(source, FormatTable):
             raise no_ordinary_table(f"clone_table({source.name}): {source.name}", source.kind)
@@ -240,15 +250,18 @@ class Catalog:
         keep_source: bool = False,
         dry_run: bool = False,
     ) -> Migration:
-        """A new append table of the files of others, which stay as they are: a folder of parquet or orc files in
-        Hive's partition directories, or a format table of this catalog. Nobody may write there meanwhile.
+        """Register existing files as a new append table, without rewriting them: a folder of parquet or orc files in
+        Hive's partition directories, or a format table of this catalog. Stop its writers first.
 
-        Until the commit the source is whole. A call that failed can be repeated: it goes on. Afterwards the names in
-        the source are gone, unless keep_source: then the files have two, and no engine may change them in place.
+        The source stays complete until the commit. A call that failed can be repeated: it continues. After the commit
+        the files are removed from the source, unless keep_source: then they have two names, and no engine may change
+        them in place.
 
-        file_format: `parquet` (the default) or `orc`. partition_types: column -> type as SQL spells it, where it is not
-        STRING. dry_run: only say what would be done; all footers are read.
-        Raises BadInput and UnsupportedFeature for files that differ in their columns, or can't be a table's.
+        file_format: `parquet` (the default) or `orc`
+        partition_types: column -> SQL type, if it is not STRING
+        dry_run: only return what would be done; all footers are read
+
+        Raises BadInput and UnsupportedFeature for files with different columns, or that can't be part of a table.
         """
         return migrate_table(
             self._inner,
@@ -272,8 +285,8 @@ class Catalog:
         keep_source: bool = False,
         dry_run: bool = False,
     ) -> Migration:
-        """As `migrate_table`, into an append table that is there, with the same columns and partitions, whatever rows
-        it has. A call that failed can be repeated with the same files; others may be added later.
+        """Like `migrate_table`, into an existing append table with the same columns and partitions. A call that failed
+        can be repeated with the same files; others can be added later.
 
         Raises BadInput for other columns, UnsupportedFeature for a table with buckets or row ids.
         """
@@ -294,12 +307,13 @@ class Catalog:
         keep_source: bool = False,
         dry_run: bool = False,
     ) -> list[Migration]:
-        """A table of each folder in `source`, named as its folder, or of each format table of the database `source` of
-        this catalog: see `migrate_table`. All are looked at before the first is made. A call that failed can be
-        repeated: it goes on.
+        """Migrate each folder in `source`, or each format table of the database `source` of this catalog: see
+        `migrate_table`. All are checked before the first table is created. A call that failed can be repeated: it
+        continues.
 
-        database: of the new tables; made if there is none. tables: only these; None: all. partition_types: of whatever
-        tables have such a column.
+        database: database of the new tables; created if it does not exist
+        tables: only these; None: all
+        partition_types: for all tables with such a column
         """
         return migrate_database(
             self._inner,
@@ -315,8 +329,10 @@ class Catalog:
 
     @checked
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
-        """options: dynamic ones, over the stored ones, for this object only. Raises BadInput when there is no such
-        table. `database.table$audit_log` and the like are system tables, to be read only; so is `sys.tables`.
+        """Open a table. Raises BadInput if it does not exist. System tables such as `database.table$audit_log` and
+        `sys.tables` are read-only.
+
+        options: dynamic options, which override the stored ones for this object only
         """
         identifier = Identifier.parse(name)
         if identifier.database == SYSTEM_DATABASE:
@@ -332,9 +348,9 @@ class Catalog:
 
 @checked
 def open_catalog(warehouse: str, **options: str) -> Catalog:
-    """The catalog of a warehouse: a path, or a URI such as `s3://bucket/lake`.
+    """Open the catalog of a warehouse: a path, or a URI such as `s3://bucket/lake`.
 
-    options: the store's (`s3.endpoint`, `s3.access-key`, …; pass them as `**{…}`), and the catalog's: metastore="jdbc"
-        or "rest", with what they take (docs/catalogs.md). Left out, it is the file system's.
+    options: those of the store (`s3.endpoint`, `s3.access-key`, …; pass them as `**{…}`) and of the catalog:
+        metastore="jdbc", "hive" or "rest", with their options (docs/catalogs.md). Default: the file system catalog
     """
     return Catalog(opening.open_catalog(warehouse, options))

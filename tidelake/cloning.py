@@ -1,4 +1,4 @@
-"""`Catalog.clone_table`: which snapshot is copied, and what becomes of a clone that fails."""
+"""`Catalog.clone_table`: chooses the snapshot to copy, and drops a clone that fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.table import TableContext
 
 
 def clone(source: TableContext, catalog: Catalog, name: str, snapshot_id: int | None, tag: str | None) -> None:
-    """The table is made first, so that its name is taken; when a copy fails, it goes again."""
+    """Clone a table. The new table is created first, to reserve its name, and dropped if copying fails."""
     check_clonable(source)
     snapshot = _snapshot(source, snapshot_id, tag)
     catalog.restore_table(name, [source.schemas.get(schema_id) for schema_id in source.schemas.ids()])

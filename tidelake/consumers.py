@@ -12,8 +12,10 @@ from tidelake.table import Table
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPosition:
-    """next_snapshot_id: the first that it has still to read.
-    behind: how many snapshots there are for it to read.
+    """A consumer and its position.
+
+    next_snapshot_id: the first snapshot that it still has to read
+    behind: number of snapshots that it still has to read
     """
 
     name: str
@@ -22,14 +24,14 @@ class ConsumerPosition:
 
 
 class TableConsumers:
-    """`TableConsumers(catalog.table("shop.orders")).list()`."""
+    """The consumers of one table: `TableConsumers(catalog.table("shop.orders")).list()`."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._context = table.context
 
     def list(self) -> list[ConsumerPosition]:
-        """By name. Raises CorruptFile for a consumer's file that holds something else."""
+        """All consumers, sorted by name. Raises CorruptFile for a damaged consumer file."""
         newest = self._context.snapshots.latest_id() or 0
         found = []
         for name in consumer_names(self._context.io, self._context.paths):
@@ -40,9 +42,9 @@ class TableConsumers:
 
     @checked
     def reset(self, name: str, next_snapshot_id: int) -> None:
-        """Have the consumer go on with this snapshot. A new name is made. Its readers must not run meanwhile.
+        """Reset a consumer to this snapshot; creates it if it does not exist. Stop its readers first.
 
-        Raises BadInput for a snapshot that is not there, and is not the next to come.
+        Raises BadInput for a snapshot that does not exist, and is not the next one.
         """
         consumer, snapshots = self._consumer(name), self._context.snapshots
         newest = snapshots.latest_id() or 0
@@ -57,7 +59,7 @@ class TableConsumers:
 
     @checked
     def delete(self, name: str) -> None:
-        """Delete the consumer: expiry keeps no snapshots for it any more. Raises BadInput when there is none."""
+        """Delete a consumer. Its snapshots can then expire. Raises BadInput if it does not exist."""
         consumer = self._consumer(name)
         if consumer.read() is None:
             there = ", ".join(one.name for one in self.list()) or "none"

@@ -16,8 +16,8 @@ from storage.verify.row_history import RowHistory, Version
 
 
 def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:
-    """By `topic-partition`, the offsets [start, end) whose records a snapshot of a pipeline holds; those without
-    new records are left out. Empty for a snapshot of anybody else.
+    """Offsets [start, end) of the records in a pipeline's snapshot, by `topic-partition`; partitions without new
+    records are left out. Empty for a snapshot of another commit user.
     """
     text = snapshot.properties.get(POSITION_PROPERTY) if snapshot is not None else None
     if snapshot is None or text is None:
@@ -27,7 +27,7 @@ def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:
 
 
 def who_made(version: Version) -> str:
-    """How a version came into its file, in a few words."""
+    """The writer of a version, in a few words."""
     snapshot = version.snapshot
     if snapshot is None:
         return "a snapshot that expired"
@@ -37,7 +37,7 @@ def who_made(version: Version) -> str:
 
 
 def which_merge(context: TableContext, history: RowHistory) -> str:
-    """Which merge made what a read shows."""
+    """Which merge gives the row that a read returns."""
     live = history.live
     if not live:
         return "no file of the snapshot holds the key"
@@ -56,7 +56,7 @@ def which_merge(context: TableContext, history: RowHistory) -> str:
 
 
 def members_of_version(version: Version) -> dict[str, Any]:
-    """For programs."""
+    """A version as JSON members."""
     snapshot = version.snapshot
     return {
         "snapshot": None if snapshot is None else snapshot.id,
@@ -76,6 +76,6 @@ def members_of_version(version: Version) -> dict[str, Any]:
 
 
 def plain_row(row: pa.RecordBatch) -> dict[str, Any]:
-    """A batch of one row, as JSON has it."""
+    """A batch of one row as JSON members."""
     (plain,) = json_rows(row)
     return plain

@@ -1,4 +1,4 @@
-"""A table's history, as its users change it: snapshots, tags, branches, rollbacks, orphan files."""
+"""The history of a table: snapshots, tags, branches, rollbacks, orphan files."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ class TableHistory:
     _context: TableContext
 
     def _check_changeable(self, what: str) -> None:
-        """Raises BadInput for what can only be read. what: "tagged"."""
+        """Raises BadInput for a read-only table.
+
+        what: "tagged"
+        """
 
     def snapshots(self) -> list[Snapshot]:
-        """All that are there, oldest first."""
+        """All snapshots, oldest first."""
         return self._context.snapshots.all()
 
     # ------------------------------------------------------------ tags
@@ -34,17 +37,19 @@ class TableHistory:
 
     @checked
     def create_tag(self, name: str, *, snapshot: int | None = None, retain: timedelta | None = None) -> Snapshot:
-        """Keep a snapshot under a name, whatever expires.
+        """Create a tag: a named snapshot that does not expire.
 
-        snapshot: its id; None is the latest. retain: `expire_tags` deletes the tag after that; None is never.
-        Raises BadInput for a name that is taken, SnapshotExpired when the snapshot goes at this moment.
+        snapshot: its id; None is the latest
+        retain: `expire_tags` deletes the tag after this time; None is never
+
+        Raises BadInput if the name exists, SnapshotExpired if the snapshot expires at this moment.
         """
         self._check_changeable("tagged")
         return tag_changes.create_tag(self._context, name, snapshot, retain)
 
     @checked
     def replace_tag(self, name: str, *, snapshot: int | None = None, retain: timedelta | None = None) -> Snapshot:
-        """The same name for another snapshot; files that only the old one had go. Arguments as of `create_tag`."""
+        """Move a tag to another snapshot, and delete files that only the old one needed. See `create_tag`."""
         self._check_changeable("tagged")
         return tag_changes.replace_tag(self._context, name, snapshot, retain)
 
@@ -55,16 +60,16 @@ class TableHistory:
 
     @checked
     def delete_tag(self, name: str) -> int:
-        """Returns how many files went: those of a snapshot that expired and that nothing else keeps."""
+        """Delete a tag and the files that only it references. Returns the number of these files."""
         self._check_changeable("tagged")
         plan = tag_changes.delete_tag(self._context, name)
         return plan.data_files + plan.metadata_files
 
     @checked
     def expire_tags(self, *, older_than: datetime | None = None, dry_run: bool = False) -> list[str]:
-        """Delete tags whose time (`retain`) is over. Returns their names.
+        """Delete tags whose retention has ended. Returns their names.
 
-        older_than: of tags without one, also those made before; local time.
+        older_than: also delete tags without retention that are older than this local time
         """
         self._check_changeable("tagged")
         names = [t.name for t in tag_changes.overdue_tags(self._context, older_than, now=datetime.now())]
@@ -75,32 +80,32 @@ class TableHistory:
     # ------------------------------------------------------------ branches
 
     def branches(self) -> list[str]:
-        """Names; `main` is not among them. `catalog.table("db.t$branch_NAME")` opens one."""
+        """Names of branches, without `main`. `catalog.table("db.t$branch_NAME")` opens one."""
         return branch_names(self._context.io, self._context.paths)
 
     @checked
     def create_branch(self, name: str, *, tag: str | None = None, snapshot: int | None = None) -> None:
-        """A line of snapshots of its own, beginning with a tag or a snapshot; with neither, without rows."""
+        """Create a branch from a tag or a snapshot, or an empty one."""
         self._check_changeable("branched")
         branch_changes.create_branch(self._context, name, tag=tag, snapshot_id=snapshot)
 
     @checked
     def delete_branch(self, name: str) -> None:
-        """Its snapshots and tags go; files that only it had are orphans (`clean_orphans`)."""
+        """Delete a branch, its snapshots and tags. Files that only it had become orphans (`clean_orphans`)."""
         self._check_changeable("changed")
         branch_changes.delete_branch(self._context, name)
 
     @checked
     def rename_branch(self, name: str, new_name: str) -> None:
-        """Stop those who write to it or read it first."""
+        """Rename a branch. Stop its writers and readers first."""
         self._check_changeable("changed")
         branch_changes.rename_branch(self._context, name, new_name)
 
     @checked
     def fast_forward(self, branch: str) -> Snapshot:
-        """This table becomes what the branch is. Snapshots and tags from where the branch begins are replaced.
+        """Replace the main branch by this branch: its snapshots and tags since the branch's start are replaced.
 
-        Stop writers first. Interrupted, call it again. Returns the newest snapshot.
+        Stop writers first. If interrupted, call it again. Returns the newest snapshot.
         """
         self._check_changeable("changed")
         return branch_changes.fast_forward(self._context, branch)
@@ -109,8 +114,8 @@ class TableHistory:
 
     @checked
     def merge_branch(self, branch: str) -> int | None:
-        """Add the rows that were added on another branch ("main" too) since the two parted. Append tables only, and
-        where both were only added to. Returns the snapshot; None where there is nothing new.
+        """Append the rows that another branch (also "main") has added since the branch was created. Append tables only;
+        both sides may only have appended rows. Returns the snapshot's id; None if there is nothing new.
         """
         self._check_changeable("merged into")
         context = self._context
@@ -130,10 +135,11 @@ class TableHistory:
         watermark: int | None = None,
         dry_run: bool = False,
     ) -> LaterStates:
-        """Take the table back to one of: a snapshot's id; a tag; the last snapshot committed at or before a time (a
-        datetime, or epoch milliseconds); the last one with this watermark or an earlier one.
+        """Roll the table back to one of: a snapshot's id; a tag; the last snapshot at a time (a datetime, or epoch
+        milliseconds); the last one with this watermark or an earlier one.
 
-        Later snapshots, changelogs and tags go, and are returned. Stop writers and readers first: ids are given again.
+        Deletes later snapshots, changelogs and tags, and returns them. Their files become orphans. Stop writers and
+        readers first: snapshot ids are reused.
         """
         self._check_changeable("rolled back")
         if sum(way is not None for way in (snapshot, tag, as_of, watermark)) != 1:
@@ -163,8 +169,8 @@ class TableHistory:
 
     @checked
     def clean_orphans(self, *, older_than_ms: int = ORPHAN_AGE_MS, dry_run: bool = False) -> OrphanCleaning:
-        """Delete files of all branches that nothing names and that are older; default: a day. Writers may go on, as
-        long as no commit takes longer than that.
+        """Delete files that no snapshot, tag or branch references and that are older than this; default: a day. Writers
+        can continue, as long as no commit takes longer than that.
         """
         self._check_changeable("cleaned")
         return clean_orphans(self._context, older_than_ms=older_than_ms, dry_run=dry_run)

@@ -1,6 +1,6 @@
-"""Where log lines go when the command line runs: standard error, as text for people or as JSON for machines.
+"""Logging of the command line: to standard error, as text for people or as JSON for machines.
 
-A program that uses the library sets up `logging` as it likes; nothing here is called then.
+A program that uses the library configures `logging` itself; nothing here is called then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OUR_PACKAGES: Final = ("tidelake", "ingest", "checkpoint", "compaction", "storag
 
 
 class LogFormat(StrEnum):
-    """AUTO: TEXT on a terminal, else JSON."""
+    """Format of log lines. AUTO: TEXT on a terminal, otherwise JSON."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -28,7 +28,10 @@ class LogFormat(StrEnum):
 
 
 def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
-    """level: of our own packages, `debug` to `error`. Others are heard from WARNING on, with `debug` from DEBUG on."""
+    """Configure logging.
+
+    level: level of our packages, `debug` to `error`. Other packages log from WARNING, with `debug` from DEBUG
+    """
     wanted = logging.getLevelNamesMapping()[level.upper()]
     handler = _StandardError()
     is_text = sys.stderr.isatty() if log_format is LogFormat.AUTO else log_format is LogFormat.TEXT
@@ -42,7 +45,7 @@ def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Standard error as it is at the moment: progress on a terminal puts itself in between."""
+    """The current standard error: progress on a terminal replaces it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -72,6 +75,6 @@ def _formatter(is_text: bool) -> logging.Formatter:
 
 
 def _fields_apart(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A record of our own as its event and fields; another library's stays the one sentence it is."""
+    """Splits our own records into event and fields; those of other libraries stay one sentence."""
     event.update(getattr(event["_record"], FIELDS, {}))
     return event

@@ -1,4 +1,4 @@
-"""What Spark needs beside us, and whether it is here. Looks without importing PySpark or starting a JVM for good."""
+"""Checks what Spark needs on this machine, without importing PySpark or leaving a JVM running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS: Final = 20
 
 
 def missing_for_spark() -> str | None:
-    """Why Spark can't run here and what to do, in one sentence; None when nothing is missing."""
+    """Why Spark can't run here and the remedy, in one sentence; None if nothing is missing."""
     if find_spec("pyspark") is None:
         return "PySpark isn't installed: pip install 'tidelake[spark]'"
     java = _java()
@@ -30,13 +30,13 @@ def missing_for_spark() -> str | None:
 
 
 def _java() -> str | None:
-    """As Spark's own launcher looks for it."""
+    """The java program, found as Spark's launcher does."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else shutil.which("java")
 
 
 def _java_version(java: str) -> int | None:
-    """17 of `openjdk version "17.0.15" 2025-04-15`, 8 of `java version "1.8.0_292"`."""
+    """The major version: 17 for `openjdk version "17.0.15" 2025-04-15`, 8 for `java version "1.8.0_292"`."""
     try:
         run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""The public names, all of them."""
+"""All public names."""
 
 from __future__ import annotations
 

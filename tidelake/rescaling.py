@@ -1,7 +1,7 @@
-"""Partitions that are given another number of buckets: each is read, and overwritten with itself.
+"""Changes the number of buckets of partitions: each partition is read, and overwritten with its own rows.
 
-One OVERWRITE snapshot a partition, without a changelog: its rows stay as they are. Writers of other partitions go on.
-Where rows came into the partition meanwhile, it is read again.
+One OVERWRITE snapshot per partition, without a changelog: rows do not change. Writers of other partitions can continue.
+If rows were added to the partition meanwhile, it is read again.
 
 Source: Java `docs/maintenance/rescale-bucket`, `operation/commit/OverwriteChangesProvider.java`.
 """
@@ -41,12 +41,13 @@ def check_rescalable(context: TableContext) -> None:
 
 
 def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -> list[str]:
-    """Overwrite the partitions that lie in another number of buckets than option `bucket` says. Returns them:
+    """Overwrite the partitions whose number of buckets differs from option `bucket`. Returns them:
     `dt=2024-05-14/hour=7`, or "" for an unpartitioned table.
 
-    context: with the number wanted.
-    partition: column -> value; only partitions that agree.
-    Raises CommitConflict when others wrote to a partition again and again: those before it are done.
+    context: the table with the new number
+    partition: column -> value; only partitions with these values
+
+    Raises CommitConflict if others repeatedly wrote to a partition: those before it are done.
     """
     number = int(context.options["bucket"])
     latest = context.snapshots.latest()
@@ -59,7 +60,7 @@ def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -
 
 
 def rescale_partition(context: TableContext, partition: bytes) -> None:
-    """The partition is overwritten with its own rows, in as many buckets as the context says. Raises as `rescale`."""
+    """Overwrite a partition with its own rows, in the context's number of buckets. Raises like `rescale`."""
     _overwrite_with_itself(context, partition)
 
 
@@ -116,7 +117,7 @@ def _unless_written(context: TableContext, partition: bytes, base: Snapshot) -> 
 
 
 def _adds_rows(snapshot: Snapshot, entry: ManifestEntry, partition: bytes) -> bool:
-    """A compaction doesn't, unless it gives buckets to rows that waited."""
+    """Whether a snapshot adds rows. A compaction doesn't, unless it places postponed rows into buckets."""
     if entry.partition != partition:
         return False
     if snapshot.commit_kind is CommitKind.COMPACT:

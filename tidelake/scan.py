@@ -1,4 +1,4 @@
-"""Reading rows: of a snapshot, or only those that came."""
+"""Reads rows of a snapshot, or only the rows added between snapshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from storage.types.row_kinds import is_retract, row_kinds
 
 
 class Scan:
-    """A read of the table at one snapshot. Planned once, when rows or splits are first asked for. It pickles."""
+    """A read of a table at one snapshot. Planned once, when rows or splits are first requested. Picklable."""
 
     has_splits: ClassVar[bool] = True  # whether it can be read split by split, or only as a whole
 
@@ -50,40 +50,40 @@ class Scan:
 
     @property
     def context(self) -> TableContext:
-        """The table under the schema it is read with. No part of the public API: it may change at any time."""
+        """The table with the schema it is read with. Not part of the public API: it may change at any time."""
         return self._context
 
     @property
     def snapshot_id(self) -> int | None:
-        """None for a table without snapshots."""
+        """Id of the snapshot; None for a table without snapshots."""
         return self._snapshot.id if self._snapshot is not None else None
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """No part of the public API: it may change at any time."""
+        """The snapshot. Not part of the public API: it may change at any time."""
         return self._snapshot
 
     @property
     def is_of_snapshot_alone(self) -> bool:
-        """Whether its rows are all that the snapshot has: no condition, and none of another branch. No part of the
-        public API, either.
+        """Whether it returns all rows of the snapshot: without condition, and without rows of another branch. Not part
+        of the public API, either.
         """
         return self._predicate is None and self._files_since_ms is None and self._other is None
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that come out."""
+        """The columns of the result."""
         return self._reader.schema
 
     @checked
     def select(self, columns: Sequence[str]) -> Self:
-        """The same read, of the same snapshot, of these of its columns."""
+        """The same read of the same snapshot, with only these columns."""
         names, _ = projection(self.schema, columns, None)
         return self._changed(_columns=names)
 
     @checked
     def where(self, condition: Predicate | Any) -> Self:
-        """The same read, of the same snapshot, with one more condition on its columns."""
+        """The same read of the same snapshot, with one more condition on its columns."""
         _, predicate = projection(self.schema, None, condition)
         both = predicate if self._predicate is None or predicate is None else And((self._predicate, predicate))
         return self._changed(_predicate=both)
@@ -94,7 +94,7 @@ class Scan:
         return changed
 
     def splits(self) -> list[Split]:
-        """Units that can be read one by one, in any order and anywhere: `to_batches(splits=[…])`."""
+        """Units of the read, in any order and on any machine: `to_batches(splits=[…])`."""
         if self._splits is None:
             self._splits = [split for part in self._parts() for split in part.splits()]
         return self._splits
@@ -109,8 +109,8 @@ class Scan:
 
     @checked
     def explain(self) -> list[ExplainedFile]:
-        """Of each file of the snapshot, why it is read or not. Opens no data file. Of another branch, from which
-        partitions are read, only files of these.
+        """Why each file of the snapshot is read or skipped. Opens no data file. For partitions that are read from
+        another branch, only their files.
         """
         if not self.has_splits:
             self.splits()  # raises
@@ -118,8 +118,8 @@ class Scan:
 
     @checked
     def estimated_rows(self) -> int | None:
-        """About how many rows come, by what `Table.analyze` counted last; None where it wasn't asked, or says too
-        little. Opens no data file.
+        """Estimated number of rows, from the last `Table.analyze`; None without statistics, or if they say too little.
+        Opens no data file.
         """
         if self._snapshot is None or self._other is not None or not self.has_splits:
             return None
@@ -128,7 +128,7 @@ class Scan:
 
     @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """In bounded memory, whatever the size of the table."""
+        """All rows as batches, in bounded memory."""
         found = self.splits() if splits is None else splits
         if self._other is None:
             return self._reader.read(found)
@@ -142,7 +142,7 @@ class Scan:
 
     @checked
     def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
-        """All rows at once."""
+        """All rows as one Arrow table."""
         return pa.Table.from_batches(self.to_batches(splits), self.schema)
 
     @property
@@ -151,7 +151,7 @@ class Scan:
 
 
 class IncrementalScan(Scan):
-    """Rows that came between two snapshots, instead of those at one. Read as a whole, not by splits."""
+    """A read of the rows added between two snapshots. It has no splits."""
 
     has_splits = False
 
@@ -170,7 +170,7 @@ class IncrementalScan(Scan):
 
     @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """In bounded memory. Rows of one key come in the order of their commits."""
+        """All rows as batches, in bounded memory. Rows of one key are in the order of their commits."""
         return self._rows() if splits is None else self._rows_of(splits)
 
     def _rows_of(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
@@ -197,7 +197,7 @@ def snapshot_projection(
 def projection(
     schema: pa.Schema, columns: Sequence[str] | None, condition: Any
 ) -> tuple[tuple[str, ...], Predicate | None]:
-    """Names and predicate, as a scan takes them. Raises BadInput."""
+    """Names and predicate in the form that a scan takes. Raises BadInput."""
     names = tuple(columns) if columns is not None else tuple(schema.names)
     if missing := [name for name in names if name not in schema.names]:
         raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(schema.names)}")

@@ -1,4 +1,4 @@
-"""A system table as its users see it: `catalog.table("shop.orders$audit_log")`. It is read, never written."""
+"""System tables, which are read-only: `catalog.table("shop.orders$audit_log")`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tidelake.writer import Writer
 
 
 class ReadOnlyTable(Table):
-    """Scanned like the table that it is about, with the same arguments. Where it has changes, their rows are its own,
-    each +I.
+    """A system table of one table, scanned with the same arguments. If it has changes, they are rows of the system
+    table, each +I.
     """
 
     def __init__(self, system_table: SystemTable) -> None:
@@ -51,12 +51,12 @@ class ReadOnlyTable(Table):
         return SystemScan(self._system_table, at, names, predicate)
 
     def changes(self, **arguments: Any) -> Iterator[ChangeBatch]:
-        """As `Table.changes`."""
+        """Like `Table.changes`."""
         self._system_table.check_changes()
         return map(self._of_changes, super().changes(**arguments))
 
     def follower(self, **arguments: Any) -> Follower:
-        """As `Table.follower`."""
+        """Like `Table.follower`."""
         self._system_table.check_changes()
         return super().follower(**arguments)
 
@@ -93,14 +93,17 @@ class ReadOnlyTable(Table):
 
 
 class WarehouseSystemTable(ReadOnlyTable):
-    """`sys.tables` and the like: about all tables, so there is no snapshot to go back to."""
+    """A system table about all tables, such as `sys.tables`. It has no snapshots."""
 
     @property
     def name(self) -> str:
         return f"{SYSTEM_DATABASE}.{self._system_table.name}"
 
     def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
-        """columns, filter: as of `Table.scan`; it takes no other."""
+        """Read it.
+
+        columns, filter: as in `Table.scan`; other arguments are not supported
+        """
         if named := [name for name, value in arguments.items() if value is not None]:
             raise BadInput(f"{self.name} shows what is there now; leave out {named[0]}")
         return self._scan_at(ReadAt(self._context, None), columns, filter)
@@ -113,7 +116,7 @@ class WarehouseSystemTable(ReadOnlyTable):
 
 
 class SystemScan(Scan):
-    """Read as a whole, not by splits."""
+    """A read of a system table. It has no splits."""
 
     has_splits = False
 
@@ -137,7 +140,7 @@ class SystemScan(Scan):
         )
 
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """In bounded memory."""
+        """All rows as batches, in bounded memory."""
         if splits is not None:
             self.splits()  # raises
         return self._rows()

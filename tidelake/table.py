@@ -1,4 +1,4 @@
-"""A table as its users see it: write, scan, changes, follow."""
+"""The public table: write, scan, changes, follow."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tidelake.writer import Writer
 
 
 class Table(RowChanges):
-    """One table. Cheap; holds no files open. Sees schema changes when it is asked for again (`catalog.table(name)`)."""
+    """One table. Cheap to create; keeps no files open. To see schema changes, open it again (`catalog.table(name)`)."""
 
     _sequence_numbers = False  # whether changes come with `_SEQUENCE_NUMBER`
     _shown: Callable[[ChangeBatch], ChangeBatch] | None = None  # what a system table makes of changes
@@ -63,7 +63,7 @@ class Table(RowChanges):
 
     @property
     def context(self) -> TableContext:
-        """The table as the packages below see it. No part of the public API: it may change at any time."""
+        """The internal table. Not part of the public API: it may change at any time."""
         return self._context
 
     @property
@@ -76,7 +76,7 @@ class Table(RowChanges):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as scans return them."""
+        """The columns that scans return."""
         return self._context.schema.arrow
 
     @property
@@ -99,14 +99,17 @@ class Table(RowChanges):
         memory: MemoryBudget | None = None,
         overwrite: bool | Mapping[str, Any] | None = None,
     ) -> Writer:
-        """commit_user: names this stream of commits for ever; keep it over restarts, so that replays are recognised.
+        """Open a writer.
 
-        Without one, a new user is drawn and nothing can be replayed: for one-off writes.
-        memory: shared with other writers; otherwise option `write-buffer-size` is this writer's limit.
+        commit_user: permanent name of this stream of commits. Keep it over restarts, so that replays are recognised.
+            Default: a new random name, for one-off writes that are never replayed
+        memory: memory budget shared with other writers; default: option `write-buffer-size` limits this writer
         overwrite: each commit replaces rows instead of adding some, and makes no changelog. None, False: no. True: all
-        rows, or with partitions those of the partitions written to (option `dynamic-partition-overwrite`). A partition
-        column's value (or several), {"day": "2026-05-01"}: the partitions that agree, where all rows must go then.
-        Raises BadInput for {}, which could mean everything or nothing.
+            rows, or in a partitioned table those of the written partitions (option `dynamic-partition-overwrite`).
+            Values of partition columns, {"day": "2026-05-01"}: the partitions with these values; all written rows must
+            be in them
+
+        Raises BadInput for overwrite={}, which could mean everything or nothing.
         """
         return Writer(self._context, self._user(commit_user), memory, overwrite)
 
@@ -123,14 +126,16 @@ class Table(RowChanges):
         columns: Sequence[str] | None = None,
         filter: Predicate | Any = None,
     ) -> Scan:
-        """The rows at one snapshot: the one named by its id, by a tag, or by a time; else where the table's options
-        (`scan.mode`, `scan.snapshot-id`, …) say that reading begins; else the latest.
+        """Read the rows at one snapshot: one given by id, tag or time; otherwise the one of the table's options
+        (`scan.mode`, `scan.snapshot-id`, …); otherwise the latest. A given snapshot is read with its own schema, the
+        latest with the table's newest.
 
-        as_of: the last snapshot committed at or before it; a datetime (naive ones are local time) or epoch
-        milliseconds.
-        between, between_mode, auto_tag: only rows that came, as `changes` has them; rows that went are left out.
-        columns: names, in the order wanted (`_ROW_ID`, too). filter: made with `tidelake.col` or `pyarrow.compute`.
-        A snapshot named is read under its own schema, the latest under the table's newest.
+        as_of: the last snapshot at this time; a datetime (naive ones are local time) or epoch milliseconds
+        between: only added rows, as in `changes`; deleted rows are left out
+        between_mode: as in `changes`
+        auto_tag: as in `changes`
+        columns: names, in the order of the result (also `_ROW_ID`)
+        filter: made with `tidelake.col` or `pyarrow.compute`
         """
         if sum(way is not None for way in (snapshot, tag, as_of, between, auto_tag)) > 1:
             raise BadInput("scan() takes at most one of snapshot, tag, as_of, between and auto_tag")
@@ -157,7 +162,7 @@ class Table(RowChanges):
         between_mode: str | None,
         auto_tag: str | None,
     ) -> Increment | NoIncrement:
-        """What is asked for, by arguments or else by options; NO_INCREMENT for the rows at a snapshot."""
+        """The increment that arguments or options ask for; NO_INCREMENT for the rows at a snapshot."""
         if between is not None:
             mode = None if between_mode is None else parse_scan_mode(between_mode)
             return increment_between(self._context, between, mode)
@@ -180,16 +185,16 @@ class Table(RowChanges):
         between_mode: str | None = None,
         auto_tag: str | None = None,
     ) -> Iterator[ChangeBatch]:
-        """Changes of the snapshots start to end, both included; end=None is the latest now, and start may be the one
-        after it: no changes yet.
+        """Read the changes of the snapshots start to end, both included. end=None is the latest now; start may be the
+        one after it: no changes yet. Without arguments, the options (`incremental-between`, …) decide.
 
-        between: (a, b) instead, without a and with b: two snapshot ids, two tags or two datetimes. between_mode:
-        `changelog` or `delta`, the changes of the snapshots between; `diff`, only the difference of the two states.
-        None: what the table's producer has; of two tags, the difference. auto_tag: the difference from the last
-        automatic tag before this one. Without any of these the options (`incremental-between`, …) say what to read.
+        between: (a, b) instead: the changes after a, up to and including b; two snapshot ids, tags or datetimes
+        between_mode: `changelog` or `delta`: the changes of the snapshots in between; `diff`: only the difference of
+            the two states. None: the changes that the table's producer makes; for two tags, the difference
+        auto_tag: the difference from the last automatic tag before this one
 
-        Raises SnapshotExpired when a snapshot of the range is gone, at once or while reading; BadInput when it is not
-        there yet.
+        Raises SnapshotExpired if a snapshot of the range is gone, at once or while reading; BadInput if it does not
+        exist yet.
         """
         if start is None and end is None:
             increment = self._increment(None, None, None, between, between_mode, auto_tag)
@@ -225,17 +230,17 @@ class Table(RowChanges):
         share: tuple[int, int] | None = None,
         stop: CancelEvent | None = None,
     ) -> Generator[ChangeBatch]:
-        """Changes of every new snapshot, for ever (until `stop` is set, or after the snapshot `end`).
+        """Changes of every new snapshot, until `stop` is set, or after the snapshot `end`.
 
-        start: "latest" (only what comes from now on), "earliest", a snapshot id, a datetime (from the first snapshot
-        since), or a position (`ChangeBatch.position`, or its text): exactly behind that batch. "latest-full",
-        "compacted-full", "from-snapshot-full:7" and "from-file-creation-time:2026-05-01T12:00:00Z" begin with the rows
-        that are there, all +I, and go on with what changes. None: where the table's options (`scan.mode`,
-        `scan.snapshot-id`, …) say, else "latest".
-        consumer: keeps the position in the table under this name: a later follow with it goes on there, unless `start`
-        is a position, and expiry spares what it still needs. A batch counts as dealt with when the next one is asked
-        for; option `consumer.mode` says how closely the position is kept.
-        share: (index, count): this is one of `count` readers, each with buckets, and a position, of its own.
+        start: "latest" (only new changes), "earliest", a snapshot id, a datetime (from the first snapshot since), or a
+            position (`ChangeBatch.position`, or its text): exactly after that batch. "latest-full", "compacted-full",
+            "from-snapshot-full:7" and "from-file-creation-time:2026-05-01T12:00:00Z" start with the existing rows, all
+            +I, and continue with changes. None: the table's options (`scan.mode`, `scan.snapshot-id`, …), otherwise
+            "latest"
+        consumer: keep the position in the table under this name: a later follow continues there, unless `start` is a
+            position, and expiry keeps the snapshots that it still needs. A batch counts as processed when the next one
+            is requested; option `consumer.mode` says how exactly the position is kept
+        share: (index, count): this is one of `count` readers, each with its own buckets and position
         """
         follower = self.follower(start=start, consumer=consumer, end=end, share=share)
         return follow(follower, stop or threading.Event())
@@ -249,7 +254,7 @@ class Table(RowChanges):
         end: int | None = None,
         share: tuple[int, int] | None = None,
     ) -> Follower:
-        """`follow` for callers who wait in their own way: ask `step()` until `is_done`, wait `wait_ms`, ask again; at
+        """`follow` for callers that wait by themselves: call `step()` until `is_done`, wait `wait_ms`, call again; at
         the end `close()`.
         """
         context, options = self._context, self._context.options
@@ -268,7 +273,7 @@ class Table(RowChanges):
         )
 
     def _start_of_follow(self, progress: ConsumerProgress | None) -> StartAt:
-        """Java: a consumer that has a position goes on there, whatever the options say."""
+        """As in Java, a consumer with a position continues there; options have no effect."""
         options = self._context.options
         if progress is not None and not options.ignores_consumer_progress and progress.read() is not None:
             return "latest"
@@ -284,17 +289,18 @@ class Table(RowChanges):
         strategy: str | None = None,
         cancellation: CancellationToken | None = None,
     ) -> CompactionReport:
-        """Rewrite files into fewer, without changing a row. Returns what was done; an empty report when nothing is due.
+        """Rewrite files into fewer; rows do not change. Returns a report, empty if nothing is due.
 
-        full: everything into one sorted run a bucket, or all small files together; else only what is due.
-        where: on partition columns; only these partitions.
-        order_by: lay the rows of an append table out by these columns, so that filters on them read fewer files;
-        strategy: `order`, `zorder`, `hilbert`, or None to choose by the number of columns.
+        full: compact each bucket into one sorted run, or join all small files; otherwise only what is due
+        where: only partitions that match; on partition columns
+        order_by: sort the rows of an append table by these columns, so that filters on them read fewer files
+        strategy: `order`, `zorder`, `hilbert`, or None to choose by the number of columns
 
-        Writers may go on meanwhile; on tables with a primary key they should be write-only, or both may compact the
-        same files; what they add meanwhile is left for the next call. Afterwards old snapshots expire by the table's
-        options. Raises CommitConflict when others were first again and again, CorruptFile for files that can't be read,
-        when the other buckets are done.
+        Writers can continue, and their new files are left for the next call. On tables with a primary key they should
+        be write-only, or both may compact the same files. Then old snapshots expire by the table's options.
+
+        Raises CommitConflict if others repeatedly committed first; CorruptFile for files that can't be read, after the
+        other buckets are done.
         """
         request = CompactionRequest(
             full=full,
@@ -306,11 +312,13 @@ class Table(RowChanges):
 
     @checked
     def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:
-        """Give the files that are there the indexes that the options `file-index.*` name now; no data file is written.
+        """Build the indexes that the options `file-index.*` name, for existing files; data files are not rewritten.
+        Makes one snapshot, or none if all files have their indexes.
 
-        where: on partition columns; only these partitions. dry_run: only find out which files would change.
-        One snapshot holds the result; none is made where every file has its indexes. Raises CommitConflict when others
-        changed the same files again and again.
+        where: only partitions that match; on partition columns
+        dry_run: only find out which files would change
+
+        Raises CommitConflict if others repeatedly changed the same files.
         """
         condition = as_predicate(where, self.schema) if where is not None else None
         return rewrite_file_indexes(self._context, where=condition, dry_run=dry_run)
@@ -319,18 +327,20 @@ class Table(RowChanges):
     def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
     ) -> ExpiryResult:
-        """Remove snapshots that are no longer needed, and the files that only they reference; writers may go on.
+        """Expire old snapshots, and delete the files that only they reference. Writers can continue. Keeps what
+        consumers still have to read, and tags. Writers do this by themselves after commits, a little at a time, unless
+        the table is write-only.
 
-        retain_min, retain_max, retain_ms: in place of the options `snapshot.num-retained.min`, `.max` and
-        `snapshot.time-retained`. What consumers have still to read stays, and so do tags. Writers do this by themselves
-        after commits, a little at a time, unless the table is write-only.
+        retain_min: instead of option `snapshot.num-retained.min`
+        retain_max: instead of option `snapshot.num-retained.max`
+        retain_ms: instead of option `snapshot.time-retained`
         """
         return expire_now(
             self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
         )
 
     def _travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> ReadAt:
-        """The snapshot, the table under the schema to read it with, and what else counts."""
+        """The snapshot, and the table with the schema to read it with."""
         files_since_ms = None
         if snapshot_id is None and tag is None and as_of is None:
             position = TimeTravel.of(self._context)

@@ -26,12 +26,12 @@ class TableMaintenance(TableHistory):
     def expire_partitions(
         self, *, older_than: timedelta | None = None, strategy: str | None = None, dry_run: bool = False
     ) -> list[str]:
-        """Drop partitions whose time is over, at most `partition.expiration-max-num`. Returns them:
-        `dt=2024-05-14/hour=7`. Older snapshots keep their rows.
+        """Drop expired partitions, at most `partition.expiration-max-num`. Returns them: `dt=2024-05-14/hour=7`. Older
+        snapshots keep their rows.
 
-        older_than: in place of option `partition.expiration-time`. strategy: "values-time" (the time that the values
-        name: `partition.timestamp-pattern`, `partition.timestamp-formatter`) or "update-time" (when it was last
-        written), in place of `partition.expiration-strategy`.
+        older_than: instead of option `partition.expiration-time`
+        strategy: "values-time" (the time in its values: `partition.timestamp-pattern`, `partition.timestamp-formatter`)
+            or "update-time" (its last write), instead of option `partition.expiration-strategy`
         """
         self._check_changeable("changed")
         if strategy is not None and strategy not in tuple(PartitionExpirationStrategy):
@@ -45,10 +45,11 @@ class TableMaintenance(TableHistory):
 
     @checked
     def mark_done(self, partitions: Sequence[Mapping[str, Any]], *, dry_run: bool = False) -> list[str]:
-        """Say to other jobs that partitions are complete: a file `_SUCCESS` in the directory of each. Returns them.
+        """Write a `_SUCCESS` file into the directory of each partition, to mark it complete. Returns the partitions.
 
-        partitions: column -> value each; columns that are left out match anything.
-        Raises BadInput for one that agrees with no partition that has rows.
+        partitions: column -> value each; other columns match any value
+
+        Raises BadInput for one that matches no partition with rows.
         """
         self._check_changeable("changed")
         found = partitions_like(self._context, partitions)
@@ -58,17 +59,17 @@ class TableMaintenance(TableHistory):
 
     @checked
     def analyze(self, columns: Sequence[str] | None = None) -> int | None:
-        """Count rows and the values of columns, for planners of queries (Spark's among them) and `$statistics`.
+        """Collect statistics of rows and columns, for query planners (also Spark's) and `$statistics`. Reads the whole
+        columns. Returns the id of the snapshot with the statistics; None for a table without snapshots. Later snapshots
+        keep them until the schema changes.
 
-        columns: None is all whose values can be counted, an empty list counts rows only. Reads the whole columns.
-        Returns the snapshot that names the statistics; later ones keep them until the schema changes. None for a table
-        without snapshots.
+        columns: None is all columns whose values can be counted; an empty list counts rows only
         """
         self._check_changeable("analyzed")
         return analyze(self._context, columns)
 
     def statistics(self) -> TableStatistics | None:
-        """What the last analysis counted; None where there was none, or the schema has changed since."""
+        """Statistics of the last analysis; None if there was none, or the schema has changed since."""
         latest = self._context.snapshots.latest()
         return None if latest is None else read_statistics(self._context, latest)
 
@@ -76,9 +77,11 @@ class TableMaintenance(TableHistory):
 
     @checked
     def compact_manifests(self, *, dry_run: bool = False) -> ManifestCompaction:
-        """Join the manifests at once, by an empty snapshot; commits do so by themselves, but later.
+        """Merge the manifests now, with an empty snapshot; commits do so by themselves, but later.
 
-        dry_run: only count them. Raises CommitConflict where others committed first again and again.
+        dry_run: only count them
+
+        Raises CommitConflict if others repeatedly committed first.
         """
         self._check_changeable("compacted")
         return compact_manifests(self._context, dry_run=dry_run)
@@ -87,7 +90,7 @@ class TableMaintenance(TableHistory):
 
     @checked
     def remove_missing_files(self, *, dry_run: bool = False) -> list[str]:
-        """Leave data files that are lost for good out of the table, so that it can be read without their rows.
+        """Remove lost data files from the table's metadata, so that it can be read without their rows.
 
         Returns their paths.
         """
@@ -96,24 +99,24 @@ class TableMaintenance(TableHistory):
 
     @checked
     def remove_missing_manifests(self, *, dry_run: bool = False) -> list[str]:
-        """Leave manifests that are lost for good out of the latest snapshot. Files that they deleted are back then;
-        call `remove_missing_files` next. Returns their names.
+        """Remove lost manifests from the latest snapshot. Files that they deleted are back then; call
+        `remove_missing_files` next. Returns their names.
         """
         self._check_changeable("changed")
         return remove_missing_manifests(self._context, dry_run=dry_run)
 
     @checked
     def repair_earliest_snapshot(self, snapshot_id: int) -> int:
-        """Let history begin with this snapshot, after earlier ones were lost or deleted by hand. Returns the earliest
-        one until now. Raises BadInput for one that is not there, and where a later one is missing.
+        """Make this snapshot the earliest one, after earlier ones were lost or deleted by hand. Returns the previous
+        earliest one. Raises BadInput if it does not exist, or a later one is missing.
         """
         self._check_changeable("changed")
         return repair_earliest_snapshot(self._context, snapshot_id)
 
     @checked
     def purge(self) -> OrphanCleaning:
-        """Delete all rows, branches, tags, consumers, changelogs and older snapshots. Stop writers and readers first;
-        interrupted, call it again. The table, its schemas and options stay.
+        """Delete all rows, branches, tags, consumers, changelogs and older snapshots. Stop writers and readers first.
+        If interrupted, call it again. The table, its schemas and options stay.
         """
         self._check_changeable("purged")
         return purge(self._context)

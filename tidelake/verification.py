@@ -1,4 +1,4 @@
-"""Inspects a table with all that any package knows of it: its files, and the chain of each pipeline's positions."""
+"""Inspects a table: its files, and the chain of each pipeline's positions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def inspect_table(
     deep: bool = False,
     orphans_older_than_ms: int = ORPHAN_AGE_MS,
 ) -> Report:
-    """See `storage.verify.inspect`."""
+    """Inspect a table; see `storage.verify.inspect`."""
     return inspect(
         table.context,
         snapshot_id=snapshot_id,
@@ -44,9 +44,10 @@ def inspect_table(
 
 
 def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
-    """Where what a pipeline says in its snapshots is missing, makes no sense, or does not follow from the one before.
+    """Findings about positions in snapshots of pipelines that are missing, invalid, or don't join the previous one.
+    Breaks that an operator accepted (such as `--accept-gap`) are notes.
 
-    snapshots: oldest first. Breaks that a person accepted (`--accept-gap` and the like) are notes.
+    snapshots: oldest first
     """
     numbered = sorted((s for s in snapshots if s.is_numbered), key=lambda s: (s.commit_user, s.id))
     table_ends = _ends_before_each(snapshots)
@@ -57,7 +58,7 @@ def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
 
 
 def _ends_before_each(snapshots: Sequence[Snapshot]) -> dict[int, Mapping[TopicPartition, int]]:
-    """By id of a Spark query's snapshot, how far the table had read each partition before it, whoever did.
+    """By id of a Spark query's snapshot, how far the table had read each partition before it, with any commit user.
 
     A query records where the whole table stands, so several of them take turns without a gap; a pipeline where it
     stands itself. Positions that can't be read are found elsewhere.
@@ -122,7 +123,7 @@ def _decided(finding: Finding, accepted: RecoveryDecision) -> Finding:
 
 
 def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
-    """Epochs only grow, and each is of one process: else two committed beside one another."""
+    """Epochs only grow, and each belongs to one process: otherwise two committed at the same time."""
     last = NO_EPOCH
     for snapshot in own:
         where = _where(user, snapshot)

@@ -1,4 +1,4 @@
-"""Rows of one commit user into a table: what `table.writer()` returns."""
+"""Writes rows of one commit user to a table: returned by `table.writer()`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from tidelake.rescaling import rescale_partition
 
 
 class Writer:
-    """Rows in, snapshots out. Leaving the `with` block drops what was not committed.
+    """Writes rows and commits them as snapshots. Leaving the `with` block drops uncommitted rows. One thread at a time.
 
-    A commit that can't be published loses no rows: they belong to the next one. One that can't write them down, on a
-    full disk say, ends the writer, as an error of `write` other than BadInput does: all further calls say so, and what
-    was not committed must be written again with a new one. A closed writer, one in a process that was forked from its
-    own, and one whose table was dropped or created again write and commit nothing more. One thread at a time.
+    - If a commit can't be published, its rows belong to the next commit.
+    - If a commit can't write its files (a full disk), or `write` raises another error than BadInput, the writer ends:
+      all further calls raise. Write uncommitted rows again with a new writer.
+    - A closed writer, a writer in a forked process, and one whose table was dropped or created again, can't write or
+      commit any more.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class Writer:
         return self._commit_user
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Columns by name, in any order; optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
+        """Write rows: columns by name, in any order; optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
 
-        Raises BadInput when the rows don't fit the table; then none of them were taken.
+        Raises BadInput if rows don't fit the table; then none of them are written.
         """
         self._refuse_while_unknown()
         self._writer.write(rows)
@@ -89,15 +90,16 @@ class Writer:
         properties: Mapping[str, str] | None = None,
         watermark: int | None = None,
     ) -> int | None:
-        """Publish what was written since the last commit, as one snapshot. Returns its id.
+        """Commit the rows written since the last commit as one snapshot. Returns its id; None if (user, identifier) was
+        committed before: then the rows are in the table already, and are dropped here.
 
-        identifier: numbers the commits of this user, upwards; None for a one-off commit, which also gives buckets at
-        once to the rows of a table with `bucket = -2` (`postpone.batch-write-fixed-bucket`). Returns None when
-        (user, identifier) was committed before: these rows are in the table already, and are dropped here.
-        properties: kept in the snapshot. watermark: epoch milliseconds.
+        identifier: ascending number of this user's commits; None for a one-off commit, which also places rows of a
+            table with `bucket = -2` into buckets at once (`postpone.batch-write-fixed-bucket`)
+        properties: properties of the snapshot
+        watermark: epoch milliseconds
 
         Raises BadInput for an identifier below the newest one of this user, CommitConflict, CommitOutcomeUnknown (then
-        call it again with the same identifier, before anything else). Any other error says that nothing was published.
+        call it again with the same identifier, before anything else). After any other error nothing was published.
         """
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         self._refuse_while_unknown(number)
@@ -123,9 +125,9 @@ class Writer:
         return published
 
     def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
-        """Publish behind what other writers committed to the same buckets meanwhile: their rows came first, then.
+        """Publish after concurrent commits of other writers to the same buckets, whose rows then come first.
 
-        Returns what was published in the end, too.
+        Also returns what was published.
         """
         retries = self._context.options.commit_max_retries
         while True:
@@ -149,7 +151,7 @@ class Writer:
         return self._commit.overwrite(committable, None if self._overwrite is True else self._overwrite)
 
     def _refuse_while_unknown(self, identifier: int | None = None) -> None:
-        """More rows in the same commit would be lost if it turned out to be a replay."""
+        """Refuse more rows in a commit of unknown outcome: they would be lost if it was a replay."""
         if self._unknown is None or self._unknown == identifier != BATCH_COMMIT_IDENTIFIER:
             return
         if self._unknown == BATCH_COMMIT_IDENTIFIER:
@@ -159,7 +161,7 @@ class Writer:
         raise CommitOutcomeUnknown(f"{self._table_name}: the last commit failed, and may have landed. {remedy}")
 
     def close(self) -> None:
-        """Drop what was not committed. Calling again is harmless, and so is calling it in a forked process."""
+        """Drop uncommitted rows. Calling it again, or in a forked process, is harmless."""
         if not self._writer.is_in_its_process:
             return
         with ExitStack() as steps:  # each is taken, whatever becomes of the others
@@ -181,7 +183,7 @@ class Writer:
 
 
 def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:
-    """False: nothing. True: everything. Else the partitions that agree. Raises BadInput."""
+    """What to overwrite. False: nothing. True: everything. Otherwise the matching partitions. Raises BadInput."""
     if given is None or given is False:
         return False
     if given is True:

@@ -53,7 +53,8 @@ class ClusteringStrategy(StrEnum):
 
     @classmethod
     def choose(cls, columns: Sequence[str], given: ClusteringStrategy | None) -> ClusteringStrategy:
-        """Without one given: order for one column, zorder for up to four, hilbert for more (as `clustering.strategy`).
+        """The default strategy: order for one column, zorder for up to four, hilbert for more (as
+        `clustering.strategy`).
 
         Raises BadInput for a curve through one column, or too many.
         """

@@ -25,10 +25,11 @@ _BATCH_ROWS_MIN: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ExternalSort:
-    """by: columns that order the rows, most significant first; as keys are ordered, nulls first.
+    """Sorts rows in bounded memory.
 
-    piece_bytes: how much is sorted in memory at a time. directory: for what does not fit; None is the system's place
-    for temporary files.
+    by: columns that order the rows, most significant first; as keys are ordered, nulls first
+    piece_bytes: how much is sorted in memory at a time
+    directory: for what does not fit; None is the system's place for temporary files
     """
 
     by: tuple[str, ...]

@@ -26,10 +26,13 @@ _FULL_FILES_MIN = 3  # of a bucket
 
 @dataclass(frozen=True, slots=True)
 class AppendCompactionOptions:
-    """small_file_bytes: files below it are rewritten. files_min: how many are worth a rewrite.
+    """The options of compaction of append tables.
 
-    open_file_cost_bytes: what reading a file costs beside its bytes. files_limit: how many are looked at together.
-    max_delete_ratio: files of whose rows a larger share is deleted are rewritten, however large.
+    small_file_bytes: files below it are rewritten
+    files_min: how many are worth a rewrite
+    open_file_cost_bytes: what reading a file costs in addition to its bytes
+    files_limit: how many are looked at together
+    max_delete_ratio: files of whose rows a larger share is deleted are rewritten, however large
     """
 
     target_file_bytes: int
@@ -56,7 +59,7 @@ class AppendCompactionOptions:
         return file.file_size < self.small_file_bytes
 
     def is_due(self, file: DataFileMeta, deleted: DeletedRows) -> bool:
-        """Of the files that have a deletion vector."""
+        """Whether files with a deletion vector are due."""
         count = deleted[file.file_name]
         return self.is_small(file) or count is None or count > file.row_count * self.max_delete_ratio
 
@@ -68,14 +71,16 @@ def pick_unordered(
     *,
     full: bool = False,
 ) -> list[Files]:
-    """Of one partition without buckets: groups to rewrite, each in the order of its rows' arrival.
+    """Pick groups to rewrite in a partition without buckets, each in the order of its rows' arrival.
 
     Small files are packed, smallest first, until a group is worth two files of the target size; fewer than files_min
-    that are not worth as much stay. full: then these are merged too (as Java does once a streaming job saw them often
-    enough), and with `compaction.force-rewrite-all-files` every file is rewritten.
+    that are not worth as much stay.
 
+    full: then these are merged too (as Java does once a streaming job saw them often enough), and with
+        `compaction.force-rewrite-all-files` every file is rewritten
     deleted: by file that has a deletion vector, how many of its rows are deleted (None: not counted). Such files are
-    rewritten, in groups of their own, when they are small or too many rows are deleted; full: always.
+        rewritten, in groups of their own, when they are small or too many rows are deleted
+    full: always
     """
     files = list(files)
     if full and settings.rewrites_all:
@@ -118,10 +123,12 @@ def pick_consecutive(
     *,
     full: bool = False,
 ) -> list[Files]:
-    """Of one bucket: groups of consecutive files to rewrite, in the order of their rows.
+    """Pick groups of consecutive files to rewrite in one bucket, in the order of their rows.
 
-    Any files_min neighbours that are worth less than two files of the target size together. full: everything behind
-    the leading large files, if small ones are in the majority, or rows of one are deleted (see `pick_unordered`).
+    Any files_min neighbours that are worth less than two files of the target size together.
+
+    full: everything behind the leading large files, if small ones are in the majority, or rows of one are deleted (see
+        `pick_unordered`)
     """
     ordered = in_arrival_order(files)
     return _pick_rest(ordered, settings, deleted) if full else _pick_windows(ordered, settings)

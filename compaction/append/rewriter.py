@@ -26,7 +26,7 @@ from storage.write.compactor import CompactResult
 
 @dataclass(frozen=True)
 class AppendRewriter:
-    """Of one bucket.
+    """Rewrites the files of one bucket of an append table.
 
     deletion_files: by data file, whose rows are left out.
     is_cancelled: asked between batches; when it says so, CompactionCancelled is raised.
@@ -47,11 +47,16 @@ class AppendRewriter:
         return self.context.options.row_tracking_enabled
 
     def compact(self, files: Sequence[DataFileMeta], reason: str) -> CompactResult:
-        """The same rows in fewer files, one batch in memory at a time. After an exception nothing is left behind."""
+        """Write the same rows to fewer files, one batch in memory at a time. After an error no file is left."""
         return self.replace(files, self.read(files), reason)
 
     def read(self, files: Iterable[DataFileMeta], fields: Sequence[DataField] = ()) -> Iterator[pa.RecordBatch]:
-        """One file after the other. fields: none are all of `row_fields`. Raises CorruptFile."""
+        """One file after the other.
+
+        fields: none are all of `row_fields`
+
+        Raises CorruptFile.
+        """
         wanted = fields or self.row_fields
         directory = BucketFiles(self.context, self.key).directory
         for file in files:
@@ -66,7 +71,9 @@ class AppendRewriter:
 
     def replace(self, files: Sequence[DataFileMeta], batches: Iterable[pa.RecordBatch], reason: str) -> CompactResult:
         """Files of the target size, in place of `files`. Their rows count on from the smallest sequence number of
-        these. batches: `row_fields`, in order.
+        these.
+
+        batches: `row_fields`, in order
         """
         number = min(file.min_sequence_number for file in files)
         schema = replace(self.context.schema, fields=self.row_fields)

@@ -28,14 +28,20 @@ _MAGNIFICATION_MIN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
-    """columns: most significant first, where the strategy is `order`."""
+    """How the rows of an append table are sorted.
+
+    columns: most significant first, where the strategy is `order`
+    """
 
     columns: tuple[str, ...]
     strategy: ClusteringStrategy
 
     @classmethod
     def of(cls, context: TableContext, columns: Sequence[str], strategy: ClusteringStrategy | None) -> Clustering:
-        """strategy: None chooses by the number of columns. Raises BadInput for columns that can't be sorted by."""
+        """strategy: None chooses by the number of columns
+
+        Raises BadInput for columns that can't be sorted by.
+        """
         fields = context.schema.select(columns)
         if len(set(columns)) != len(columns):
             raise BadInput(f"{context.name}: a column to sort by is named twice: {', '.join(columns)}")
@@ -57,7 +63,7 @@ class Clustering:
 def sort_files(
     rewriter: AppendRewriter, files: Sequence[DataFileMeta], clustering: Clustering, *, piece_bytes: int = PIECE_BYTES
 ) -> CompactResult:
-    """The same rows in new files. Reads twice for a curve: the columns of its sample, then everything.
+    """Write the same rows, sorted, to new files. Reads twice for a curve: the columns of its sample, then everything.
 
     piece_bytes: about a third of the memory it may take.
     """

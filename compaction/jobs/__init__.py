@@ -1,1 +1,1 @@
-"""Compaction as a job of its own, beside writers: once, or as a service (Java CompactAction)."""
+"""Compaction as a job of its own, while writers continue: once, or as a service (Java CompactAction)."""

@@ -1,7 +1,7 @@
 """Compaction of one table as a job of its own: plan, rewrite, commit, until what was due is done.
 
 The job never uses a pipeline's commit user, and publishes COMPACT snapshots only: rows stay as they are. Others may
-write meanwhile, and may compact. Whoever comes second finds files gone that it read: its result is thrown away with
+write meanwhile, and may compact. The second to commit finds files deleted that it read: its result is thrown away with
 its files, and the buckets concerned are planned again.
 
 A crash leaves the old state or the new one, and files that no snapshot names.
@@ -47,10 +47,10 @@ _log = get_logger(__name__)
 
 _COMMIT_BYTES_MAX: Final = 8 << 30  # of input: so that much work is safe in the table before more is begun
 _LOST_IN_A_ROW_MAX: Final = 5
-# Writers go on however long a job waits, so waits that double only keep its work from the table: 13 s beside 20 commits
+# Writers go on however long a job waits, so waits that double only keep its work from the table: 13 s during 20 commits
 # a second.
 _RETRY_WAIT_MAX_MS: Final = 200
-_EXPIRED_IN_A_ROW_MAX: Final = 10  # a manifest that is damaged fails for ever, however many snapshots follow
+_EXPIRED_IN_A_ROW_MAX: Final = 10  # a damaged manifest always fails, however many snapshots follow
 
 T = TypeVar("T")
 
@@ -64,16 +64,19 @@ def compact_table(
     environment: CommitEnvironment | None = None,
     elsewhere: TaskRunner | None = None,
 ) -> CompactionReport:
-    """Under the newest schema, whatever the context has.
+    """Compact a table, with its newest schema.
 
-    Ends also while others write: it does what was due when it began, and what becomes due by that. Then old snapshots
-    expire.
+    It compacts what is due at its start, and what becomes due by that. So it ends even if others keep writing. Then old
+    snapshots expire.
 
-    threads: how many buckets are compacted at a time; None: as many as there are cores.
-    elsewhere: runs tasks on other machines; None: in threads.
-    Raises CorruptFile for files that can't be read, when the other buckets are done. Raises BadInput and
-    UnsupportedFeature for what can't be done to this table, CommitConflict when other commits were first too often,
-    CommitOutcomeUnknown (what was written is left, for it may be part of the table).
+    threads: buckets to compact at a time; None: the number of cores
+    elsewhere: runs tasks on other machines; None: in threads
+
+    Raises
+    - CorruptFile for files that can't be read, after the other buckets are done;
+    - BadInput and UnsupportedFeature for requests that this table can't fulfil;
+    - CommitConflict if other commits were first too often;
+    - CommitOutcomeUnknown: the written files are kept, as they may be part of the table.
     """
     cancellation = cancellation or CancellationToken()
     with JobExpiry(cancellation) as expiry:

@@ -11,7 +11,7 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 
 
 class DeltaCommitCounter:
-    """Of one table, for as long as it is watched: each snapshot is read once."""
+    """Counts the delta commits of one watched table; reads each snapshot once."""
 
     def __init__(self, every: int) -> None:
         self.every = every

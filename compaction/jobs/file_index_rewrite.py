@@ -38,9 +38,11 @@ _ATTEMPTS_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class FileIndexRewrite:
-    """checked: files that were read. rewritten: those whose indexes changed.
+    """The result of rewriting file indexes.
 
-    snapshot_id: of the snapshot that holds it; None when nothing changed, or on a dry run.
+    checked: files that were read
+    rewritten: those whose indexes changed
+    snapshot_id: of the snapshot that holds it; None when nothing changed, or on a dry run
     """
 
     checked: int = 0
@@ -51,7 +53,7 @@ class FileIndexRewrite:
 def rewrite_file_indexes(
     context: TableContext, *, where: Predicate | None = None, dry_run: bool = False
 ) -> FileIndexRewrite:
-    """Under the newest schema, whatever the context has.
+    """Rewrite the file indexes of a table, with its newest schema.
 
     where: on partition columns; only these partitions.
     dry_run: reads everything, writes nothing.

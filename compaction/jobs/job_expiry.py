@@ -16,7 +16,7 @@ from storage.table import TableContext
 
 
 class JobExpiry:
-    """Of all tables that a job compacts, in a thread of its own. What fails is logged; the compaction stands.
+    """Expires snapshots of all tables that a job compacts, in a separate thread. Errors are only logged.
 
     Leaving it gives each table a last round, unless it was cancelled at once.
     """

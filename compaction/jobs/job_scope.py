@@ -14,7 +14,7 @@ class JobScope:
     what was made of them.
 
     Rows that arrive later are as if not there: the older files are compacted as they would have been had the job been
-    quicker. A bucket in which somebody else compacts is left to them; without their files its levels would be wrong.
+    quicker. A bucket that another process compacts is left to it; without their files its levels would be wrong.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class JobScope:
         self._names = names
 
     def add(self, key: BucketKey, files: Iterable[DataFileMeta]) -> None:
-        """What was made in the bucket."""
+        """Add the files made in the bucket."""
         names = None if self._names is None else self._names.get(key)
         if names is not None:
             names |= {file.file_name for file in files}

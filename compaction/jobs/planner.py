@@ -33,11 +33,13 @@ Deletions: TypeAlias = Mapping[str, DeletionFile]  # by data file of the bucket
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """One compaction in one bucket. Pickles. total_buckets: of the partition. files: what it takes. deletion_files: by
-    data file of the bucket, which rows it leaves out.
+    """One compaction in one bucket. Pickles.
 
+    total_buckets: of the partition
+    files: what it takes
+    deletion_files: by data file of the bucket, which rows it leaves out
     run: reads and writes files that are in no snapshot yet; raises CompactionCancelled when it is cancelled. After an
-    exception nothing is left behind.
+        exception nothing is left behind.
     """
 
     key: BucketKey

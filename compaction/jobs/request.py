@@ -23,9 +23,12 @@ _JOB_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """full: everything, not only what is due. where: on partition columns; None takes all partitions.
+    """What a compaction job should do.
 
-    order_by: lay all rows out by these columns; strategy: how, None chooses by their number.
+    full: everything, not only what is due
+    where: on partition columns; None takes all partitions
+    order_by: lay all rows out by these columns
+    strategy: how, None chooses by their number
     """
 
     full: bool = False

@@ -19,7 +19,12 @@ _Place: TypeAlias = tuple[BucketKey, tuple[int, str]]
 
 @dataclass(frozen=True)
 class TableFiles:
-    """snapshot_id: None for a table without snapshots. entries: of data files. index: by (partition, bucket)."""
+    """The live files of a table at a snapshot.
+
+    snapshot_id: None for a table without snapshots
+    entries: of data files
+    index: by (partition, bucket)
+    """
 
     context: TableContext
     snapshot_id: int | None = None
@@ -34,8 +39,10 @@ class TableFiles:
         return deletion_files_of(self.context, key.partition, key.bucket, self.index_files(key))
 
     def holds(self, key: BucketKey, files: Iterable[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> bool:
-        """Whether the files are there, and of their rows just these are deleted. deletions: of the whole bucket, where
-        there is a primary key: a compaction then knows the rows of all of its files.
+        """Whether the files are there, and of their rows just these are deleted.
+
+        deletions: of the whole bucket, where there is a primary key: a compaction then knows the rows of all of its
+            files
         """
         files = list(files)
         now = self.deletion_files(key)

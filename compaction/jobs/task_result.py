@@ -17,7 +17,7 @@ TaskRunner: TypeAlias = Callable[[Sequence[CompactTask]], Sequence[CompactResult
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """Of one task."""
+    """The result of one compaction task."""
 
     task: CompactTask
     result: CompactResult

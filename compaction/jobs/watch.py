@@ -1,6 +1,6 @@
 """Compaction as a service: looks at tables again whenever they have a new snapshot.
 
-Beside writers that are write-only, which leave compaction to it. One process is enough for a database; two would take
+For writers that are write-only, which leave compaction to it. One process is enough for a database; two would take
 each other's work away.
 """
 
@@ -61,16 +61,20 @@ def watch(
     threads: int | None = None,
     now_ms: Callable[[], int] = _monotonic_ms,
 ) -> None:
-    """Until it is cancelled. on_report: called after each round that compacted something.
+    """Until it is cancelled.
 
-    Tables take turns: one round each, and old snapshots of what was compacted expire beside it. names: of the tables to
-    look after, asked before each turn. open_table: called again each time, for schema and options may have changed.
-    BadInput, as for a table that was dropped, ends the watch like any other error.
+    on_report: called after each round that compacted something
+
+    Tables take turns: one round each, and old snapshots of compacted tables expire meanwhile.
+
+    names: of the tables to look after, asked before each turn
+    open_table: called again each time, for schema and options may have changed. BadInput, as for a table that was
+        dropped, ends the watch like any other error.
     keep_going: what goes wrong with one table, or with asking for the names again, is logged, and what can't be done
-    here is noted once; the others are looked after. Else it is raised. Losing against other commits is only logged.
-    Either way it is tried again, after a wait that doubles with every failure in a row. Between two looks there is a
-    wait, which grows up to the smallest `continuous.discovery-interval` of the tables while nothing happens. now_ms: of
-    any clock that is never set back.
+        here is noted once; the others are looked after. Else it is raised. Losing against other commits is only logged.
+        Either way it is tried again, after a wait that doubles with every failure in a row. Between two looks there is
+        a wait, which grows up to the smallest `continuous.discovery-interval` of the tables while nothing happens.
+    now_ms: of any clock that is never set back
     """
     if request.full or request.order_by:
         raise BadInput("watching does what is due; compact in full, or sort, without watching")

@@ -28,14 +28,18 @@ _KEY_NUMBER: Final = "_KEY_NUMBER"  # which group a merged row comes from; inter
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """rows: what is left of each key, retracts too. changes: of these keys, rows of a changelog; None: none."""
+    """The result of merging rows of equal keys.
+
+    rows: what is left of each key, retracts too
+    changes: of these keys, rows of a changelog; None: none
+    """
 
     rows: pa.RecordBatch
     changes: pa.RecordBatch | None = None
 
 
 class CompactionMerge(Protocol):
-    """What a compaction makes of rows of equal keys. They hold all columns of a row, and `_LEVEL` if it is needed."""
+    """Merges rows of equal keys in a compaction. They hold all columns of a row, and `_LEVEL` if it is needed."""
 
     @property
     def needs_levels(self) -> bool: ...
@@ -47,13 +51,16 @@ class CompactionMerge(Protocol):
     def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged: ...
 
     def of_single_run(self, rows: pa.RecordBatch) -> Merged:
-        """Of rows whose keys have no other row."""
+        """The merge of rows whose keys have no other row."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlainMerge:
-    """For tables without a changelog from compaction. shows_single_rows: the engine sees rows that are alone, too."""
+    """For tables without a changelog from compaction.
+
+    shows_single_rows: the engine sees rows that are alone, too
+    """
 
     engine: MergeFunction
     shows_single_rows: bool = False
@@ -130,7 +137,7 @@ def adds(rows: pa.RecordBatch, places: RowIndices) -> RowIndices:
 def merged_by_key(
     engine: MergeFunction, rows: pa.RecordBatch, groups: Groups, shortcut: np.ndarray | None = None
 ) -> KeyedRows:
-    """What the engine makes of each group. Not every group need have a row then."""
+    """The merged row of each group. Not every group need have a row then."""
     numbers = np.zeros(rows.num_rows, np.int64)
     numbers[groups.rows] = groups.numbers
     merged = engine.merge(rows.append_column(_KEY_NUMBER, pa.array(numbers)), groups, shortcut)

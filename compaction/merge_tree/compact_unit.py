@@ -28,7 +28,11 @@ class PickReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CompactUnit:
-    """files: newest run first. rewrites_each_file: one by one, without merging (files of the highest level)."""
+    """Files to compact together.
+
+    files: newest run first
+    rewrites_each_file: one by one, without merging (files of the highest level)
+    """
 
     output_level: int
     files: tuple[DataFileMeta, ...]

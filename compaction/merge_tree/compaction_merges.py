@@ -27,7 +27,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True)
 class CompactionMerges:
-    """Of one table."""
+    """The merges of one table's compactions."""
 
     context: TableContext
 
@@ -40,7 +40,10 @@ class CompactionMerges:
         *,
         writes_rows: bool = True,
     ) -> CompactionMerge:
-        """files: of one step. look_up: finds rows above the output level. writes_rows: else they are only read."""
+        """files: of one step
+        look_up: finds rows above the output level
+        writes_rows: else they are only read
+        """
         if self._is_full_compaction(levels, output_level):
             return FullCompactionMerge(self._merge_function, levels.max_level, self._compared)
         if not self._must_look_up(levels, files, output_level):
@@ -64,7 +67,7 @@ class CompactionMerges:
         return strategy if is_read else UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
 
     def _is_full_compaction(self, levels: Levels, output_level: int) -> bool:
-        """What reaches the highest level is a change. Then no key lies above, so nothing need be looked up either."""
+        """What reaches the highest level is a change. Then no key is above, so nothing need be looked up either."""
         producer = self.context.options.changelog_producer
         return producer is ChangelogProducer.FULL_COMPACTION and output_level == levels.max_level
 
@@ -81,7 +84,7 @@ class CompactionMerges:
             case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
                 return True
             case MergeEngine.DEDUPLICATE if not options.sequence_fields:
-                return False  # the newest wins, whatever lies above
+                return False  # the newest wins, whatever is above
             case _:
                 return output_level < levels.highest_level
 

@@ -14,7 +14,7 @@ from storage.files.data_file import DataFileMeta
 
 
 def pick_full_compaction(levels: Levels, *, must_rewrite: Callable[[DataFileMeta], bool]) -> CompactUnit | None:
-    """All files, to the highest level. Where they lie there already, only those that must be written again, one by one.
+    """All files, to the highest level. Where they are there already, only those that must be written again, one by one.
 
     must_rewrite: whether a file of the highest level holds rows that should go (expired, marked as deleted), or all
     files are to be rewritten.

@@ -30,9 +30,11 @@ class LevelSortedRun:
 
 @dataclass(frozen=True)
 class Levels:
-    """Immutable: `updated` gives the next state. runs: newest first: level 0, then every level that has files.
+    """Immutable: `updated` gives the next state.
 
-    key_types: of the trimmed primary key. num_levels: how many there are, level 0 and empty ones included.
+    runs: newest first: level 0, then every level that has files
+    key_types: of the trimmed primary key
+    num_levels: how many there are, level 0 and empty ones included
     """
 
     runs: tuple[LevelSortedRun, ...]

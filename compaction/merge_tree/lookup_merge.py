@@ -6,7 +6,7 @@ no row above level 0 takes part is looked up in the levels above the output, and
 It is also what the key was before, for the changelog.
 
 The engine is shown every key that a row of level 0 has, that of a single row too: a lone retract becomes a negative
-sum, where other compactions leave it a retract. A single row that lies above level 0 stays as it is, where Java shows
+sum, where other compactions leave it a retract. A single row that is above level 0 stays as it is, where Java shows
 it to the engine: a row without a write would change, and no changelog would hold it. So do all rows of a file
 whose level is only raised: the changelog holds what readers see.
 
@@ -39,9 +39,12 @@ Find = Callable[[pa.RecordBatch], KeyedRows]
 
 @dataclass(frozen=True, slots=True)
 class LookupMerge:
-    """engine: merges the rows of all levels that it is shown. produces_changelog: what the rows of level 0 change.
+    """Merges rows that leave level 0 with older rows of higher levels.
 
-    compared: see `compared_columns`. writes_rows: else they stay where they are, and are only read for their changes.
+    engine: merges the rows of all levels that it is shown
+    produces_changelog: what the rows of level 0 change
+    compared: see `compared_columns`
+    writes_rows: else they stay where they are, and are only read for their changes
     """
 
     engine: MergeFunction
@@ -85,8 +88,9 @@ class LookupMerge:
     ) -> Merged:
         """Which rows are left, and which were there before, is known before one is moved.
 
-        groups: of the rows that count. old (g,): which of the rows a key had, -1 where none of them. from_level_0 (g,):
-        keys with a row of level 0, as are all that were looked up.
+        groups: of the rows that count
+        old (g,): which of the rows a key had, -1 where none of them
+        from_level_0 (g,): keys with a row of level 0, as are all that were looked up
         """
         newest = newest_rows(groups)
         if len(previous.keys):
@@ -109,7 +113,9 @@ class LookupMerge:
         is_alone: NDArray[np.bool_],
         from_level_0: NDArray[np.bool_],
     ) -> KeyedRows:
-        """is_alone (g,): keys with one row on all levels. from_level_0 (g,): keys with a row of level 0."""
+        """is_alone (g,): keys with one row on all levels
+        from_level_0 (g,): keys with a row of level 0
+        """
         rows, groups = with_previous(rows, groups, previous, self.order)
         stays = is_alone & ~(from_level_0 & self.writes_rows)
         merged = merged_by_key(self.engine, rows, groups, stays)
@@ -124,7 +130,7 @@ class LookupMerge:
 
 @dataclass(frozen=True, slots=True)
 class FirstRowLookup:
-    """merge-engine = first-row, whose readers don't merge: a key that lies above already is left out.
+    """merge-engine = first-row, whose readers don't merge: a key that is above already is left out.
 
     produces_changelog: keys that are new.
     """
@@ -153,7 +159,10 @@ class FirstRowLookup:
 def look_up_previous(
     find: Find, rows: pa.RecordBatch, groups: Groups, levels: NDArray[np.int32], order: MergeOrder
 ) -> KeyedRows:
-    """By number of the group: the rows of keys that have none above level 0 here. levels (n,): of `groups.rows`."""
+    """By number of the group: the rows of keys that have none above level 0 here.
+
+    levels (n,): of `groups.rows`
+    """
     asked = np.flatnonzero(~groups.any(levels > 0))
     keys = rows.select(order.key_columns).take(pa.array(groups.rows[groups.starts[asked]]))
     found = find(keys)

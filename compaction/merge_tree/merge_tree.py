@@ -5,7 +5,7 @@
     result = tree.compact(unit)                     # slow: reads and writes files, changes nothing else
     tree.install(result)                            # the tree after it; publish the result with a commit
 
-`pick` and `install` belong to one thread at a time; `compact` may run beside them.
+`pick` and `install` belong to one thread at a time; `compact` may run at the same time.
 
 Source: Java `mergetree/compact/MergeTreeCompactManager.java`, `MergeTreeCompactManagerFactory.java`.
 """
@@ -48,11 +48,14 @@ from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, I
 
 
 class MergeTree:
-    """context: of a table with a primary key. files: what the bucket holds now.
+    """The sorted runs of one bucket, and their compaction.
 
-    spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory. now_ms:
-    asked once for each pick and each compaction, so that all rows of one expire by the same second. lookup_cache: to
-    share with other buckets of the table. index_files: of the bucket; those with deletion vectors are kept up.
+    context: of a table with a primary key
+    files: what the bucket holds now
+    spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory
+    now_ms: asked once for each pick and each compaction, so that all rows of one expire by the same second
+    lookup_cache: to share with other buckets of the table
+    index_files: of the bucket; those with deletion vectors are kept up
     """
 
     def __init__(
@@ -96,8 +99,8 @@ class MergeTree:
         return None if unit is None or unit.changes_nothing else unit
 
     def compact(self, unit: CompactUnit, is_cancelled: IsCancelled = lambda: False) -> CompactResult:
-        """unit: as picked. is_cancelled: asked often; then CompactionCancelled is raised. After an exception nothing is
-        left behind.
+        """unit: as picked
+        is_cancelled: asked often; then CompactionCancelled is raised. After an exception nothing is left behind.
         """
         levels = self.levels
         task = self._task(unit.output_level, is_cancelled)
@@ -241,7 +244,10 @@ class MergeTree:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What all steps of one compaction have in common. marks: of a table with deletion vectors."""
+    """What all steps of one compaction have in common.
+
+    marks: of a table with deletion vectors
+    """
 
     output_level: int
     drop_deletes: bool

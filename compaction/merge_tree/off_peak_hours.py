@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OffPeakHours:
-    """Local hours 0 to 23, the end not included; it may lie past midnight. Equal hours, or -1 in one: never."""
+    """Local hours 0 to 23, the end not included; it may be past midnight. Equal hours, or -1 in one: never."""
 
     start_hour: int = -1
     end_hour: int = -1
@@ -21,7 +21,7 @@ class OffPeakHours:
         return -1 not in (self.start_hour, self.end_hour) and self.start_hour != self.end_hour
 
     def ratio_at(self, hour: int) -> int:
-        """What is added to the size ratio, in percent."""
+        """The addition to the size ratio, in percent."""
         if not self.is_enabled:
             return 0
         if self.start_hour <= self.end_hour:

@@ -1,6 +1,6 @@
 """Rows that are too old to be kept (`record-level.expire-time`): left out when their file is rewritten.
 
-Nothing else expires rows: reading shows them until then, and so does Java. A partition lies in files of its own, so
+Nothing else expires rows: reading shows them until then, and so does Java. A partition is in files of its own, so
 its rows expire when one of its buckets is compacted.
 
 Source: Java `io/RecordLevelExpire.java`; vectors `record_level_expire.json`.
@@ -27,7 +27,10 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 @dataclass(frozen=True, slots=True)
 class RecordLevelExpire:
-    """time_field: a column of type INT (seconds), BIGINT (seconds or milliseconds), TIMESTAMP or TIMESTAMP_LTZ."""
+    """Expires single rows by a time column.
+
+    time_field: a column of type INT (seconds), BIGINT (seconds or milliseconds), TIMESTAMP or TIMESTAMP_LTZ
+    """
 
     context: TableContext
     time_field: str

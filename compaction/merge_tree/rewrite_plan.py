@@ -32,7 +32,10 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Only the file's level changes. produces_changelog: its rows are read for the changelog."""
+    """Only the file's level changes.
+
+    produces_changelog: its rows are read for the changelog
+    """
 
     file: DataFileMeta
     produces_changelog: bool = False
@@ -95,7 +98,7 @@ def plan_rewrite(
             if file.file_size < min_file_size_bytes:
                 candidates.append([[file]])
             else:
-                # what lies before it must not be merged with what lies behind it: the run would be out of order
+                # what is before it must not be merged with what is behind it: the run would be out of order
                 steps += rewrite(candidates)
                 candidates = []
                 steps += upgrade(file)
@@ -105,7 +108,7 @@ def plan_rewrite(
 def can_drop_deletes(output_level: int, highest_level: int, *, has_deletion_vectors: bool = False) -> bool:
     """Whether a compaction into output_level leaves out keys whose newest row is a delete.
 
-    Only when no older row of them can be left: nothing lies above the output (highest_level: of all files of the
+    Only when no older row of them can be left: nothing is above the output (highest_level: of all files of the
     bucket, the compacted ones too), or deletion vectors mark what does. Level 0 may hold older rows of its own.
 
     Source: Java `mergetree/compact/MergeTreeCompactManager.triggerCompaction`.

@@ -37,7 +37,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """Durable files, in no snapshot yet. tombstones: of level 0, with the dropped deletes. changelog: what changed."""
+    """Durable files, in no snapshot yet.
+
+    tombstones: of level 0, with the dropped deletes
+    changelog: what changed
+    """
 
     files: Sequence[DataFileMeta] = ()
     tombstones: Sequence[DataFileMeta] = ()
@@ -50,12 +54,15 @@ class RewriteResult:
 
 @dataclass(frozen=True)
 class MergeTreeRewriter:
-    """files: of the bucket. now_s: rows that have expired by then are left out. is_cancelled: polled between batches;
-    once true, CompactionCancelled is raised.
+    """Rewrites the files of one bucket.
 
-    merge: what becomes of rows of equal keys, and which changes that makes. spill_directory: None is the system's
-    temporary directory. keeps_dropped_deletes: whether deletes that are left out are written too
-    (`storage.commit.tombstones`). deletion_files: by data file, whose rows are left out.
+    files: of the bucket
+    now_s: rows that have expired by then are left out
+    is_cancelled: polled between batches; once true, CompactionCancelled is raised
+    merge: what becomes of rows of equal keys, and which changes that makes
+    spill_directory: None is the system's temporary directory
+    keeps_dropped_deletes: whether deletes that are left out are written too (`storage.commit.tombstones`)
+    deletion_files: by data file, whose rows are left out
     """
 
     context: TableContext
@@ -69,7 +76,9 @@ class MergeTreeRewriter:
     deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
 
     def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> RewriteResult:
-        """The new files, in key order; none when no row is left. sections: in key order.
+        """The new files, in key order; none when no row is left.
+
+        sections: in key order
 
         Rows keep their sequence numbers and kinds. After an exception nothing is left behind.
         """

@@ -4,7 +4,7 @@ Reads grow with the number of runs, writes with how often a row is rewritten, sp
 rule that holds picks:
 
     early full           optional, by time or size: everything, to the highest level
-    size amplification   what is newer than the oldest run takes too much space beside it: everything
+    size amplification   the newer runs are too large compared with the oldest one: everything
     size ratio           young runs of like size: as many as fit the growing sum
     run count            more runs than the trigger allows: at least the ones that are too many
     level 0 forced up    optional, where rows of level 0 are not visible yet
@@ -80,7 +80,10 @@ def _force_level_0_every(options: TableOptions) -> int | None:
 
 
 class UniversalCompaction:
-    """Of one bucket. last_full_ms: when everything was compacted last, as far as the files show; None: never."""
+    """Picks sorted runs of one bucket to compact.
+
+    last_full_ms: when everything was compacted last, as far as the files show; None: never
+    """
 
     def __init__(self, settings: UniversalCompactionOptions, last_full_ms: int | None = None) -> None:
         self._settings = settings
@@ -88,7 +91,9 @@ class UniversalCompaction:
         self._calls_without_pick = 0
 
     def pick(self, runs: Runs, max_level: int, *, now_ms: int, local_hour: int) -> CompactUnit | None:
-        """now_ms: epoch milliseconds. local_hour: of the day, where the process runs."""
+        """now_ms: epoch milliseconds
+        local_hour: of the day, where the process runs
+        """
         unit = self._pick(runs, max_level, now_ms, local_hour)
         if unit is not None and len(unit.files) == sum(len(run.files) for run in runs):
             self._last_full_ms = now_ms
@@ -165,7 +170,7 @@ def pick_by_size_ratio(
 def create_unit(runs: Runs, max_level: int, count: int, reason: PickReason) -> CompactUnit:
     """The first `count` runs go to the level below the next run, so that the order of age stays.
 
-    Nothing goes to level 0: when the next run lies on level 0 or 1, more runs join, up to the first that is higher than
+    Nothing goes to level 0: when the next run is on level 0 or 1, more runs join, up to the first that is higher than
     level 0, and the output takes its place.
     """
     if count == len(runs):

@@ -44,7 +44,7 @@ def lookup_upgrade_strategy(
     has_deletion_vectors: bool = False,
     has_vector_index: bool = False,
 ) -> UpgradeStrategy:
-    """For tables with lookup compaction (`TableOptions.needs_lookup`)."""
+    """The upgrade strategy of tables with lookup compaction (`TableOptions.needs_lookup`)."""
     if file.level != 0:
         return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
     changes_format = options.file_format(0) != options.file_format(output_level)

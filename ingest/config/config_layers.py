@@ -64,7 +64,7 @@ def read_yaml(text: str, name: str) -> ConfigLayers:
 def add_environment(layer: ConfigLayers, environment: Mapping[str, str], known: Collection[str]) -> None:
     """The second layer.
 
-    known: the outermost names; variables that begin otherwise are somebody else's.
+    known: the outermost names; variables with other names are not ours
     """
     for variable, text in sorted(environment.items()):
         if variable.startswith(ENVIRONMENT_PREFIX):

@@ -53,7 +53,7 @@ def _addresses(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
 
 
 def _unused(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
-    """Settings that somebody counts on, and that the protocol would leave out. A password may come from an environment
+    """Settings that a user expects to act, but that the protocol would ignore. A password may come from an environment
     that several pipelines share.
     """
     parts = source.security_protocol.split("_")

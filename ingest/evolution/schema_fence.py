@@ -1,6 +1,7 @@
 """A change of a table's schema stands between two records: everything before it is committed under the old schema.
 
-1. What was written so far is committed.  2. The schema is read again: somebody else may have changed it.  3. The table
+1. What was written so far is committed.  2. The schema is read again: another process may have changed it.  3. The
+   table
 is altered.  4. Writer and decoder take the new schema over, and the record is decoded again.
 
 *A crash after 1: the record is read again, and needs the same. After 3: the table has the column; the record fits.*

@@ -43,7 +43,7 @@ class TableSchemas:
         return self._catalog.load(table)
 
     def alter(self, table: str, changes: Sequence[SchemaChange]) -> TableContext:
-        """The table with these changes, made by somebody else at the same time or by us.
+        """The table with these changes, made by another process at the same time or by us.
 
         Raises BadInput for a change that can't be made.
         """

@@ -124,10 +124,9 @@ def _is_ordered_by_columns(table: TableContext) -> bool:
 
 
 TargetOf: TypeAlias = Callable[[SourceTable], Target | None]
-"""Where a source table's rows go; None: nowhere, its records are counted and passed over.
+"""The target of a source table's rows; None: its records are counted and skipped.
 
-Asked once for each batch. As long as the table stays as it is, give the same object: what is known about reading into
-it is kept with it.
+Called once per batch. Returns the same object as long as the table does not change: decoders cache by it.
 """
 
 
@@ -135,7 +134,7 @@ KEY_CHANGE_ID_BYTES: Final = 16
 
 
 class Skipped(StrEnum):
-    """Records that rightly give no row."""
+    """Why a record is skipped on purpose: it has no row."""
 
     TOMBSTONE = "tombstone"
     TRANSACTION = "transaction marker"
@@ -147,14 +146,14 @@ class Skipped(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why a record gave no row, as far as the pipeline must act differently."""
+    """Why decoding a record failed, as far as the pipeline acts differently."""
 
     BAD_RECORD = "bad record"  # the record is at fault: `errors.tolerance` decides
-    UNKNOWN_VALUE = "unknown value"  # the record left out a value that is nowhere to be found: likewise
+    UNKNOWN_VALUE = "unknown value"  # the record left out a value that cannot be found: likewise
     UNKNOWN_COLUMN = "unknown column"  # the table lacks a column: a dead letter would lose good rows, so stop or evolve
     NARROW_COLUMN = "narrow column"  # a good value that the column's type can't hold exactly: likewise
     SCHEMA_CHANGE = "schema change"  # no fault of the record: `schema_evolution` decides
-    TRUNCATE = "truncate"  # the source emptied its table: somebody has to decide
+    TRUNCATE = "truncate"  # the source emptied its table: an operator has to decide
 
     @property
     def may_be_set_aside(self) -> bool:
@@ -184,7 +183,7 @@ class NeededColumn:
 class DecodeFailure:
     """One record that could not be decoded; none of its rows are in the batch.
 
-    row: its number in the raw batch (key, value and headers for a dead letter lie there).
+    row: its number in the raw batch (key, value and headers for a dead letter are there).
     offset: its offset.
     reason: names column, value and type where it can, without the record's position.
     columns: for UNKNOWN_COLUMN the names the table lacks, for NARROW_COLUMN those whose type is too narrow.
@@ -219,7 +218,7 @@ class DecodeFailure:
 class UnavailableValues:
     """Cells that a record left out because they did not change (Debezium's unavailable values): the old ones must stay.
 
-    The cells are null in the rows; whoever writes the rows looks the old values up first.
+    The cells are null in the rows; the writer of the rows looks up the old values first.
 
     rows (m,): rising row numbers that have such cells.
     columns: column name to (m,) flags, True where that row's cell must be filled in. Only columns with any.
@@ -356,15 +355,15 @@ class InferredTable:
 
 
 class TableNotInferred(BadInput):
-    """A record doesn't say what a table that doesn't exist yet has for columns, or for a key.
+    """A record does not define the columns or key of a new table.
 
-    row: of the record, in its batch.
-    reason: without the record's position.
+    row: row of the record in its batch
+    reason: without the record's position
     """
 
     def __init__(self, batch: RawBatch, row: int, reason: str) -> None:
         where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
-        super().__init__(f"{where}: {reason}. Fix the source, or make the table first (`tidelake table create`)")
+        super().__init__(f"{where}: {reason}. Fix the source, or create the table first (`tidelake table create`)")
         self.row = row
         self.reason = reason
 
@@ -382,7 +381,7 @@ class Format(Protocol):
     """
 
     NAME: ClassVar[str]
-    """What `format` says in a configuration."""
+    """The value of `format` in a configuration."""
 
     KEPT_HEADERS: ClassVar[frozenset[str]]
     """Names of the record headers that the decoder reads. Sources drop all others."""

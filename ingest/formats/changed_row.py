@@ -16,7 +16,7 @@ from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowTyp
 class ChangedRow:
     """cells: in the table's order.
     flagged: columns whose old value must stay; their cells are None.
-    old_key: the primary key it lies under, where the row has flagged columns and came from another key.
+    old_key: the primary key it is under, where the row has flagged columns and came from another key.
     """
 
     kind: RowKind

@@ -111,7 +111,7 @@ def _escaped(is_backslash: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def layout(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """(n + 1 positions, data) of a binary array: value i lies at positions i to i + 1."""
+    """(n + 1 positions, data) of a binary array: value i is at positions i to i + 1."""
     wide = pa.types.is_large_binary(values.type)
     _, offsets, data = values.buffers()
     positions = np.frombuffer(offsets, np.int64 if wide else np.int32)[values.offset : values.offset + len(values) + 1]

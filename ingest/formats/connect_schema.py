@@ -87,7 +87,7 @@ UNDECLARED: Final = SourceType()
 """Of Debezium's records: what they leave open, the column's type and the connector's settings say."""
 
 JSON_VALUE: Final = SourceType("json")
-"""Of records that declare nothing: what the JSON says. No number counts days or time, unless somebody says so."""
+"""Of records that declare nothing: what the JSON says. No number counts days or time unless configured."""
 
 _LOGICAL: Final[Mapping[str, tuple[Meaning, int]]] = {
     "org.apache.kafka.connect.data.Decimal": (Meaning.DECIMAL, 0),

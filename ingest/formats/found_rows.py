@@ -1,4 +1,4 @@
-"""What reading records one by one finds: rows, failures, and records that rightly give no row."""
+"""Results of decoding records one by one: rows, failures, and records skipped on purpose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The formats of change records, by the name that `format` gives them.
 
-A new format is a package beside `debezium` whose `format` module has a class that keeps `ingest.formats.base.Format`,
+A new format is a package next to `debezium` whose `format` module has a class that keeps `ingest.formats.base.Format`,
 and one line here. Its modules are loaded when a configuration names it: a pipeline has one of them.
 """
 

@@ -1,4 +1,4 @@
-"""The metrics of a pipeline for Prometheus, made from what was observed whenever somebody asks.
+"""The metrics of a pipeline for Prometheus, made from the observations at each request.
 
 Labels are bounded: tables and partitions beyond a limit are one series, `_other`.
 """

@@ -1,6 +1,6 @@
 """Watches a pipeline while it runs: asks the source where its logs end, looks at the tables' files, serves the answers.
 
-It is beside the pipeline: what goes wrong here is logged, and the pipeline goes on.
+Errors here are logged, and never stop the pipeline.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a pipeline's parts saw while it ran, for whoever asks: metrics, probes, the status page, the log.
+"""Observations of a pipeline's parts while it runs, for metrics, probes, the status page, the log.
 
 The parts tell it what happened; it decides nothing and waits for nothing. All methods are called in the pipeline's
 event loop; numbers may be read from any thread.
@@ -81,12 +81,12 @@ class TopicCounts:
 class RunObservations:
     """interval_ms: how far apart checkpoints are meant to be.
 
-    patience_ms: how long a checkpoint may take before anybody minds, where that is longer than some intervals.
+    patience_ms: how long a checkpoint may take before it counts as stalled, where that is longer than some intervals.
     state: what the run does, as `run_states.RunState` calls it.
     records, record_bytes: that came through to be written, skipped or set aside; `topics` has those that were read.
     transactions: of the source, where checkpoints keep them whole.
     waiting_since_ms: monotonic time since when something has waited to be committed; None when nothing does.
-    problems: tells of each table that is held back why, as whoever holds it back knows it.
+    problems: the reason of each table that is held back
     """
 
     interval_ms: int

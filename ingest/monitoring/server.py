@@ -103,7 +103,7 @@ class MonitoringServer:
                 await self._listen(runner, host, port)
 
     async def _is_ours(self, host: str, port: int) -> bool:
-        """Whether who has the port is a process of this pipeline."""
+        """True if another process of this pipeline holds the port."""
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/status"
         limit = aiohttp.ClientTimeout(total=_ASK_LIMIT_S)
         try:
@@ -123,7 +123,7 @@ class MonitoringServer:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _get_live(self, _: web.Request) -> web.Response:
-        """Whoever answers is alive."""
+        """A process that answers is alive."""
         return _json({"live": True})
 
     async def _get_ready(self, _: web.Request) -> web.Response:

@@ -1,6 +1,6 @@
 """Files of a table by bucket and level, kept up to date from what each snapshot changed.
 
-The first look reads the whole state; later ones read the changes of the snapshots since, whoever made them. Where one
+The first look reads the whole state; later ones read the changes of the snapshots since, of all writers. Where one
 of those has expired, the state is read again.
 """
 

@@ -53,18 +53,19 @@ class StagedBatch:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """next_offset: the tables have all of the partition below it.
-    rows: how many they got.
-    dead_letters: how many records were set aside.
-    dead_letter_codes: of those of them that had not been set aside before, the error codes.
-    tables: (name, rows, newest time of their records in epoch ms) of each table that got any.
+    """The result of writing a batch.
 
-    refused: the record at `next_offset` stops the pipeline: nothing from it on was written.
-    refused_by: the table that it is for, where that is known.
-    awaited: the record at `next_offset` needs a row that no record has deleted under its old key yet.
-    unblocked: partitions whose awaited row came with this batch.
-    is_memory_short: call `make_room` before the next write.
-    failed: what tables raised; these have none of it, the others all.
+    next_offset: the tables have all of the partition below it
+    rows: how many they got
+    dead_letters: how many records were set aside
+    dead_letter_codes: of those of them that had not been set aside before, the error codes
+    tables: (name, rows, newest time of their records in epoch ms) of each table that got any
+    refused: the record at `next_offset` stops the pipeline: nothing from it on was written
+    refused_by: the table that it is for, where that is known
+    awaited: the record at `next_offset` needs a row that no record has deleted under its old key yet
+    unblocked: partitions whose awaited row came with this batch
+    is_memory_short: call `make_room` before the next write
+    failed: what tables raised; these have none of it, the others all
     """
 
     next_offset: int
@@ -131,11 +132,14 @@ class BatchWriter:
         waiting: Collection[AwaitedRow] = (),
     ) -> StagedBatch:
         """Get the records from offset `start` on ready to be written, as far as it goes. Looks up left-out values,
-        which may take long; quick for a batch without any.
+        which
+        may take long; quick for a batch without any.
 
         It goes up to the first failure that isn't tolerated, or to a record that moved a row which was not seen leaving
-        its key yet; fail_waiting: past such records, as long as this batch can't help them.
-        waiting: what partitions wait for.
+        its key yet;
+
+        fail_waiting: past such records, as long as this batch can't help them
+        waiting: what partitions wait for
 
         Raises TableFailed when a table refuses rows that could be decoded, or can't be asked; then nothing was taken.
         """

@@ -44,7 +44,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What snapshots say of each table besides position, epoch and rows on their way.
+    """Snapshot properties of each table, in addition to position, epoch and moved rows.
 
     routings: what the configuration says of it.
     origins: where its rows came from.
@@ -60,8 +60,10 @@ class SnapshotFacts:
 
 
 class Checkpointer:
-    """sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet.
-    quarantine: takes tables that fail; None: what a table raises is raised.
+    """Takes the checkpoints of a pipeline.
+
+    sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet
+    quarantine: takes tables that fail; None: what a table raises is raised
     """
 
     def __init__(
@@ -167,7 +169,7 @@ class Checkpointer:
             await run_uncancellable(self._quarantine.keep_place_of, tables, self._source.identity)
 
     async def take(self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = ()) -> None:
-        """Nothing may be written meanwhile.
+        """Take a checkpoint. Nothing may be written meanwhile.
 
         always_publish: tables that get a snapshot even without files.
         """
@@ -215,7 +217,7 @@ class Checkpointer:
     ) -> tuple[set[str], Mapping[str, Sequence[CommitMessage]]]:
         """All but the commits. Returns the tables with moved rows that their snapshot tells, and what writers prepared.
 
-        Files that no snapshot names are nothing to anybody, so they are written while the source is asked whether it
+        Files that no snapshot names are visible to no reader, so they are written while the source is asked whether it
         vouches for their records. What counts without a snapshot waits for the answer. A step without work is left out:
         each is a change of threads, which takes milliseconds where another one decodes.
         """

@@ -39,12 +39,14 @@ class RecordRefused(BadInput):
 
 
 class ErrorPolicy:
-    """tolerance: how many bad records one run may set aside, as `errors.tolerance` says it.
+    """Decides whether a record that can't be decoded becomes a dead letter or stops the pipeline.
+
+    tolerance: how many bad records one run may set aside, as `errors.tolerance` says it
 
     Each record counts once: one that a run before has set aside, and that is read again as no table has passed it, is
     free. So every start gets further than the one before, by as many as it may set aside.
 
-    skip: records that a person decided to pass over, whatever is wrong with them; each becomes a dead letter.
+    skip: records that a person decided to pass over, whatever is wrong with them; each becomes a dead letter
 
     Unknown columns, columns of a type that is too narrow, and truncates always stop the pipeline: setting them aside
     would lose good rows.

@@ -46,7 +46,10 @@ TablesOfTopic: TypeAlias = Callable[[str], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class _ReadAgain:
-    """Goes through the channels: all that was read before it is written when it arrives, and tells where to read on."""
+    """Marker in the channels: when it arrives, everything read before it is written.
+
+    starts: next offsets to read
+    """
 
     starts: asyncio.Future[dict[TopicPartition, int]]
 
@@ -62,7 +65,7 @@ class _Decoded:
 
 @dataclass(frozen=True, slots=True)
 class FlowTables:
-    """What the flow knows of tables.
+    """The tables, as the flow sees them.
 
     create: called for records that no table takes.
     of_topic: whose position must tell how far a topic was read.
@@ -158,7 +161,7 @@ class Flow:
         return self._coordinator
 
     def stop_reading(self) -> None:
-        """What was read is written and committed."""
+        """Stop reading; all records read so far are written and committed."""
         self.is_stopping = True
         if self._read_task is not None:
             self._read_task.cancel()

@@ -1,9 +1,9 @@
-"""Who has the processors while rows are on their way from a buffer into a snapshot: the flush, and the commit.
+"""Gives flush and commit priority over decoding and compaction. A decoding thread holds the GIL for milliseconds and
+would delay them.
 
-They are what somebody waits for. What else computes can wait for a moment: a batch that is decoded is of the next
-checkpoint at the earliest, and a thread that decodes keeps the interpreter's lock for milliseconds, so that who flushes
-and publishes, which lets go of it at every step and every file, would wait as long each time to get it back. The
-compactions that a flush gives rise to would begin while the next bucket is flushed.
+Flush and commit release the GIL at every step and every file, and would wait that long each time to get it back. A
+batch that is decoded meanwhile belongs to the next checkpoint at the earliest, so it can wait. Compactions that a flush
+triggers would start while the next bucket is flushed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ _COMPACTION_MS_MAX: Final = 200
 
 
 class FlushPriority:
-    """interval_ms: between checkpoints; decoding gives way for a fifth of it at most, compaction for two.
-    compactions: None for the process's own.
+    """Pauses decoding and compaction during flush and commit.
+
+    interval_ms: time between checkpoints; decoding pauses for at most a fifth of it, compaction for two fifths
+    compactions: scheduler to pause; None: the process's own
     """
 
     def __init__(self, interval_ms: int, clock: Clock, compactions: CompactionScheduler | None = None) -> None:
@@ -39,12 +41,12 @@ class FlushPriority:
         self._compactions.pause(min(_COMPACTION_MS_MAX, self._interval_ms * 2 // 5) / 1000)
 
     def end(self) -> None:
-        """Its rows are published, or won't be. Harmless where none began."""
+        """End of flush and commit. Harmless if none began."""
         self._published.set()
         self._compactions.resume()
 
     async def give_way(self) -> None:
-        """Before a batch is decoded."""
+        """Wait before a batch is decoded."""
         if not self._published.is_set():
             at_most_ms = min(_DECODING_MS_MAX, self._interval_ms // 5)
             left_ms = self._flush_began_ms + at_most_ms - self._clock.now_ms()

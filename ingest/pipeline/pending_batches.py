@@ -1,6 +1,6 @@
 """Batches of partitions that can't go on before another partition has.
 
-A row that moved to another key may come before the record that its left-out values lie in: partitions have no order
+A row that moved to another key may come before the record that its left-out values are in: partitions have no order
 among each other. Its partition then waits, with all that comes after, while the others are read on; its position
 stays before the record. When a row under the awaited key is written, the record is tried again. Waiting is
 bounded: some time after its batch came, or when too much waits, the record is given up. Time is counted for batches,
@@ -40,8 +40,10 @@ class PendingBatch:
 
 
 class PendingBatches:
-    """limit_ms: how long after it came a batch may wait.
-    limit_bytes: how much may wait in all.
+    """Batches that wait for a value from another partition.
+
+    limit_ms: how long after it came a batch may wait
+    limit_bytes: how much may wait in all
     """
 
     def __init__(self, limit_ms: int, limit_bytes: int) -> None:
@@ -59,7 +61,7 @@ class PendingBatches:
 
     @property
     def awaited(self) -> dict[TopicPartition, AwaitedRow]:
-        """What partitions wait for."""
+        """The rows that partitions wait for."""
         return {p: queue[0].awaited for p, queue in self._queues.items() if queue[0].awaited is not None}
 
     def longest_waiting(self) -> TopicPartition | None:
@@ -97,7 +99,7 @@ class PendingBatches:
         return queue[0]
 
     def clear(self) -> None:
-        """What waits is read again."""
+        """Drop all waiting batches: they are read again."""
         self._queues, self._bytes = {}, 0
 
     def due_in_ms(self, now_ms: int) -> int | None:

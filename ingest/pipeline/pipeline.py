@@ -30,7 +30,7 @@ class Pipeline:
     """`run` it once, or `plan`; `stop` may be called at any time from the same event loop.
 
     sinks: the tables that exist, by name; it may grow.
-    expiry: of the tables' snapshots, beside the commits.
+    expiry: expires the tables' snapshots, after commits
     monitor: tells others of it, from the start of a run to its end.
     """
 
@@ -101,7 +101,7 @@ class Pipeline:
         return self.metrics
 
     async def plan(self) -> RecoveredPipeline:
-        """Where `run` would begin; nothing is written. Instead of `run`, not before it. Raises what `run` would.
+        """Where `run` would start; writes nothing. Instead of `run`, not before it. Raises what `run` would.
 
         `observed` then tells how far each partition lags, as far as the source knows where it ends.
         """

@@ -39,7 +39,7 @@ _TABLES_AT_ONCE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPipeline:
-    """Where a run begins.
+    """Where a run continues.
 
     positions: of each table.
     starts: the next offset of each partition there is.
@@ -69,12 +69,13 @@ class RecoveredPipeline:
 
 
 class PipelineRecovery:
-    """routings: what the configuration says of each table; tables that are absent are not compared.
+    """Finds where a starting pipeline continues.
 
-    start: for tables that the pipeline is new to.
-    command: runs the pipeline, for messages.
-    open_logs: what waits for tables in quarantine.
-    unreadable: tables that were found so already, and are left out; None: one that can't be read ends the start.
+    routings: what the configuration says of each table; tables that are absent are not compared
+    start: for tables that the pipeline is new to
+    command: runs the pipeline, for messages
+    open_logs: what waits for tables in quarantine
+    unreadable: tables that were found so already, and are left out; None: one that can't be read ends the start
     """
 
     def __init__(
@@ -301,7 +302,7 @@ class PipelineRecovery:
     ) -> MovedRowsState:
         """What is on its way according to the newest own snapshot, for a table that goes on from `position`.
 
-        Where somebody chose to go back, records are read again: the table has what came after them.
+        After a rewind, records are read again: the table has what came after them.
         """
         if not table_state.own:
             return MovedRowsState()

@@ -31,10 +31,12 @@ _log = get_logger(__name__)
 
 
 class ProgressTracker:
-    """sinks: all tables that exist, by name; it may grow.
-    tables: all that are configured.
-    routings: what is said of them.
-    file: None keeps none.
+    """Keeps the progress file of a pipeline. Call it between checkpoints, or with writing excluded.
+
+    sinks: all tables that exist, by name; it may grow
+    tables: all that are configured
+    routings: what is said of them
+    file: None keeps none
     left_out: tables in quarantine: that the source was read says nothing of them. It may change.
 
     Call what is about progress between checkpoints, or with writing excluded.
@@ -72,7 +74,10 @@ class ProgressTracker:
         epoch: Epoch,
         before: IdleProgress,
     ) -> None:
-        """Everything is taken over, nothing is read yet: every table is idle. before: what the file said till now."""
+        """Everything is taken over, nothing is read yet: every table is idle.
+
+        before: what the file said till now
+        """
         self._identifier, self._epoch = identifier, epoch.number
         if left := before.left_behind(self._tables):
             _log.warning(

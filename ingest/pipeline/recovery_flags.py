@@ -18,7 +18,7 @@ RewindTo = Earliest | AtTimestamp | AtOffsets
 
 @dataclass(frozen=True, slots=True)
 class RecoveryFlags:
-    """For each table at most one, and records to pass over.
+    """The recovery options of a start: at most one per table, and records to skip.
 
     texts: each table's option as it was written.
 

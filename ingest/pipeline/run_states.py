@@ -21,7 +21,7 @@ from typing import Final
 
 
 class RunState(Enum):
-    """What the run does now."""
+    """The state of a run."""
 
     CREATED = "nothing yet"
     STARTING = "finds where each table is, and becomes the owner of the pipeline"
@@ -35,7 +35,7 @@ class RunState(Enum):
 
 
 class RunEvent(Enum):
-    """What happened."""
+    """An event that changes the state."""
 
     STARTED = "`run` was called"
     READING_BEGAN = "the first record may come"

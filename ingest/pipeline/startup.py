@@ -23,8 +23,10 @@ ATTEMPTS: Final = 20  # each one lost means that an older process committed mean
 
 
 class Startup:
-    """flags: what a person decided.
-    quarantine: None for a pipeline without.
+    """The start of a pipeline: recovery and take-over.
+
+    flags: what a person decided
+    quarantine: None for a pipeline without
     """
 
     def __init__(
@@ -58,11 +60,11 @@ class Startup:
         return recovered, coordinator
 
     async def plan(self) -> RecoveredPipeline:
-        """Where `run` would begin; nothing is written."""
+        """Find where `run` would start; writes nothing."""
         return await self._recovery.recover(self._flags)
 
     async def plan_next(self) -> RecoveredPipeline:
-        """Where the start after this one would begin. Raises what it would refuse with."""
+        """Find where the next start would continue. Raises its refusal."""
         return await self._recovery.recover_next_start()
 
 
@@ -72,7 +74,7 @@ async def fence(
     """Find where to go on, and publish in every table that this process does.
 
     An older process that committed since we looked makes us look again. Raises WriterFenced when another process that
-    started beside us came first.
+    started at the same time came first.
     """
     attempt = 0
     while True:

@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 
 
 class WriteProgress(Protocol):
-    """Who learns how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
+    """Is told how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
 
     def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
     def due_in_ms(self, now_ms: int) -> int | None: ...
@@ -115,17 +115,17 @@ class WriteStage:
             await self.fail_longest_waiting(coordinator)
 
     def fail_due_in_ms(self) -> int | None:
-        """How long until a record has waited too long; None when none waits."""
+        """Time until a record exceeds the wait limit; None if none waits."""
         return self._pending.due_in_ms(self._clock.now_ms())
 
     async def fail_longest_waiting(self, coordinator: WriteProgress) -> None:
-        """What has waited longest is a failure now, and so is all of its batch that nothing helps; the rest goes on."""
+        """Fail the record that has waited longest, and those of its batch that can't be completed; write the rest."""
         partition = self._pending.longest_waiting()
         if partition is not None:
             await self._write_partition(partition, coordinator, fail_waiting=True)
 
     async def fail_all_waiting(self, coordinator: WriteProgress) -> None:
-        """Nothing more comes: what still waits waits in vain."""
+        """End of input: all waiting records fail."""
         while self._pending.longest_waiting() is not None:
             await self.fail_longest_waiting(coordinator)
 

@@ -1,7 +1,7 @@
-"""Brings quarantined tables back: each is opened again after a while, and given what was kept for it.
+"""Catch-up of quarantined tables: each is opened again after a while, and gets the records that were kept for it.
 
-It is one more writer beside the main flow: a batch at a time, in turns with the batches that come from the source, so
-that the other tables keep their pace. Its rows are committed by the same checkpoints, under a position of its own.
+It writes during the main flow, one batch at a time, in turns with the batches of the source, so that the other tables
+are not delayed. Its rows are committed by the same checkpoints, under a position of its own.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ class CatchUp:
             ends = recovered.position.ends
             routed = [p for p in flow.coordinator.reached if table in self.quarantine.router.tables_of(p.topic)]
             if recovered.problems or recovered.is_fresh or any(p not in ends for p in routed):
-                raise BadInput(f"{table} can be read again. Start the pipeline again: it says where the table goes on")
+                raise BadInput(
+                    f"{table} can be read again. Start the pipeline again: it reports where the table continues"
+                )
             newest = state.own[0]
             log = (await run_uncancellable(self.quarantine.open_logs_of, [table])).get(table)
             if log is not None and join_log(log, recovered.position, newest) is None:

@@ -1,4 +1,4 @@
-"""The notice of a quarantined table, shown also while no pipeline runs: a small file beside its records."""
+"""The notice of a quarantined table, shown also while no pipeline runs: a small file next to its records."""
 
 from __future__ import annotations
 

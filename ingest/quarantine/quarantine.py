@@ -214,9 +214,9 @@ class Quarantine:
             reason=str(entry.error),
             attempts=entry.attempts,
             retry_in_ms=max(0, entry.retry_at_ms - self.clock.now_ms()),
-            effect="the other tables go on; its records are kept, and written when it works again",
+            effect="the other tables continue; its records are kept, and written when it works again",
             kept_in=directory_of(self.location, entry.name),
-            remedy="do what the reason says; the next try takes it from there. "
+            remedy="do what the reason says; the next retry continues. "
             "`quarantine.enabled: false` stops the pipeline instead",
         )
         self._write_notice(entry)
@@ -369,14 +369,14 @@ def _may_be_tried(entry: QuarantinedTable) -> bool:
 
 
 class NotYetCaughtUp(TidelakeError):
-    """No failure of this process."""
+    """The table was quarantined by an earlier process and is catching up."""
 
     def __init__(self) -> None:
-        super().__init__("an earlier process left it in quarantine; it is about to catch up")
+        super().__init__("an earlier process left it in quarantine; it is catching up")
 
 
 def open_logs(io: FileIO, location: str, tables: Collection[str]) -> dict[str, RecordLog]:
-    """Logs of earlier processes, by table. Blocks. A log that can't be read is left out: the source is read instead."""
+    """Open the logs of earlier processes, by table. Blocks. Leaves out unreadable logs: the source is read instead."""
     found = dict[str, RecordLog]()
     for table in tables_with_directory(io, location):
         if table not in tables:

@@ -4,7 +4,7 @@
     <location>/<table>/notice.json                    since when, and why (`notices`)
 
 A segment is created whole or not at all, and begins where the one before ended. So after a crash the log is as long as
-its segments join; what another process of the pipeline wrote beside them, before it was fenced, joins as well or is
+its segments join; those of another process of the pipeline, written before it was fenced, join as well or are
 left out. What the log lacks is read from the source again: the pipeline starts where the log ends.
 """
 

@@ -20,7 +20,8 @@ def place_of(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:
 
 
 def raw_batches(dead_letters: Sequence[DeadLetter]) -> Iterator[tuple[RawBatch, list[DeadLetter]]]:
-    """dead_letters: in the order of topic, partition and offset. Rows of a batch are the dead letters beside it.
+    """dead_letters: in the order of topic, partition and offset. Rows of a batch are the dead letters at the same
+    places.
 
     A place that comes twice (a topic that was created again) makes another batch: offsets of a batch rise.
     """

@@ -56,7 +56,7 @@ async def find_later_changes(
 
     wanted: by table, the keys of the dead letters.
     starts: by partition, the offset after its oldest dead letter.
-    ends: by table, how far its position goes: what lies behind comes into the table later anyway.
+    ends: by table, how far its position goes: what is behind comes into the table later anyway.
     passed_over: records whose changes don't count: dead letters that wait for a replay themselves.
     counted: records whose changes count wherever `ends` are: dead letters that were replayed.
 

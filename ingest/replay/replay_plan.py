@@ -1,4 +1,4 @@
-"""What a replay would do with each dead letter: decided from decoded rows and later changes, nothing is written."""
+"""The plan of a replay: what to do with each dead letter, from decoded rows and later changes. Writes nothing."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from storage.table import TableContext
 
 REPLAYED: Final = "replayed"
 SUPERSEDED: Final = "superseded"  # every row of it had changed again since
-NO_ROWS: Final = "no rows"  # the record rightly gives none
+NO_ROWS: Final = "no rows"  # a record skipped on purpose
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayTable:
     """A table as a replay sees it.
 
-    takes_any_order: rows may come whenever: no key, or an aggregation whose functions don't mind.
-    is_newest_wins: an older row of a key is simply left out when a newer one is there.
-    order_columns: the sequence fields.
+    takes_any_order: rows can be written in any order: no key, or an aggregation whose functions don't depend on it
+    is_newest_wins: an older row of a key is left out if there is a newer one
+    order_columns: the sequence fields
     """
 
     name: str
@@ -49,9 +49,11 @@ class ReplayTable:
 
 @dataclass(slots=True)
 class ReplayPlan:
-    """outcomes: by the dead letter's id, what becomes of it.
-    remaining: by the dead letter's id, why it stays.
-    rows: by table, what is to be written, in order.
+    """The result of planning.
+
+    outcomes: dead letter's id to its outcome
+    remaining: dead letter's id to the reason why it stays
+    rows: table to the rows to write, in order
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)

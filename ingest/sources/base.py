@@ -63,7 +63,7 @@ def empty_batch(partition: TopicPartition, next_offset: int) -> RawBatch:
 
 class Source(Protocol):
     """A set of ordered logs. Used by one task, in the order open, offsets, read, close; `close` in any case, and then
-    it may be opened again. `check_identity` and `commit_offsets` are called beside `read`.
+    it may be opened again. `check_identity` and `commit_offsets` are called during `read`.
 
     Every wait ends: an unreachable source raises SourceUnavailable within its time limit, it never hangs.
     """
@@ -89,7 +89,7 @@ class Source(Protocol):
         ...
 
     def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
-        """Records from these next offsets on, partition by partition in offset order, for ever or to the end.
+        """Records from these next offsets on, partition by partition in offset order, forever or to the end.
 
         A partition that `positions` lacks is read from its oldest record, and announced: its first batch has no
         records, and its `next_offset` is where reading begins. Batches without records also report offsets that hold

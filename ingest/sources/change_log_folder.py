@@ -2,7 +2,7 @@
 
 The folder's `*.jsonl`, `*.jsonl.gz` and `*.jsonl.zst` files are read in the order of their names; new files, and what
 is appended to known ones, as they are noticed. Positions are the offsets that the records themselves carry: after a
-restart the files are read again from the first, and what lies below the position is dropped (at the speed of reading:
+restart the files are read again from the first, and what is below the position is dropped (at the speed of reading:
 some hundred thousand lines a second). A file whose records were all read may be removed.
 
 Refused, because a change would be lost or come twice: a partition whose offsets don't rise in the order of reading.
@@ -61,11 +61,11 @@ class ChangeLogFolder:
         self._known = frozenset(known)
         self._identity = SourceIdentity()
         self._files: dict[str, ChangeLogFile] = {}
-        self._positions: dict[TopicPartition, int] = {}  # records below were read in an earlier life
+        self._positions: dict[TopicPartition, int] = {}  # records below were read before the restart
         self._next: dict[TopicPartition, tuple[int, Path | None]] = {}  # least offset to come, and who set it
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
-        """Raises BadInput when there is no such folder. New partitions come up as their records do."""
+        """Raises BadInput if the folder does not exist. New partitions appear with their first record."""
         with access(Access.READ, str(self._path)):
             is_folder = await asyncio.to_thread(self._path.is_dir)
         if not is_folder:
@@ -110,7 +110,7 @@ class ChangeLogFolder:
         return ()
 
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
-        """A folder has no watcher."""
+        """No-op: a folder has no consumer group."""
 
     async def close(self) -> None:
         """Files are open only while a block is read."""

@@ -1,4 +1,4 @@
-"""Records between two offsets, read once more beside what a pipeline reads."""
+"""Reads records between two offsets again, independently of the pipeline."""
 
 from __future__ import annotations
 

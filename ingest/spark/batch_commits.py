@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 class BatchOutdated(CommitConflict):
-    """What a batch was made from is not so any more: to write it again would not help."""
+    """The batch is based on outdated state; writing it again cannot succeed."""
 
 
 def query_user(query: str, context: TableContext) -> str:
@@ -43,12 +43,12 @@ def query_user(query: str, context: TableContext) -> str:
 
 
 class BatchCommits:
-    """Made again for each batch. Call `is_committed`; if not, `next_position` and `publish`.
+    """The commits of one batch. Call `is_committed`; if it is not, `next_position` and `publish`.
 
-    query: the query's id, None where Spark doesn't report it.
-    reread: see `sink`; None for typed rows, which bring no offsets.
-    accept_gap: see `sink`.
-    guard: of a batch without offsets; see `Publisher`.
+    query: the query's id; None if Spark doesn't report it
+    reread: see `sink`; None for typed rows, which have no offsets
+    accept_gap: see `sink`
+    guard: guard of a batch without offsets; see `Publisher`
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class BatchCommits:
         """
         if not messages and (reached is None or not reached.reads_new_partitions):
             return None
-        # what tasks compacted beside the rows may be lost to a compaction job; the rows are not
+        # compactions of the tasks may be lost to a compaction job; their rows are not
         left = TableWriter(self._context, compactor_factory=compact_manager_factory())
         guard = self._position_guard if reached is not None else self._guard
         commit = TableCommit(self._context, self._user, guard=guard, on_lost_compaction=left.restart_compaction)
@@ -137,14 +137,14 @@ class BatchCommits:
         has_own_name = self._query is not None and self._user == query_user(self._query, self._context)
         new_start = "a new checkpoint directory" + ("" if has_own_name else " and a new name for commit_user=…")
         if EPOCH_PROPERTY in newest.properties:
-            because = "That was no batch of Spark's, but the pipeline of this name that `tidelake ingest run` runs"
+            because = "That was not a batch of Spark, but the pipeline of this name that `tidelake ingest run` runs"
         elif not self._is_same_query(newest):
             other = newest.properties[QUERY_PROPERTY]
             because = f"That was query {other}, this is {self._query}: it has another checkpoint directory"
         elif number > batch_id:
             because = (
-                "Spark repeats its last batch only: the checkpoint directory is another one than wrote that, or it was "
-                "set back, or another driver went on with it meanwhile"
+                "Spark repeats only its last batch: the checkpoint directory is not the one of that batch, or it was "
+                "reset, or another driver used it"
             )
         elif self._reread is None:
             return
@@ -154,17 +154,17 @@ class BatchCommits:
                 return
             because = (
                 f"That was made from {ranges_text(advanced_ranges(newest))}, this one reads {ranges_text(found)}: the "
-                "checkpoint directory is another one than wrote that, or it was set back, or a batch comes to "
+                "checkpoint directory is not the one of that batch, or it was reset, or a batch is passed to "
                 "this table in parts"
             )
         remedies = [
-            f"go on with the checkpoint directory that wrote batch {number}, as it was then",
-            f"{new_start}: its batches are new ones. Rows that it reads again come a second time, which does no harm "
+            f"continue with the checkpoint directory that wrote batch {number}, as it was then",
+            f"{new_start}: its batches are new ones. Rows that it reads again are duplicated, which does no harm "
             "where a primary key deduplicates",
-            "leave this query stopped, where another driver runs it",
+            "leave this query stopped, if another driver runs it",
         ]
         if number == batch_id:
-            remedies.append("call the sink once for each batch, with the whole of it")
+            remedies.append("call the sink once per batch, with all its rows")
         raise PositionRefused(
             f"{self._context.name}: this is batch {batch_id}, but {newest.commit_user!r} committed batch {number} "
             f"already, in snapshot {newest.id}. {because}. Nothing was written",

@@ -1,4 +1,4 @@
-"""Facts of a decoded batch: where it was read, whom its rows are for, and which buckets they go to.
+"""Facts of a decoded batch: where it was read, which tables its rows go to, and which buckets they go to.
 
 Map tasks send it to the driver, which needs all of it before a row is written.
 """

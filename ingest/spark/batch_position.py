@@ -1,10 +1,10 @@
-"""What the offsets of a batch mean beside the table's position: the same again, there already, next to it, or past it.
+"""Compares the offsets of a batch with the table's position: the same, in the table already, next, or past it.
 
-The table's position is how far each partition was read into it, whoever did (`checkpoint.other_users`). Inside a query
-Spark's offset log joins batch to batch, so what is missing between two of them was never there to be read (compacted
-records, transaction markers, aborted transactions). A query that reads a partition for the first time proves nothing of
-the kind: it has to begin where the table ends. Until then the partition is *unread*, and the query's snapshots say
-which ones are.
+The table's position is how far each partition was read into it, by any commit user (`checkpoint.other_users`). Inside a
+query Spark's offset log joins batch to batch, so what is missing between two of them was never there to be read
+(compacted records, transaction markers, aborted transactions). A query that reads a partition for the first time proves
+nothing of the kind: it has to begin where the table ends. Until then the partition is *unread*, and the query's
+snapshots say which ones are.
 """
 
 from __future__ import annotations

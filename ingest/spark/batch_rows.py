@@ -69,7 +69,7 @@ class BatchInput(Protocol):
 
     @property
     def replaces(self) -> bool:
-        """Whether the rows overwrite what lies in their buckets."""
+        """Whether the rows overwrite what is in their buckets."""
         ...
 
 

@@ -19,7 +19,7 @@ _LOCAL_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")  # standalone and Kub
 
 
 class BlobStore:
-    """Not thread-safe. Close it when the batches that it gave are gone: they lie in its file."""
+    """Not thread-safe. Close it when the batches that it gave are gone: they are in its file."""
 
     def __init__(self, held_bytes_max: int = _HELD_BYTES_MAX) -> None:
         self._held_bytes_max = held_bytes_max

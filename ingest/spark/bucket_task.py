@@ -77,7 +77,7 @@ class BucketTask:
     version: of this package in the driver.
 
     Rows are read once all have come, a group of shuffle partitions after another, oldest first. What doesn't fit into
-    memory until then lies in a file. A task that is tried again writes other files: only the messages that reach the
+    memory until then is in a file. A task that is tried again writes other files: only the messages that reach the
     driver count.
     """
 
@@ -129,7 +129,7 @@ class TableTask:
     facts: TableFacts
 
     def write(self, groups: Sequence[Sequence[pa.RecordBatch]], batch_id: int, restored: RestoredState | None) -> bytes:
-        """Returns pickled commit messages. groups: of blobs whose rows lie in other buckets than those of the others.
+        """Returns pickled commit messages. groups: of blobs whose rows are in other buckets than those of the others.
         restored: see `TaskPlan`.
         """
         context = self.context
@@ -158,7 +158,7 @@ class TableTask:
 
     def chunks(self, blobs: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows as the table has them, with `_bucket`, oldest first."""
-        # what a row left out may lie in any of them
+        # what a row left out may be in any of them
         is_whole = any(UNAVAILABLE_COLUMN in blob.schema.names for blob in blobs)
         nbytes = sum(blob.nbytes for blob in blobs)
         count = sum(blob.num_rows for blob in blobs)

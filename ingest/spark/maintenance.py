@@ -1,7 +1,7 @@
 """What the driver does for a table after a batch: old snapshots expire, but never the one by which a replay is
 recognised.
 
-Without its newest own snapshot a sink would take the replay of a batch for a new one. So it is kept from everybody's
+Without its newest own snapshot a sink would take the replay of a batch for a new one. So it is kept from any
 expiry: from ours by a pin, from other engines' by Paimon's consumer file.
 """
 

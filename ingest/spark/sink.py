@@ -1,7 +1,7 @@
 """The driver's part of a sink: decide whether a batch is new, have it written, commit it once.
 
 1. A batch that is the newest one committed is passed over: Spark calls again after a crash, for its last batch only. An
-   older one comes from another checkpoint directory, or one that was set back, and is refused. So is one of the same
+   older one comes from another checkpoint directory, or one that was reset, and is refused. So is one of the same
    number that read other offsets; typed rows have none, and only the query's id can be compared.
 2. Executors decode and route, rows travel as blobs, tasks write files (`batch_write`). *Crash: files that no snapshot
    names.*
@@ -91,9 +91,9 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     match: for raw records, patterns of source tables that are meant (`public.orders`); without, there may be only one.
     order_by: for typed columns, which of two rows of a key is newer. Needed when a batch may hold a key twice and the
         table has no `sequence.field`.
-    commit_user: names this stream of commits for ever, and belongs to one checkpoint directory. Without one it is made
-        from the query's id, which stays the same as long as the directory does. Spark Connect doesn't report the id:
-        pass one there.
+    commit_user: permanent name of this stream of commits; it belongs to one checkpoint directory. Without one it is
+        made from the query's id, which stays the same as long as the directory does. Spark Connect doesn't report the
+        id: pass one there.
 
     Only for raw records:
     topics: patterns of topics whose records are meant; the table's position says how far these were read.

@@ -29,7 +29,7 @@ _log = get_logger(__name__)
 
 
 class PipelineTables:
-    """All methods block; `create` may run beside the others' use of `sinks`.
+    """All methods block; `create` may run while others use `sinks`.
 
     settings: of each table; entries for many name theirs when a record does.
     differences: where the configuration contradicts tables that exist.
@@ -147,7 +147,7 @@ class PipelineTables:
         )
         _log.info("table created", table=table.name, after=str(source), columns=len(names))
         opened = self._loaded(table)
-        check_differences(differences(table, opened[0]))  # somebody else may have made it meanwhile
+        check_differences(differences(table, opened[0]))  # another process may have created it meanwhile
         if isinstance(table, ExpandedTable):
             check_unread(opened[1])
         self._register(table, *opened)
@@ -198,20 +198,20 @@ class PipelineTables:
                 table=table.name,
                 reason="in merge-engine = partial-update, as in Java, a row takes values back only where it meets the "
                 "row that added them: sums depend on where checkpoints fall",
-                remedy="merge-engine = aggregation, or ignore-delete = true where nothing is to be taken back",
+                remedy="merge-engine = aggregation, or ignore-delete = true if nothing has to be retracted",
             )
 
 
 def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatch, row: int) -> None:
-    """Raises TableNotInferred for a record without columns, and where the table's key is that of an unreadable one."""
+    """Raises TableNotInferred for a record without columns, or whose key can't be read if the table needs it."""
     if not inferred.fields:
         raise TableNotInferred.because(batch, row, "its row has no columns")
     if inferred.key_error and not table.primary_key and table.key_from_records:
         raise TableNotInferred(
             batch,
             row,
-            f"the primary key of {table.name} can't be told from this record's key: {inferred.key_error}. "
-            "Say it in `primary_key` of the table, or have the table made without one (`key_from_records: false`)",
+            f"the primary key of {table.name} cannot be derived from this record's key: {inferred.key_error}. "
+            "Set `primary_key` of the table, or create the table without one (`key_from_records: false`)",
         )
 
 

@@ -15,7 +15,10 @@ _log = get_logger(__name__)
 
 
 class RowsBeforeTruncates:
-    """Drops such rows. order_of: the source's order of a record; None where records don't carry it."""
+    """Drops such rows.
+
+    order_of: the source's order of a record; None where records don't carry it
+    """
 
     def __init__(self, origins: TableOrigins, order_of: SourceOrderOf | None) -> None:
         self._origins = origins

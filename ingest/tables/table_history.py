@@ -55,7 +55,7 @@ class CommitHistory:
 
     def own_snapshot(self) -> Snapshot | None:
         """A snapshot of the pipeline; None where it never committed. One whose registration stands counts, too, though
-        its snapshots are gone: then it is the newest of whoever.
+        its snapshots are gone: then it is the newest of any commit user.
         """
         latest = self._snapshots.latest()
         if latest is None:
@@ -112,10 +112,10 @@ class CommitHistory:
         return None
 
     def register(self, snapshot_id: int) -> None:
-        """Have everybody's expiry spare this snapshot and those after it.
+        """Register as a consumer, so that this snapshot and later ones do not expire.
 
-        Raises TidelakeError when the table was dropped since, or created again: the file would stand in the way of the
-        next one, or name a snapshot of another.
+        Raises TidelakeError if the table was dropped or created again: the file would block the next table, or name a
+        snapshot of another one.
         """
         if (loss := self._context.identity.loss()) is not None:
             raise BadInput(f"{self._context.name} {loss}")

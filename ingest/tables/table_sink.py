@@ -58,11 +58,11 @@ class RowWriter(Protocol):
         ...
 
     def make_room(self) -> None:
-        """Have rows leave memory until all tables fit again. May take long."""
+        """Flush or spill rows until all tables fit into memory again. May take long."""
         ...
 
     def prepare_commit(self, identifier: int) -> list[CommitMessage]:
-        """Everything added so far as durable files, to be committed under the identifier. None: nothing was added."""
+        """Write what was added to durable files, to be committed under the identifier. Empty: nothing was added."""
         ...
 
     def cancel_compactions(self) -> None:
@@ -75,32 +75,32 @@ class RowWriter(Protocol):
 
 
 class PipelineHistory(Protocol):
-    """What a pipeline asks of `ingest.tables.table_history.TableHistory`."""
+    """What a pipeline asks of a table's history: `ingest.tables.table_history.CommitHistory`."""
 
     @property
     def created_ms(self) -> int:
-        """When the table was made: distinguishes it from an earlier one of its name."""
+        """When the table was created: distinguishes it from an earlier one of its name."""
         ...
 
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
-        """Any snapshot of the table; None for one that is not there."""
+        """A snapshot of the table; None if it does not exist."""
         ...
 
     def register(self, snapshot_id: int) -> None:
-        """Have everybody's expiry spare this snapshot and those after it."""
+        """Register as a consumer, so that this snapshot and later ones do not expire."""
         ...
 
 
 class TableSink(RowLookup, Protocol):
     """One table as a pipeline sees it.
 
-    name: the table's.
-    writer: of its rows.
-    history: of its snapshots.
-    moved_row_files: where rows of the table are kept that are on their way to another key.
+    name: name of the table
+    writer: writer of its rows
+    history: its snapshots
+    moved_row_files: files of its moved rows
 
-    All methods block, and are called one at a time, those of `writer` and `history` included; only `prepare_commit` of
-    different tables may overlap, and `commit`.
+    All methods block, and are called one at a time, also those of `writer` and `history`. Only `prepare_commit` and
+    `commit` of different tables may overlap.
     """
 
     @property
@@ -113,16 +113,16 @@ class TableSink(RowLookup, Protocol):
     def moved_row_files(self) -> MovedRowFiles: ...
 
     def read_state(self) -> TableState:
-        """What the table shows of this pipeline, for finding its position."""
+        """The table's state for this pipeline, to find its position."""
         ...
 
     def latest_of_user(self) -> SnapshotSummary | None:
-        """The pipeline's newest snapshot, as far as is known here; nothing is read."""
+        """The pipeline's newest known snapshot; reads nothing."""
         ...
 
     @property
     def commit_attempts(self) -> int:
-        """To make a snapshot, since this was opened; a retry is one more."""
+        """Attempts to commit a snapshot since this was opened; each retry counts."""
         ...
 
     def adopt_schema(self, context: TableContext) -> None:
@@ -130,7 +130,7 @@ class TableSink(RowLookup, Protocol):
         ...
 
     def holds_rows(self) -> bool:
-        """Whether the table's newest snapshot has any, whoever wrote them."""
+        """Whether the table's newest snapshot has rows, of any writer."""
         ...
 
     @property
@@ -155,7 +155,7 @@ class StorageTableSink:
 
     memory, expiry: shared by all tables of the pipeline.
     expiry: None lets nothing expire.
-    compacted: called after each compaction beside the writing.
+    compacted: called after each compaction during writing
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class Truncation:
 class LogAgain:
     """What reads records once more.
 
-    open_source: another source, beside the one that is read.
+    open_source: opens another source, in addition to the one that is read
     order_of: where records stand at their source.
     decode: as the records were.
     """
@@ -180,7 +180,10 @@ class Truncates:
         near: int,
         end: int,
     ) -> list[TableRows]:
-        """Of records of a partition below `end`; near: where about they begin."""
+        """Of records of a partition below `end`;
+
+        near: where about they begin
+        """
         oldest = bounds[partition].start if partition in bounds else 0
         for earlier in _EARLIER_RECORDS:
             start = max(oldest, min(near, end) - earlier)

@@ -1,13 +1,11 @@
-"""Fills in cells that a record left out because they did not change.
+"""Fills in values that a record left out because they did not change.
 
-Some sources leave out large values (PostgreSQL's TOAST) that an update did not touch. The old value must stay. It lies
-
-- in the row before the record, of the same batch or of the table;
-- where the record moved the row to another key, in the row as it left its old key (`ingest.tables.moved_rows`). That
-  record may be in another batch, and may not have come yet.
-
-A connector that was killed sends records again, and an update among them may find its row gone: a record that the table
-has had deleted it. It is left out where the batch has a later record of its key, which alone says what the row is.
+1. Some sources leave out large values (PostgreSQL's TOAST) that an update did not change. The old value must stay.
+2. The old value is in the row before the record, in the same batch or in the table.
+3. If the record moved the row to another key, it is in the row as it left its old key (`ingest.tables.moved_rows`). The
+   record that deletes it there may be in another batch, and may not have arrived yet.
+4. A killed connector sends records again. An update among them may find its row deleted by a record that the table
+   already has. It is left out if the batch has a later record of its key, which defines the row.
 """
 
 from __future__ import annotations
@@ -129,8 +127,9 @@ def rows_leaving_key(
 ) -> list[MovedRow]:
     """What rows held that leave their key and don't come in this batch.
 
-    batch: as it came; filled: its cells.
-    at (k,): the rows that leave, rising.
+    batch: as it came
+    filled: its cells
+    at (k,): the rows that leave, rising
     """
     assert batch.key_changes is not None
     changes = [batch.key_changes.changes[place] for place in np.searchsorted(batch.key_changes.rows, at).tolist()]
@@ -209,7 +208,7 @@ class _ValueSources:
         batch: TableRows, unavailable: UnavailableValues, moved: MovedRows, read_again: NDArray[np.bool_]
     ) -> _ValueSources:
         m = len(unavailable.rows)
-        # A record that moves a row by itself gives a -D before it: the row lies before both.
+        # A record that moves a row by itself gives a -D before it: the row is before both.
         before = np.searchsorted(batch.offsets, batch.offsets[unavailable.rows])
         are_looked_up = np.ones(m, np.bool_)
         names = unavailable.keys.schema.names
@@ -360,7 +359,7 @@ def _newest_before(
 def _resolve_sources(size: int, flagged: NDArray[np.int64], sources: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each row's cell of one column is to be taken from; -1: its value is nowhere.
 
-    A source may lack the value itself, and stand for its own source. Flagged rows rise and sources lie before them, so
+    A source may lack the value itself, and stand for its own source. Flagged rows rise and sources are before them, so
     one pass settles all.
     """
     take = np.arange(size)

@@ -1,4 +1,4 @@
-"""A table that a start can't do without: where it goes on stands in its own snapshots, and these can't be read."""
+"""A table that can't be read at startup, so its position is unknown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from storage.errors import AccessDenied, CorruptFile, TidelakeError, Unsupported
 
 
 class TableUnusable(TidelakeError):
-    """A table of several can't be read when a pipeline starts: the others go on, or, without quarantine, none."""
+    """One table cannot be read at startup. With quarantine the others continue."""
 
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(
-            f"{table} can't be opened, so its position is unknown: {reason}. Repair it; or, to let the others "
-            "go on meanwhile, take it out of `tables`. Put back, it goes on from its own position, if the source still "
-            "has the records from there on"
+            f"{table} can't be opened, so its position is unknown: {reason}. Repair it; or remove it from `tables` to "
+            "let the others continue. Once it is back, it continues from its own position, if the source still has the "
+            "records from there on"
         )
         self.table, self.reason = table, reason
 

@@ -96,7 +96,7 @@ class _Shares:
 
 
 def _place(held: dict[str, Any], value: pa.Scalar) -> float | None:
-    """Where a value lies between the bounds: 0 at the smallest, 1 at the largest. None where nothing is known."""
+    """Where a value is between the bounds: 0 at the smallest, 1 at the largest. None where nothing is known."""
     bounds = [_number(held.get(name), value.type) for name in ("min", "max")]
     own = _number(value, value.type)
     low, high = bounds

@@ -115,7 +115,7 @@ class _Ranges:
 class _Slots:
     """One slot a value.
 
-    at: where it lies.
+    at: where it is.
     within: the row or array it is part of; its offset counts from there.
     """
 

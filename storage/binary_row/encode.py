@@ -83,7 +83,7 @@ def serialize_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
     return serialize_rows([pa.array([v], arrow_type(t)) for v, t in zip(values, types, strict=True)], types)[0]
 
 
-# ---------------------------------------------------------------- a column, as it lies in rows
+# ---------------------------------------------------------------- a column, as it is in rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ def _rows_of_one_size(
 
 
 def _binary(data: Words, edges: Integers) -> pa.BinaryArray | pa.LargeBinaryArray:
-    """Values that lie one behind the other.
+    """Values that are one behind the other.
 
     edges: where each begins, and the last one ends, in bytes.
     """

@@ -1,3 +1,3 @@
-"""Which databases and tables there are, and where they lie."""
+"""Which databases and tables there are, and where they are."""
 
 from __future__ import annotations

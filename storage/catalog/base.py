@@ -89,16 +89,16 @@ class Catalog(Protocol):
     ) -> TableContext:
         """The table as `create_table` would make it. Nothing is read or written.
 
-        Raises BadInput and UnsupportedFeature for what can't be created, whoever has a table of this name.
+        Raises BadInput and UnsupportedFeature for what can't be created, even if a table of this name exists.
         """
         ...
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """All files of the table go, those of its branches and tags too. Nobody may write to it meanwhile."""
+        """Delete a table with all its files, also those of its branches and tags. Stop its writers first."""
         ...
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Nobody may write to it meanwhile. Raises BadInput when there is something under the new name."""
+        """Rename a table. Stop its writers first. Raises BadInput if the new name exists."""
         ...
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:

@@ -99,7 +99,7 @@ class FileSystemCatalog:
             raise BadInput(f"database {name!r} exists already in {self.warehouse}; choose another name")
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """Raises BadInput when anything lies in its directory, unless cascade."""
+        """Raises BadInput when anything is in its directory, unless cascade."""
         check_own_database(name)
         if name not in self.list_databases():
             if if_exists:
@@ -217,7 +217,7 @@ class FileSystemCatalog:
             self._delete(identifier)
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """False when someone else was first."""
+        """False if another process was first."""
         return self._schemas(identifier).publish(schema)
 
     def _delete(self, identifier: Identifier) -> None:
@@ -254,7 +254,7 @@ class FileSystemCatalog:
         self._io.rename_directory(self._paths(old).location, self._paths(new).location)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
-        """See Catalog. When someone else changes the schema at the same time, the changes are applied to theirs.
+        """See Catalog. If another process changes the schema at the same time, the changes are applied to its version.
 
         Changes that change nothing make no new version. Raises CommitConflict when others are always faster.
         """
@@ -323,7 +323,7 @@ class FileSystemCatalog:
                 with suppress(BadInput):
                     yield self.load(f"{database}.{table}")
 
-    # ------------------------------------------------------------ where things lie
+    # ------------------------------------------------------------ where things are
 
     def _database_path(self, name: str) -> str:
         return f"{self.warehouse}/{name}{_DATABASE_SUFFIX}"
@@ -351,7 +351,7 @@ class FileSystemCatalog:
         return True
 
     def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
-        """Raises BadInput for a schema that the catalog can't keep beside the name, before the schema is published."""
+        """Raises BadInput for a schema that the catalog can't store, before the schema is published."""
 
     def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
         """The table, or the branch, has this schema now."""
@@ -367,7 +367,7 @@ class FileSystemCatalog:
             check_letters(names)
 
     def _refuse_leftovers(self, identifier: Identifier) -> None:
-        """`schema` may be there: someone else is creating the same table right now. Directories without files are
+        """`schema` may exist: another process is creating the same table now. Directories without files are
         nothing: on a disk a writer whose table was dropped under it leaves them.
         """
         location = self._paths(identifier).location

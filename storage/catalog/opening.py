@@ -45,7 +45,7 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
 
 
 def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
-    """For who keeps files of its own beside the tables, as a pipeline does.
+    """For callers with files of their own next to the tables, such as a pipeline.
 
     Raises UnsupportedFeature where the warehouse is only what a server calls a catalog.
     """

@@ -1,4 +1,4 @@
-"""Which snapshots one committable becomes: first what was written, then what was compacted.
+"""Splits a committable into snapshots: first the written files, then the compacted ones.
 
 Source: Java `operation/commit/ManifestEntryChanges.java`, `FileStoreCommitImpl.commit`; vectors `commit_kinds.json`.
 """
@@ -18,10 +18,10 @@ from storage.manifests.manifest_entry import ManifestEntry
 
 @dataclass(frozen=True, slots=True)
 class CommitChanges:
-    """What one snapshot changes, entries in the order of the messages.
+    """The changes of one snapshot, with entries in the order of the messages.
 
-    index: what is replaced before what is added.
-    statistics: the file that the snapshot names; None leaves that of the snapshot before.
+    index: replaced index files, then added ones
+    statistics: the statistics file of the snapshot; None keeps that of the previous snapshot
     """
 
     kind: CommitKind
@@ -38,11 +38,12 @@ class CommitChanges:
 def commit_changes(
     messages: Sequence[CommitMessage], default_total_buckets: int, *, ignore_empty: bool
 ) -> list[CommitChanges]:
-    """None, one or two.
+    """The changes of a commit: those of zero, one or two snapshots.
 
-    default_total_buckets: the option `bucket`, for messages that don't say.
-    ignore_empty: when nothing was written, make no snapshot for it; else an empty one says that the identifier is done.
-    Something that deletes files or marks rows deleted is an OVERWRITE: readers of changes can't follow it.
+    A change that deletes files or marks rows as deleted is an OVERWRITE: readers of changes can't follow it.
+
+    default_total_buckets: the option `bucket`, for messages without a number of buckets
+    ignore_empty: make no snapshot if nothing was written; otherwise an empty one records that the identifier is done
     """
 
     def entries(kind: FileKind, message: CommitMessage, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:

@@ -58,7 +58,7 @@ class CommitMessage:
     known_files: frozenset[str] = frozenset()
 
     def without_compaction(self) -> CommitMessage:
-        """Only what was written."""
+        """The message with only the written files."""
         return replace(
             self,
             compact_before=(),
@@ -72,7 +72,7 @@ class CommitMessage:
         )
 
     def only_compaction(self) -> CommitMessage:
-        """Without the files that were written; what they replace is named still."""
+        """The message without the written files; the files that they replace are still named."""
         return replace(self, new_files=(), changelog_files=(), new_index_files=())
 
 
@@ -84,7 +84,7 @@ def reasons_text(reasons: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """All that one identifier publishes.
+    """The messages and properties of one commit identifier.
 
     identifier: numbers the commits of a user, upwards (BATCH_COMMIT_IDENTIFIER for one-off commits).
     watermark: epoch milliseconds.

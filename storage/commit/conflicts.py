@@ -39,7 +39,7 @@ def check_no_conflict(
     *,
     also: Collection[Bucket] = (),
 ) -> list[ManifestEntry]:
-    """All that must hold for a commit that deletes files. Returns what is live after it in the buckets it touches.
+    """Check a commit that deletes files for conflicts. Returns the live files after it, in the buckets it touches.
 
     key_types: of the trimmed primary key; empty for an append table.
     also: buckets whose index it touches.
@@ -54,7 +54,7 @@ def check_no_conflict(
 
 
 def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePartition) -> None:
-    """All files of a partition were placed with the same number of buckets; otherwise a key could be in two."""
+    """Check that all files of a partition have the same number of buckets; otherwise a key could be in two."""
     known: dict[bytes, int] = {}
     for entry in entries:
         if entry.total_buckets <= 0:
@@ -68,7 +68,7 @@ def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePa
 
 
 def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-    """What is live after the commit.
+    """The live files after the commit.
 
     The delta must make sense by itself (readers merge it through a map: a file deleted and added again would be
     lost), and what it deletes must be there.

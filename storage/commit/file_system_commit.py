@@ -93,5 +93,5 @@ def _live(entries: Iterable[ManifestEntry]) -> set[Identity]:
 
 
 def snapshot_commit_of(context: TableContext) -> SnapshotCommit:
-    """What the table's catalog gave, or the file system's."""
+    """The snapshot commit of the table's catalog, or that of the file system."""
     return (context.snapshot_commit or FileSystemSnapshotCommit)(context)

@@ -33,11 +33,12 @@ def delete_entries(live: Sequence[ManifestEntry], table_bucket: int, *, drop_sta
 def matching_partitions(
     partitions: Collection[bytes], specs: Sequence[Mapping[str, Any]], context: TableContext
 ) -> set[bytes]:
-    """Those that agree with one of the specs.
+    """Partitions that match one of the specs.
 
-    specs: column -> value (None or the text of `partition.default-name` for null); columns left out match anything.
-    A text is understood as the column's type. Raises BadInput for a column that does not part the table, or a value
-    that is not of its type.
+    specs: column -> value (None or the text of `partition.default-name` for null); columns left out match anything. A
+        text is understood as the column's type.
+
+    Raises BadInput for a column that does not part the table, or a value that is not of its type.
     """
     fields = context.schema.partition_fields
     types = {field.name: field.type for field in fields}
@@ -78,7 +79,7 @@ def _same(one: pa.Scalar, other: pa.Scalar) -> bool:
 
 
 def upgraded(new: Sequence[ManifestEntry], key_types: Sequence[DataType], top_level: int) -> list[ManifestEntry]:
-    """Files that replace a bucket go to the top level at once, where they don't overlap: nothing lies below them.
+    """Files that replace a bucket go to the top level at once, where they don't overlap: nothing is below them.
 
     Only when all files are of level 0 and in real buckets.
     """

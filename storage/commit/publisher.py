@@ -1,4 +1,4 @@
-"""Makes one snapshot the table's next, whoever else commits at the same time and whatever the store answers.
+"""Commits one snapshot, safe against concurrent commits and unknown answers of the store.
 
 Invariants
     A. snapshot-N is created only if absent, and counts only if it was built on snapshot N-1 as it stands. So states
@@ -7,28 +7,29 @@ Invariants
     C. Nothing is deleted that a snapshot may name: not while the outcome of its publication is unknown.
 
 Steps of one attempt, and what a crash after each leaves behind
-    1. Refresh: the newest snapshot, and all since last time. Is what we saw still there, and if not, is it the same
-       table at all? Is this a replay, or did an earlier attempt of ours land after all? The guard may refuse: a newer
-       writer fenced us.
+    1. Refresh: read the newest snapshot, and all since last time. Check that the snapshots seen before still exist,
+       that it is the same table, and whether this is a replay or an earlier attempt of ours was published. The guard
+       may
+       refuse: a newer writer fenced us.
        *Crash: nothing.*
-    2. Say what changes, seen from there; check it for conflicts.
+    2. Compute the changes from that snapshot; check them for conflicts.
        *Crash: nothing.*
     3. Write manifests and manifest lists under fresh names.
        *Crash: orphans, files that no snapshot names.*
-    4. Hand it to the catalog's `SnapshotCommit`. **This is the commit.** The file system's (`file_system_commit`)
+    4. Pass it to the catalog's `SnapshotCommit`. **This is the commit.** The file system's (`file_system_commit`)
        a. creates snapshot-N if absent.
           *Crash: it is published, or there are orphans; step 1 of the next process finds out which.*
-       b. sees that it is the next, and withdraws it if it is not.
+       b. checks that it is the next, and withdraws it if it is not.
           *Crash before that: a file outside of the chain, which no reader follows.*
        c. writes the hint.
           *Crash: the hint lags; readers list the directory.*
 
-What step 4 can answer, and what follows
+Answers of step 4
     True        Committed.
-    False       Lost: another snapshot is in its place. Delete our orphans, and begin again.
-    an error    Unknown, for our file may yet appear. Begin again: step 1 finds it, or finds N taken by another (lost),
-                or N is free and the next attempt contends for it with the first; only one can win.
-When attempts or time run out, or anything else goes wrong, while an outcome is unknown: CommitOutcomeUnknown.
+    False       Lost: another snapshot is in its place. Delete our orphans, and start again.
+    an error    Unknown: our file may still appear. Start again: step 1 finds it, or finds N taken by another (lost), or
+                N is free and the next attempt competes with the first; only one can win.
+If attempts or time run out, or anything else fails, while an outcome is unknown: CommitOutcomeUnknown.
 
 Source: Java `operation/FileStoreCommitImpl.java`.
 """
@@ -117,10 +118,12 @@ class CommitResult:
 
 
 class Publisher:
-    """guard: sees every snapshot since the last refresh; raises WriterFenced to stop a commit before it is published.
-    attempts: to make a snapshot, since this was made; a retry is one more.
+    """Publishes the snapshots of one commit user to one table.
 
-    Not thread-safe, and for the process that made it alone.
+    guard: sees all snapshots since the last refresh; raises WriterFenced to stop a commit before it is published
+    attempts: attempts to commit a snapshot since this was created; each retry counts
+
+    Not thread-safe, and only for the process that created it.
     """
 
     def __init__(
@@ -153,13 +156,13 @@ class Publisher:
         self._builder = SnapshotBuilder(context)
 
     def publish(self, request: CommitRequest) -> CommitResult:
-        """Attempts until the outcome is known.
+        """Publish, with retries until the outcome is known.
 
-        Raises CommitOutcomeUnknown. After any other error, also one of the store, this call published nothing, and
-        never will have; an interrupt (no `Exception`) leaves it open.
+        Raises CommitOutcomeUnknown. After any other error, also one of the store, this call has published nothing and
+        never will. After an interrupt (not an `Exception`) the outcome is unknown.
         """
         self._owner.check()
-        unknown: list[PreparedSnapshot] = []  # published, and the store did not say with what success
+        unknown: list[PreparedSnapshot] = []  # published, but the store did not answer whether it succeeded
         last_error: Exception | None = None
         started_ms = self._environment.monotonic_ms()
         retry = 0
@@ -187,24 +190,24 @@ class Publisher:
             retry += 1
 
     def latest_of_user(self) -> Snapshot | None:
-        """Our user's newest numbered snapshot now. The guard is shown it, and what came since, at the next commit."""
+        """Our user's newest numbered snapshot now. The guard sees it, and all later ones, at the next commit."""
         self._refresh(search_own=True)
         return self.known_latest_of_user
 
     @property
     def known_latest_of_user(self) -> Snapshot | None:
-        """The same as far as we have looked; nothing is read."""
+        """Our user's newest known numbered snapshot; reads nothing."""
         return self._tracker.latest_of_user
 
     @property
     def snapshots_since_guard(self) -> Sequence[Snapshot]:
-        """What came since the guard was last asked: at first since our newest snapshot. Nothing is read."""
+        """Known snapshots since the guard was last called; at first, since our newest snapshot. Reads nothing."""
         return self._unguarded.snapshots
 
     def snapshots_of_user(self, identifier: int) -> Sequence[Snapshot] | None:
-        """Our snapshots of the newest identifier that is known: of its rows, of its compaction, or both.
+        """Our snapshots of the newest known identifier: that of its rows, of its compaction, or both.
 
-        None when one may have expired.
+        None if one may have expired.
         """
         found: list[Snapshot] = []
         newest = self._tracker.latest_of_user

@@ -28,7 +28,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """What a snapshot says beside its files. commit_user to operation: as in `Snapshot`."""
+    """Metadata of a snapshot, except its files. commit_user to operation: as in `Snapshot`."""
 
     commit_user: str
     commit_identifier: int
@@ -188,7 +188,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 @cache
 def writer_version() -> str:
-    """What snapshots say of who wrote them."""
+    """The name and version of the writer, for snapshots."""
     try:
         return f"tidelake-{metadata.version('tidelake')}"
     except metadata.PackageNotFoundError:

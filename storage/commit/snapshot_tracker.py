@@ -29,10 +29,11 @@ class NewSnapshots:
 
 
 class SnapshotTracker:
-    """latest: the newest snapshot at the last refresh, None for a table without any. Not thread-safe.
+    """A committer's view of a table's snapshots. Not thread-safe.
 
-    latest_of_user: our user's newest numbered snapshot, as far as we looked; None when there is none.
-    identity: asked where what was seen before is not found again, which would prove that the table is the same.
+    latest: the newest snapshot at the last refresh, None for a table without any
+    latest_of_user: our user's newest numbered snapshot, as far as we looked; None when there is none
+    identity: asked where what was seen before is not found again, which would prove that the table is the same
     """
 
     def __init__(self, store: SnapshotStore, commit_user: str, table_name: str, identity: TableIdentity) -> None:
@@ -46,7 +47,7 @@ class SnapshotTracker:
         self.latest_of_user: Snapshot | None = None
 
     def refresh(self, *, search_own: bool) -> NewSnapshots:
-        """What is new since the last refresh; nothing at the first.
+        """New snapshots since the last refresh; none at the first.
 
         search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and report what
         came since, itself included: so a replay is recognised, and a fence that was set meanwhile is seen.

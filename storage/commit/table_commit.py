@@ -1,4 +1,4 @@
-"""Commits to one table under one commit user: what writers hand over becomes snapshots.
+"""Commits to one table under one commit user: makes snapshots of the files of its writers.
 
 How a snapshot gets published, and what a crash leaves behind: `storage.commit.publisher`.
 
@@ -41,25 +41,27 @@ _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; other kinds of work
 
 
 class TableCommit:
-    """Keep it as long as the writer: it remembers what it saw of the table, so that a commit reads next to nothing.
+    """The commits of one commit user to one table. Keep it as long as the writer: it remembers the snapshots that it
+    has seen, so that a commit reads almost nothing.
 
-    commit_user: names this stream of commits. It never changes.
-    guard: see `Publisher`.
-    on_lost_compaction: called with the messages of a compaction that met a conflict after the rows beside it were
-        published (two jobs compact one bucket). Its files are deleted, and the commit succeeds without it. Also called
-        with buckets whose compaction was committed without knowing all of their files.
+    commit_user: name of this stream of commits. It never changes
+    guard: see `Publisher`
+    on_lost_compaction: called with the messages of a compaction that met a conflict after the rows of the same commit
+        were published (two jobs compact one bucket). Its files are deleted, and the commit succeeds without it. Also
+        called with buckets whose compaction was committed without knowing all of their files
 
     Commits and overwrites return the id of the last snapshot they made. They return None when (user, identifier) was
     committed before (then drop the files with `discard_replayed`), and when there was nothing to commit and no empty
     snapshot was asked for.
 
-    What an error says:
-    - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same under the same identifier again;
-      delete nothing. The same goes for an interrupt.
-    - WriterFenced, which a guard raises: a newer writer owns the table. The rows may have come in just before it.
+    Errors:
+    - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same again, under the same identifier;
+      delete nothing. Also after an interrupt.
+    - WriterFenced, raised by a guard: a newer writer owns the table. The rows may have been committed just before it.
     - CommitConflict: this call published nothing. Open the table, write again. StaleSequenceNumbers: or commit the
       same rows with newer numbers (`storage.write.sequence_renumbering`).
-    - Any other, as of a full disk: this call published nothing. Its files can be committed again, or dropped (`abort`).
+    - Any other, such as a full disk: this call published nothing. Its files can be committed again, or dropped
+      (`abort`).
     One thread at a time.
     """
 
@@ -94,26 +96,26 @@ class TableCommit:
 
     @property
     def snapshots_since_guard(self) -> Sequence[Snapshot]:
-        """What the guard will be shown at the next commit, as far as we have looked; oldest first. Nothing is read."""
+        """Known snapshots that the guard will see at the next commit, oldest first. Reads nothing."""
         return self._publisher.snapshots_since_guard
 
     @property
     def attempts(self) -> int:
-        """To make a snapshot, since this was made; a retry is one more."""
+        """Attempts to commit a snapshot since this was created; each retry counts."""
         return self._publisher.attempts
 
     @property
     def known_latest_of_user(self) -> Snapshot | None:
-        """The same as far as this committer has looked, what it published included; nothing is read."""
+        """The newest known numbered snapshot of this commit user, its own commits included; reads nothing."""
         return self._publisher.known_latest_of_user
 
     def commit(self, committable: Committable, operation: str | None = None) -> int | None:
-        """Add what was written, then what was compacted: one snapshot or two.
+        """Commit the written files, then the compacted ones: one snapshot or two.
 
-        operation: what the first says it is.
-
-        An identifier without files makes an empty snapshot, which says that it is done; a batch commit without files
+        An identifier without files makes an empty snapshot, which records that it is done; a batch commit without files
         makes none (option `snapshot.ignore-empty-commit`).
+
+        operation: the first snapshot's `operation`
         """
         changes = self._changes(committable.messages, ignore_empty=self._ignores_empty(committable.identifier))
         bases = self._bases(committable.messages)
@@ -128,13 +130,13 @@ class TableCommit:
         return settled.snapshot.id if settled is not None else None
 
     def compact_left(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
-        """Publish what a writer compacts of rows that its commit left on level 0, where readers don't see them.
+        """Compact the rows that a commit left on level 0, where readers don't see them, and publish the result.
 
-        committable: whose rows are in the table.
-        compact: `TableWriter.compact_left`; asked until it has nothing, as others may come first again.
+        Returns the id of the last snapshot, or None. Raises nothing: the rows are in the table, and a later commit
+        compacts them.
 
-        Returns the id of the last snapshot, None for none. Raises nothing: the rows are in the table, and what fails
-        here is done with a later commit.
+        committable: the commit of these rows
+        compact: `TableWriter.compact_left`; called until it returns nothing, as other commits may come first
         """
         published: int | None = None
         try:
@@ -162,10 +164,10 @@ class TableCommit:
         *,
         dynamic: bool | None = None,
     ) -> int | None:
-        """Replace rows by what was written. No changelog is made.
+        """Replace rows by the written ones. Makes no changelog.
 
-        partition: column -> value. Rows of all partitions that agree are replaced; all files must lie in them. None
-            replaces the partitions that files were written to (dynamic), or the whole table.
+        partition: column -> value. Rows of all partitions with these values are replaced; all files must be in them.
+            None replaces the partitions that files were written to (dynamic), or the whole table.
         dynamic: None takes option `dynamic-partition-overwrite`, which has no effect on unpartitioned tables. A dynamic
             overwrite without files replaces nothing.
         """
@@ -198,7 +200,7 @@ class TableCommit:
     def drop_partitions(
         self, specs: Sequence[Mapping[str, Any]], identifier: int = BATCH_COMMIT_IDENTIFIER
     ) -> int | None:
-        """Remove the rows of partitions that agree with one of the specs; each names some or all partition columns."""
+        """Remove the rows of partitions that match one of the specs; each names some or all partition columns."""
         if not specs or not all(specs):
             raise BadInput(
                 f"{self._context.name}: partition={list(specs)!r} names no partition. Give a partition column and "
@@ -217,15 +219,14 @@ class TableCommit:
         self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes))
 
     def add_statistics(self, name: str) -> int:
-        """The file is there. Returns the snapshot that names it."""
+        """Commit a statistics file that is written already. Returns the id of its snapshot."""
         changes = _always(CommitChanges(CommitKind.ANALYZE, statistics=name))
         return self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes)).snapshot.id
 
     def abort(self, messages: Iterable[CommitMessage]) -> None:
-        """Delete the files of messages that were surely not committed, and never will be.
+        """Delete the files of messages that were certainly not committed, and never will be.
 
-        Not after CommitOutcomeUnknown, WriterFenced or an interrupt, before the table was looked at: they may be part
-        of it.
+        After CommitOutcomeUnknown, WriterFenced or an interrupt, check the table first: the files may be part of it.
         """
         paths: list[str] = []
         for message in messages:
@@ -273,7 +274,7 @@ class TableCommit:
     def _publish_compaction(
         self, committable: Committable, compacted: CommitChanges, rows: CommitResult | None
     ) -> CommitResult:
-        """rows: what was just published beside it, if anything."""
+        """rows: the result of publishing the rows of the same commit, if there were any"""
         changes = self._with_needed_tombstones(compacted, committable.messages)
         request = CommitRequest(committable, changes, is_first=rows is None)
         settled = self._publisher.publish(request) if rows is None else self._publish_beside(request, rows)
@@ -432,7 +433,7 @@ def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
 
 
 def new_commit_user(options: TableOptions) -> str:
-    """For commits that are never replayed. Under option `commit.user-prefix`."""
+    """A new commit user, for commits that are never replayed. It starts with option `commit.user-prefix`."""
     prefix = options.commit_user_prefix
     return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
 

@@ -1,14 +1,14 @@
-"""Deletes that a compaction left out, and that turn out to be needed.
+"""Tombstones: -D rows that a compaction dropped, kept in case they are still needed.
 
-A compaction into the highest level that has files leaves deletes out: no older row is there that they could hide. None
-that it knows. Where sequence numbers alone decide what is newer, rows of files that it doesn't know are newer. Where a
-`sequence.field` does, another writer may have committed an older row meanwhile, and it would come back.
+A compaction into the highest level drops -D rows, as no older row is left that they could hide: none in the files that
+it knows. With sequence numbers alone, rows in other files are newer. With a `sequence.field`, another writer may have
+committed an older row meanwhile, which would reappear.
 
-So the compaction of such a table also writes what it left out, into files of level 0, and says which files of the
-bucket it knew. They are committed with it if the bucket holds another file by then, else deleted. Either way the
-compaction leaves the rows of the table as they are, and no work is lost.
+So the compaction of such a table also writes the dropped -D rows to files of level 0, and lists the files of the bucket
+that it knew. If the bucket has another file at commit, they are committed with it; otherwise they are deleted. Either
+way the compaction does not change the table's rows, and no work is lost.
 
-A row that is committed after its delete was left out counts as new, as in Java.
+A row that is committed after its -D was dropped counts as new, as in Java.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from storage.manifests.manifest_entry import ManifestEntry
 
 
 def buckets_needing_tombstones(messages: Sequence[CommitMessage], live: Iterable[ManifestEntry]) -> set[Bucket]:
-    """Those that hold files of which the compactions that left deletes out didn't know.
+    """Buckets with files that were unknown to a compaction that dropped -D rows.
 
-    live: of their partitions.
+    live: live files of their partitions
     """
     known: dict[Bucket, set[str]] = defaultdict(set)
     for message in messages:

@@ -406,7 +406,7 @@ def _edit_type(schema: TableSchema, path: Path, edit: Callable[[DataType], DataT
 
 
 def _edit_siblings(schema: TableSchema, path: Path, edit: Callable[[list[DataField]], None]) -> TableSchema:
-    """The schema with other columns beside the one at `path`, that one included."""
+    """The schema with other columns at the level of `path`, that one included."""
 
     def edit_row(parent: DataType) -> DataType:
         if not isinstance(parent, RowType):

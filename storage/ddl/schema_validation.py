@@ -97,7 +97,7 @@ def _types_can_be_stored(schema: TableSchema, _: TableOptions) -> None:
 
 
 def _blobs_have_files_of_their_own(schema: TableSchema, options: TableOptions) -> None:
-    """Which need row ids, and another column beside them."""
+    """BLOB columns need row ids, and another column."""
     blobs = [field for field in schema.fields if any(part.root is Root.BLOB for part in walk_types(field.type))]
     for field in blobs:
         where = f"column {field.name!r} {field.type}"

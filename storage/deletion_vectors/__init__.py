@@ -1,1 +1,1 @@
-"""Which rows of data files are deleted: sets of positions beside the files, applied by whoever reads them."""
+"""Deletion vectors: positions of deleted rows in data files, applied when the files are read."""

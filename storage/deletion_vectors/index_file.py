@@ -1,5 +1,5 @@
 """Index files of deletion vectors: a version byte, then vector after vector. The index manifest says which data file
-each belongs to, and where it lies.
+each belongs to, and where it is.
 
 Source: Java `deletionvectors/DeletionFileWriter.java`, `DeletionVectorsIndexFile.java`,
 `table/source/DeletionFile.java`.
@@ -26,7 +26,7 @@ from storage.format import DELETION_VECTORS_VERSION
 
 @dataclass(frozen=True, slots=True)
 class DeletionVectorMeta:
-    """Where the vector of a data file lies in an index file.
+    """Where the vector of a data file is in an index file.
 
     cardinality: deleted rows; None in old index manifests.
     """
@@ -54,7 +54,7 @@ def read_vector(io: FileIO, deletion: DeletionFile) -> NDArray[np.int64]:
 
 
 def read_stored(io: FileIO, deletion: DeletionFile) -> bytes:
-    """A vector as it lies in the file, from its size to its CRC, and nothing behind it. Raises CorruptFile."""
+    """A vector as it is in the file, from its size to its CRC, and nothing behind it. Raises CorruptFile."""
     path, vector = deletion.path, deletion.vector
     try:
         source = io.open_input(path)
@@ -97,7 +97,7 @@ class StoredVector:
 
     @classmethod
     def copied(cls, io: FileIO, deletion: DeletionFile) -> StoredVector:
-        """As it lies in another index file, in whichever form. Raises CorruptFile."""
+        """As it is in another index file, in whichever form. Raises CorruptFile."""
         data = read_stored(io, deletion)
         _positions(data, deletion)  # what is damaged is not carried on
         return cls(data, deletion.vector.length, deletion.vector.cardinality)
@@ -117,5 +117,5 @@ class IndexFileBuilder:
         self.size_bytes += len(vector.data)
 
     def finish(self) -> tuple[bytes, tuple[DeletionVectorMeta, ...]]:
-        """The file, and where each vector lies in it."""
+        """The file, and where each vector is in it."""
         return b"".join(self._parts), tuple(self._metas)

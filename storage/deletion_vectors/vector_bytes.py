@@ -9,7 +9,7 @@
     `length`     of magic and bitmap                of everything
     (metadata)
 
-Both may lie in one index file; the magic says which. bitmap64 is the form of Apache Iceberg's deletion vectors.
+Both may be in one index file; the magic says which. bitmap64 is the form of Apache Iceberg's deletion vectors.
 
 Source: Java `deletionvectors/BitmapDeletionVector.java`, `Bitmap64DeletionVector.java`, `DeletionVector.java`.
 """
@@ -68,7 +68,7 @@ def vector_from_bytes(data: bytes, length: int, path: str, offset: int) -> NDArr
     data: from the size on, at least as much as the vector has.
     length: of the metadata.
 
-    path, offset: where the vector lies, for messages. Raises CorruptFile; the CRC is checked (Java passes it over).
+    path, offset: where the vector is, for messages. Raises CorruptFile; the CRC is checked (Java passes it over).
     """
     if len(data) < 2 * _PREFIX_BYTES:
         raise CorruptFile(path, "a deletion vector", f"{len(data)} bytes", offset)

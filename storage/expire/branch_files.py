@@ -297,7 +297,7 @@ def _state(tag: Snapshot) -> _State:
 
 
 def _names(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterable[str]:
-    """Of data files and of those beside them: an index may be replaced, and go before its data file does."""
+    """Of data files and their index files: an index may be replaced, and expire before its data file."""
     return (name for entry in entries if entry.kind is kind for name in (entry.file.file_name, *entry.file.extra_files))
 
 

@@ -62,7 +62,7 @@ class ChangelogExpiry:
         next_id = next((i for i in ids if i >= end), None)
         earliest_kept = earliest if next_id is None else self._changelogs.find(next_id)
         if earliest_kept is None or not expiring:
-            return None  # somebody else expires at this moment
+            return None  # another process expires at this moment
         plan = self._deletion_plan(expiring, earliest_kept, earliest, latest_id)
         self._changelogs.hint_earliest(earliest_kept.id)
         if not plan.delete(self._context.io, self._is_cancelled):

@@ -32,7 +32,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlannedDataFile:
-    """A data file with those beside it.
+    """A data file with its extra files.
 
     made_ms: None where it was not recorded.
     """
@@ -43,7 +43,12 @@ class PlannedDataFile:
 
 @dataclass(slots=True)
 class DeletionPlan:
-    """Files to delete, by file name, in this order: data files, then metadata, then the lists that name it."""
+    """Files to delete, by name. They are deleted in this order: data files, metadata, manifest lists.
+
+    data: data files
+    metadata: name to path of manifests and other metadata files
+    lists: name to path of the manifest lists that name them
+    """
 
     data: dict[str, PlannedDataFile] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)  # to paths, as in `lists`
@@ -104,7 +109,7 @@ class DeletionPlanner:
         return expiring
 
     def _spare(self, entry: ManifestEntry, expiring: dict[str, PlannedDataFile]) -> None:
-        """A file that comes back stays, with those that it has beside it now. An index that it no longer has goes."""
+        """Keep a file that is added again, with its current extra files. An index that it no longer has is deleted."""
         planned = expiring.pop(entry.file.file_name, None)
         for name in entry.file.extra_files:
             expiring.pop(name, None)
@@ -196,7 +201,7 @@ class DeletionPlanner:
             return ()
 
     def _warn_unless_gone(self, path: str, error: CorruptFile, otherwise: str) -> None:
-        """A file that is there and can't be read must not keep the table from expiring for ever."""
+        """A file that exists but can't be read must not block the table's expiry forever."""
         if self._context.io.exists(path):
             _log.warning("metadata unreadable in expiry", path=path, error=str(error), effect=otherwise)
 

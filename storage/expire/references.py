@@ -1,11 +1,11 @@
-"""Whether a file that a branch has done with is still referenced: by a tag of its own, by anything of another branch.
+"""Checks whether a file that a branch no longer needs is still referenced by one of its tags or by another branch.
 
-Everything that deletes files of a table's past asks here (expiry of snapshots, and of changelogs that outlived them);
-what is retained, and what that needs: `storage.expire.retained_states`. A branch shares files with others from where it
-began, a fast-forward copies snapshots, a merge adds another branch's files. So nothing is concluded from names or ids:
-each snapshot of another branch is read, once in the life of an expiry (`storage.expire.branch_files`).
+Checked before any file of old snapshots or changelogs is deleted. Retained states and their files:
+`storage.expire.retained_states`. A branch shares files with the branch it was created from, a fast-forward copies
+snapshots, a merge adds another branch's files. So names or ids prove nothing: each snapshot of another branch is read,
+once per expiry (`storage.expire.branch_files`).
 
-Two branches that expire at the same moment may each spare what the other lets go: an orphan, never a loss.
+Two branches that expire at the same time may each keep what the other releases: that leaves an orphan, never a loss.
 
 Source: Java `operation/FileDeletionBase.java` (manifestSkippingSet, tags), which does not look at other branches.
 """
@@ -25,10 +25,10 @@ from storage.table import TableContext
 
 
 class References:
-    """What keeps the files of one branch, beside its own snapshots that stay.
+    """The references to the files of one branch, except those of its own retained snapshots.
 
-    These follow each other, and what one of them has let go does not come back; unless an OVERWRITE brings it back, as
-    a rollback that is published as a snapshot does. `brought_back` asks for that. One thread at a time.
+    A file that one of its own snapshots deleted is not used by later ones, unless an OVERWRITE adds it again, as a
+    rollback that is published as a snapshot does. `brought_back` checks that. One thread at a time.
     """
 
     def __init__(self, context: TableContext, manifests: ManifestStore) -> None:
@@ -36,14 +36,16 @@ class References:
         self._manifests = manifests
         self._own_tags = TaggedFiles(context, manifests, context.paths)
         self._others: dict[str, BranchFiles] = {}
-        self._overwrites: dict[int, DeletionCandidates] = {}  # by id: what those name that are there
-        self.scanned_to = 0  # up to which of its own snapshots OVERWRITEs are known
+        self._overwrites: dict[int, DeletionCandidates] = {}  # by id: files of existing ones
+        self.scanned_to = 0  # own snapshots up to this one are checked for OVERWRITEs
 
     def referenced(self, candidates: DeletionCandidates, begin: int, earliest_kept_id: int) -> set[str]:
-        """Those candidates that a tag or another branch names.
+        """Candidates that a tag or another branch references.
 
-        begin, earliest_kept_id: the first of this branch's snapshots that goes, and the first that stays.
-        Raises CorruptFile where it can't be known what somebody names: then nothing may go.
+        begin: the first snapshot of this branch to delete
+        earliest_kept_id: the first snapshot of this branch to keep
+
+        Raises CorruptFile if the references can't be read: then nothing may be deleted.
         """
         if not candidates.data and not candidates.metadata:
             return set()
@@ -53,9 +55,9 @@ class References:
         return found
 
     def look(self) -> frozenset[tuple[str, str, int, int]]:
-        """Which branches and tags there are now; another answer later means that some were made, replaced or deleted.
+        """The branches and tags now; a different result later means that some were created, replaced or deleted.
 
-        Of each: branch, tag, size and time of its file.
+        Each is (branch, tag, size of its file, time of its file).
         """
         io, paths = self._context.io, self._context.paths
         found = set()

@@ -1,4 +1,4 @@
-"""Which states of a table are retained: by what, and which files each of them needs.
+"""Retained states of a table: what retains them, and the files that each needs.
 
 | Holder | keeps |
 |---|---|
@@ -7,7 +7,7 @@
 | a long-lived changelog of any branch | the changes: its changelog, or what its commit added where it has none |
 | a consumer of a branch, a pipeline's position (`Pins`) | that branch's snapshots and changelogs from its next one on |
 
-The one notion of it, for everything that deletes (`storage.expire.references`) and for `storage.verify`.
+The only definition, for all deletions (`storage.expire.references`) and for `storage.verify`.
 
 Source: Java `operation/FileDeletionBase.java`, `ChangelogDeletion.java`, `table/source/snapshot/*FollowUpScanner.java`.
 """
@@ -31,16 +31,16 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import TagStore
 from storage.table import TableContext
 
-Pins: TypeAlias = Callable[[], Iterable[int]]  # ids of snapshots that must stay, with all that follow them
+Pins: TypeAlias = Callable[[], Iterable[int]]  # ids of snapshots to keep, with all later ones
 
 # ---------------------------------------------------------------- what retains a state
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedStates:
-    """Of one branch: ids, ascending, and names.
+    """The retained states of one branch: ascending ids, and names.
 
-    partially_expired: below the hint EARLIEST. Expiry has begun with these, and readers can't rely on them.
+    partially_expired: snapshots below the hint EARLIEST. Their expiry has started, so readers can't rely on them
     """
 
     snapshots: Sequence[int]
@@ -52,7 +52,7 @@ class RetainedStates:
 
 
 def all_branches(io: FileIO, paths: TablePaths) -> list[str]:
-    """`main` first."""
+    """All branches of a table, `main` first."""
     return [DEFAULT_BRANCH, *(name for name in branch_names(io, paths) if name != DEFAULT_BRANCH)]
 
 

@@ -58,7 +58,8 @@ class Retention:
     ) -> int:
         """Ids from `earliest` up to the result, not included, may go; `earliest` when none may.
 
-        expiry_time_ms: of an id, the time that must be past; None for one that went meanwhile. Asked for in ascending
+        expiry_time_ms: of an id, the time that must be past; None for one that was deleted meanwhile. Asked for in
+            ascending
         order, at most `limit` times. What else must stay (consumers, pins), the caller knows.
         """
         end = min(latest - max(self.num_min, 1) + 1, earliest + self.limit)

@@ -45,7 +45,7 @@ from storage.snapshots.consumers import remove_stale_consumers
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.table import TableContext
 
-_PAUSE_MS: Final = 30_000  # after a round that found little to do, or nothing (somebody reads slowly), or failed
+_PAUSE_MS: Final = 30_000  # after a round that found little to do, or nothing (a slow reader), or failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class SnapshotExpiry:
             return None
         earliest_kept = self._survivor(end, seen)
         if earliest_kept is None:
-            self._earliest = None  # somebody else expires or rolls back at this moment
+            self._earliest = None  # another process expires or rolls back at this moment
             return None
         expiring = [snapshot for i in range(begin, end) if (snapshot := self._find(i, seen)) is not None]
         changelogs_stay = self.keeps_changelogs()
@@ -250,7 +250,7 @@ class SnapshotExpiry:
         """False when it was cancelled in between."""
         lost_latest = self._move_hint(expiring, earliest_kept, changelogs_stay=changelogs_stay)
         seen, self._seen_references = self._seen_references, self._references.look()
-        if seen != self._seen_references:  # whoever made a tag meanwhile may not have seen the hint
+        if seen != self._seen_references:  # the creator of a new tag may not have seen the hint
             plan.retain(self._references.referenced(plan.candidates(), expiring[0].id, earliest_kept.id))
         if not plan.delete(self._context.io, self._is_cancelled):
             return False

@@ -2,7 +2,7 @@
 
     version 1 or 2   1 byte
     rows, values     4 bytes each
-    has null         1 byte; then where its bitmap lies: 4 bytes offset, in version 2 also 4 bytes length
+    has null         1 byte; then where its bitmap is: 4 bytes offset, in version 2 also 4 bytes length
     version 1        each value with 4 bytes offset
     version 2        blocks: how many, then of each its first value and 4 bytes offset; 4 bytes length of all; the
                      blocks: how many values, then each with 4 bytes offset and 4 bytes length, in order of the values

@@ -1,4 +1,4 @@
-"""The container that holds all indexes of one data file: a head that says where each lies, then the indexes.
+"""The container that holds all indexes of one data file: a head that says where each is, then the indexes.
 
     magic        8 bytes
     version      4 bytes, 1
@@ -60,7 +60,7 @@ def container_bytes(indexes: Indexes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlace:
-    """Where an index lies. start: None where nothing was ever written for the column."""
+    """Where an index is. start: None where nothing was ever written for the column."""
 
     start: int | None
     length: int

@@ -116,7 +116,7 @@ class _SameLength:
         return cls(data, int(offsets[0]), length, len(rows))
 
     def words(self, at: int, dtype: str) -> NDArray[Any]:
-        """(count,) What lies at this byte of each value, where it lies."""
+        """(count,) What is at this byte of each value, where it is."""
         return np.ndarray((self.count,), dtype, self.data, self.start + at, (self.length,))
 
 

@@ -1,4 +1,4 @@
-"""Values that lie one behind the other in an index: texts after 4 bytes of length, numbers in their own width."""
+"""Values that are one behind the other in an index: texts after 4 bytes of length, numbers in their own width."""
 
 from __future__ import annotations
 

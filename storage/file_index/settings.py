@@ -45,7 +45,7 @@ class IndexedColumn:
 class FileIndexSettings:
     """indexes: by column, then by kind, the options of the index.
 
-    in_manifest_threshold_bytes: containers up to this size lie in the manifest, larger ones in files of their own.
+    in_manifest_threshold_bytes: containers up to this size are in the manifest, larger ones in files of their own.
     """
 
     indexes: Mapping[IndexedColumn, Mapping[str, Mapping[str, str]]]

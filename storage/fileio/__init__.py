@@ -1,4 +1,4 @@
-"""Reading and writing files, wherever they lie.
+"""Reading and writing files, wherever they are.
 
 `open_file_io(location)` picks the implementation; everyone else talks to the `FileIO` protocol.
 """
@@ -25,7 +25,7 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
     scheme = scheme_of(location)
     if scheme == LOCAL_SCHEME:
         return LocalFileIO()
-    # The client of object stores takes 6 MiB and 30 ms: a process whose tables lie on a disk does without.
+    # The client of object stores takes 6 MiB and 30 ms: a process whose tables are on a disk does without.
     if scheme == MEMORY_SCHEME:
         from storage.fileio.memory import MemoryFileIO  # noqa: PLC0415
 

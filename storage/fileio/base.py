@@ -1,7 +1,7 @@
 """What the table needs from a place that keeps files.
 
 A path is a full location as text, with `/` between its parts: `/data/shop.db/orders/...`, `s3://bucket/shop.db/...`,
-`memory://name/...`. Directories exist as far as files lie in them; an empty one may or may not be listed, unless
+`memory://name/...`. Directories exist as far as files are in them; an empty one may or may not be listed, unless
 `make_directory` made it.
 """
 
@@ -20,7 +20,7 @@ class FileStatus:
     """One entry of a directory. `name` is the last part of the path.
 
     `size_bytes` is 0 for directories, and so is `modified_ms` where the store does not keep it. `is_link`: what it
-    stands for lies elsewhere (a symbolic link); the other members are of that.
+    stands for is elsewhere (a symbolic link); the other members are of that.
     """
 
     name: str
@@ -122,7 +122,7 @@ class FileIO(Protocol):
 
     def delete_empty_directory(self, path: str) -> bool:
         """Remove a directory that holds nothing; whether it was removed. One that holds something, or is not there,
-        stays as it is. Where directories exist only as far as files lie in them, there is nothing to do.
+        stays as it is. Where directories exist only as far as files are in them, there is nothing to do.
         """
         ...
 

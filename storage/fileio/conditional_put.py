@@ -40,7 +40,7 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
         try:
             _put_marked(store, key, data, mark)
         except AlreadyExistsError:
-            # obstore says so for S3's 409 as well: two puts at once, or a put beside a delete. Then there may be
+            # obstore says so for S3's 409 as well: two concurrent puts, or a put during a delete. Then there may be
             # nothing.
             with suppress(FileNotFoundError):
                 return _mark_of(store, key) == mark
@@ -50,7 +50,7 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
 
 
 def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
-    """Point 2 above, tried on a hidden name beside `key`. Raises UnsupportedFeature about `place`."""
+    """Point 2 above, tried on a hidden name next to `key`. Raises UnsupportedFeature about `place`."""
     directory, name = posixpath.split(key)
     trial, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
     try:

@@ -33,7 +33,7 @@ def find_disk_full_error(error: BaseException | None) -> OSError | None:
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """A file system of this machine, as whoever is not root sees it."""
+    """A file system of this machine, as seen by a user who is not root."""
 
     mounted_at: str
     size_bytes: int

@@ -142,10 +142,10 @@ class LocalFileIO:
         directory = local_path(path)
         while os.path.lexists(directory):
             with suppress(FileNotFoundError), _NamedInErrors(Access.WRITE, directory):
-                shutil.rmtree(directory)  # someone deletes beside us: look again
+                shutil.rmtree(directory)  # another process deletes at the same time: look again
 
     def delete_empty_directory(self, path: str) -> bool:
-        """See FileIO. Whoever makes a file in it at this moment makes it again."""
+        """See FileIO. A process that creates a file in it at this moment creates the directory again."""
         try:
             os.rmdir(local_path(path))
         except OSError:  # it holds something, or is gone
@@ -170,7 +170,7 @@ class LocalFileIO:
 class _LocalOutput:
     """Written under a hidden name, renamed, then made durable.
 
-    Writing under the final name at once would save the rename, a few microseconds beside the fsync. But then a
+    Writing under the final name at once would save the rename, a few microseconds, compared with the fsync. But then a
     directory that is listed rather than read from a manifest (orphan files) would show half a file, and disk and
     object store would differ. Durable last, because on most file systems the one fsync then also keeps the name.
     """
@@ -198,7 +198,7 @@ class _LocalOutput:
 
     def __enter__(self) -> Self:
         with _NamedInErrors(Access.WRITE, self._target):
-            # A descriptor of our own beside Arrow's: whoever closed the stream, fsync tells what went wrong with its
+            # A second descriptor next to Arrow's: after the stream is closed, fsync reports what went wrong with its
             # pages.
             self._descriptor, self._temporary = _create_temporary(self._target)
         return self
@@ -249,11 +249,11 @@ def _status(entry: os.DirEntry[str]) -> FileStatus:
 
 
 def _create_temporary(target: str) -> tuple[int, str]:
-    """An open descriptor of an empty file beside `target`, and its name. Makes the directory when there is none."""
+    """An open descriptor of an empty file next to `target`, and its name. Creates the directory if needed."""
     directory, name = os.path.split(target)
     temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{os.urandom(16).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    for _ in range(_DIRECTORY_TRIES):  # somebody may remove empty directories at this moment
+    for _ in range(_DIRECTORY_TRIES):  # another process may remove empty directories at this moment
         with suppress(FileNotFoundError):
             return os.open(temporary, flags, 0o666), temporary
         with suppress(FileNotFoundError):
@@ -262,7 +262,7 @@ def _create_temporary(target: str) -> tuple[int, str]:
 
 
 def _write_temporary(target: str, data: bytes, *, durable: bool = True) -> str:
-    """The name of a file beside `target` that holds `data`."""
+    """The name of a file next to `target` with `data`."""
     descriptor, temporary = _create_temporary(target)
     try:
         try:

@@ -48,7 +48,7 @@ def remote_path(location: str) -> RemotePath:
     if match is None or not match[2]:
         raise BadInput(f"{location!r} names no bucket; write scheme://bucket/path")
     key = match[3].rstrip("/")
-    # Stores take `a//b` and `a/../b` for names of their own; whoever wrote one meant something else.
+    # Stores take `a//b` and `a/../b` for names of their own; such a path is a mistake.
     if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise BadInput(f"{location!r} has an empty part, '.' or '..' in its path; write it without")
     return RemotePath(match[1].lower(), match[2], key)

@@ -2,7 +2,7 @@
 moment, a process has too many files open.
 
 Only what may be done twice is: reading, listing, deleting, replacing a whole file, writing one under a name of its own.
-Not `create_if_absent`, which a commit stands on: after an error its outcome is unknown, and whoever called it looks at
+Not `create_if_absent`, which a commit stands on: after an error its outcome is unknown, and the caller looks at
 what is there (`storage.commit.publisher`). Not a file that is written piece by piece, nor what is read of an open one.
 
 Clients of object stores try again by themselves.

@@ -66,7 +66,7 @@ def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
     except BaseError as error:
         raise BadInput(f"cannot reach {scheme}://{authority}: {first_paragraph(error)}") from None
     if unused := given.unused():
-        # The settings of another client (pool sizes, say) do no harm, but whoever set them should know that nothing
+        # The settings of another client (pool sizes, say) do no harm, but the user should know that nothing
         # came of it.
         _log.warning("object store options without effect", store=f"{scheme}://{authority}", options=unused)
     return store
@@ -75,7 +75,7 @@ def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
 def require_own_process() -> None:
     """Raises UnsupportedFeature in a child forked from a process that used a store.
 
-    obstore's threads stay behind in the parent; in the child every request would wait for them for ever.
+    obstore's threads stay behind in the parent; in the child every request would wait for them forever.
     """
     if _first_user() != os.getpid():
         raise UnsupportedFeature(

@@ -1,4 +1,4 @@
-"""Where the data files of one bucket lie.
+"""Where the data files of one bucket are.
 
 Source: Java `io/DataFilePathFactory.java`, `utils/FileStorePathFactory.java`.
 """

@@ -167,7 +167,7 @@ def _family(root: Root) -> str:
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:
-    """The values as they lie in memory, zero for nulls."""
+    """The values as they are in memory, zero for nulls."""
     values: NDArray[Any] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     return values
 
@@ -184,7 +184,7 @@ def _integer_to_number(column: pa.Array, old: AtomicType, new: AtomicType) -> pa
 
 
 def _float_to_integer(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """Cut towards zero, the far ends of INT or BIGINT for what lies beyond, 0 for NaN. Then narrower types wrap."""
+    """Cut towards zero, the far ends of INT or BIGINT for what is beyond, 0 for NaN. Then narrower types wrap."""
     values = np.nan_to_num(_numbers(column).astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
     limits = np.iinfo(np.int64 if new.root is Root.BIGINT else np.int32)
     inside = (values > float(limits.min)) & (values < float(limits.max))
@@ -311,7 +311,7 @@ def _cut(
 
 
 def _to_timestamp(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """A number counts seconds; a date is its midnight; a time of day lies on 1970-01-01."""
+    """A number counts seconds; a date is its midnight; a time of day is on 1970-01-01."""
     if old.root is Root.DATE:
         seconds = _numbers(column.cast(pa.int32())).astype(np.int64) * 86_400
         nanos = np.zeros_like(seconds)

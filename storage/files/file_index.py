@@ -1,4 +1,4 @@
-"""Where the indexes of a data file lie: in its metadata, or in a file beside it.
+"""Where the indexes of a data file are: in its metadata, or in a file next to it.
 
 Source: Java `io/FileIndexEvaluator.java`.
 """
@@ -25,7 +25,7 @@ _REMEDY = "file-index.read.enabled = false reads without"
 
 
 def index_file_name(file: DataFileMeta) -> str | None:
-    """The file beside it; None where there is none. Raises CorruptFile for more than one."""
+    """The index file next to it; None if there is none. Raises CorruptFile for more than one."""
     names = [name for name in file.extra_files if is_file_index_name(name)]
     if len(names) > 1:
         raise CorruptFile(file.file_name, "one file index", f"{' and '.join(names)} ({_REMEDY})")

@@ -1,4 +1,4 @@
-"""Files of a table's index: what a manifest knows of one, and where it lies.
+"""Files of a table's index: what a manifest knows of one, and where it is.
 
 What is in them: `storage.deletion_vectors`; hashes of dynamic buckets: `storage.write.assigners`; global indexes
 are not read.
@@ -24,7 +24,7 @@ class IndexFileMeta:
 
     index_type: HASH, DELETION_VECTORS, or a kind of global index.
     row_count: hashes in the file, or vectors.
-    vectors: of deletion vectors, where each lies in the file.
+    vectors: of deletion vectors, where each is in the file.
     external_path: None for a file inside the table.
     global_index: what the manifest says of a global index, as it stands there; carried on unread.
     """

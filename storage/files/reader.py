@@ -232,7 +232,7 @@ def _halved(rows: pa.RecordBatch, most_bytes: int) -> list[pa.RecordBatch]:
 
 
 def _handed_over(items: Sequence[T]) -> Iterator[T]:
-    """Each is held by who takes it alone: rows may be large, and whoever is through with one lets it go."""
+    """Each batch is referenced only by its consumer, which can release it: rows may be large."""
     left = list(reversed(items))
     del items
     while left:

@@ -68,7 +68,7 @@ class RollingFileWriter:
     names: of the writer's files; None begins a new series.
     changelog: whether these are changelog files, which have settings of their own and only roll by size.
     plan: of such files, where it is known.
-    beside: for columns that lie in files of their own; theirs stand behind the data file that they belong to.
+    beside: writer of columns in files of their own; those follow the data file that they belong to
     After an exception only `abort` may be called.
     """
 
@@ -110,7 +110,7 @@ class RollingFileWriter:
         """batch: the columns of `file_fields`, in order; of a table with a primary key sorted by it, no key twice, and
             behind all keys written before.
         first_sequence_number: of its first row, for a table without one.
-        beside: the columns of the same rows that lie in files of their own.
+        beside: the columns of the same rows that are in files of their own.
 
         Raises BadInput for values that the file format can't hold.
         """
@@ -289,7 +289,7 @@ class _OpenFile:
         return meta if index is None else self._indexed(meta, index)
 
     def _indexed(self, meta: DataFileMeta, index: bytes) -> DataFileMeta:
-        """The file with its index, in its metadata or beside it. When that fails, the file is gone as well."""
+        """The file with its index, in its metadata or in a file next to it. If that fails, the file is deleted, too."""
         if len(index) <= self._context.options.file_index_in_manifest_threshold_bytes:
             return replace(meta, embedded_index=index)
         path = file_index_name(self._path)

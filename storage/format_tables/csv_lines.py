@@ -1,7 +1,7 @@
 """Lines of csv files and their columns.
 
 What is written reads back as it was, in Java as here: escape and quote characters inside are escaped, and a value that
-no line can hold is refused. What is read may be anybody's: a field may be quoted, escaped, missing, or no value.
+no line can hold is refused. Files of any writer are read: a field may be quoted, escaped, missing, or no value.
 
 Source: Java `format/csv/CsvParser.java`, `CsvFormatWriter.java`.
 """

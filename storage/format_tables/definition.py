@@ -144,5 +144,5 @@ def check_writable(context: TableContext) -> None:
 
 
 def data_fields(schema: TableSchema) -> tuple[DataField, ...]:
-    """The columns that lie in files."""
+    """The columns that are in files."""
     return tuple(field for field in schema.fields if field.name not in schema.partition_keys)

@@ -1,6 +1,6 @@
 """A Bloom filter over keys, asked for many at a time: it excludes most keys that are absent.
 
-The bits of a key lie in one word, so that a key costs one access to memory. It is of this process only, never stored.
+The bits of a key are in one word, so that a key costs one access to memory. It is of this process only, never stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The parts of a data file that a lookup reads apart from one another: of those that hold none of the keys nothing is
 read.
 
-Rows lie in key order, so the bounds of the first key column say which part may hold a key. A part is a row group, or
+Rows are in key order, so the bounds of the first key column say which part may hold a key. A part is a row group, or
 several small ones; a file whose format knows no bounds, or whose bounds don't tell, is one part.
 """
 

@@ -1,4 +1,4 @@
-"""Rows of one data file, found by key: many keys at a time, in blocks of rows that lie in key order.
+"""Rows of one data file, found by key: many keys at a time, in blocks of rows that are in key order.
 
 A file that is asked again and again is kept decoded on local disk, part by part, and mapped into memory: then a lookup
 touches the blocks that its keys fall into, and of these the pages of the rows that it finds. What is not kept is read
@@ -62,7 +62,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class FoundInFile:
-    """rows (m,): by the places of their keys. positions (m,): where they lie in the data file."""
+    """rows (m,): by the places of their keys. positions (m,): where they are in the data file."""
 
     rows: KeyedRows
     positions: NDArray[np.intp]
@@ -99,7 +99,7 @@ class LookupFile:
 
     blocks: all rows in key order.
     first_row: where they begin in the data file.
-    bloom_fpp: None makes no Bloom filter. Keys of one number have none either: they are searched where they lie, and
+    bloom_fpp: None makes no Bloom filter. Keys of one number have none either: they are searched where they are, and
         asking a filter first would take longer.
     row_count: of the blocks.
     most_bytes: TooLarge is raised beyond it, and nothing is left behind.
@@ -168,7 +168,7 @@ class LookupFile:
 
     @property
     def memory_bytes(self) -> int:
-        """What is held beside the mapped file, which the operating system may drop."""
+        """Memory in use, without the mapped file, which the operating system may drop."""
         return self._words_bytes + (0 if self._bloom is None else self._bloom.nbytes)
 
     def forget_words(self) -> None:

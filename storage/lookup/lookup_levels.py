@@ -95,7 +95,7 @@ class LookupLevels:
             yield KeyedRows(visible.rows.append_column(level, levels), visible.keys)
 
     def _from_first_key(self, number: int, at: int, keys: Keys) -> Keys:
-        """Without the keys that lie before the file, which is the at-th of the run."""
+        """Without the keys that are before the file, which is the at-th of the run."""
         asked, first = align_keys([key_words(keys.columns), self._first_keys[number]])
         of_file: KeyWords = tuple(word[at : at + 1] for word in first)
         return keys.part(int(first_not_less(asked, of_file)[0]), len(keys))

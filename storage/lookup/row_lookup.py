@@ -1,7 +1,7 @@
 """The newest row for each of a batch of keys: committed ones, and those a writer still holds.
 
 For values that a change record leaves out because they did not change (PostgreSQL's unchanged TOAST values). All
-versions of the keys are read, wherever they lie, and merged once. Not meant to be called once a row.
+versions of the keys are read, wherever they are, and merged once. Not meant to be called once a row.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class AutomaticTags:
         for start, name in sorted(self._named(), reverse=True):
             try:
                 self._next_snapshot = self._tags.get(name).id + 1
-            except BadInput:  # it went meanwhile
+            except BadInput:  # deleted concurrently
                 continue
             self._next = start + self._period.length
             return
@@ -137,7 +137,7 @@ class AutomaticTags:
             create_tag(
                 self._context, name, snapshot.id, retained, lambda: datetime.fromtimestamp(self._now_ms() / 1000)
             )
-        except (BadInput, SnapshotExpired) as error:  # somebody else made it, or expired the snapshot
+        except (BadInput, SnapshotExpired) as error:  # another process created it, or expired the snapshot
             _log.info("no automatic tag", table=self._context.name, tag=name, reason=str(error))
         else:
             _log.info("tagged", table=self._context.name, tag=name, snapshot=snapshot.id)

@@ -35,7 +35,7 @@ def tag_batch_write(context: TableContext, snapshot_id: int) -> None:
 
 
 def _drop_oldest(context: TableContext) -> None:
-    """Of all tags, whoever made them: of the oldest snapshots, and of one snapshot the one made first."""
+    """Of all tags, of any creator: those of the oldest snapshots; of one snapshot, the tag created first."""
     most = context.options.tag_num_retained_max
     if most is None:
         return
@@ -45,7 +45,7 @@ def _drop_oldest(context: TableContext) -> None:
     for name in store.names():
         try:
             ages.append((store.get(name).id, made_ms.get(context.paths.tag(name).rpartition("/")[2], 0), name))
-        except BadInput:  # it went meanwhile
+        except BadInput:  # deleted concurrently
             continue
     for _, _, name in sorted(ages)[: max(len(ages) - most, 0)]:
         delete_tag(context, name)

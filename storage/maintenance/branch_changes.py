@@ -47,7 +47,7 @@ def create_branch(
     io, claim = context.io, context.paths.branch_claim(name)
     if not io.create_if_absent(claim, b""):
         raise taken
-    if len(io.list_directory(target.branch_root(name))) > 1:  # somebody was through with it before the claim
+    if len(io.list_directory(target.branch_root(name))) > 1:  # another process had created it before the claim
         io.delete(claim)
         raise taken
     if first is not None:
@@ -95,8 +95,8 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
 
     Steps: what an expiry that died left goes; later states go, the newest first; schemas come, then snapshots, the
     oldest first, then tags. A crash leaves an older state of this branch, or of the other; the same call then goes on.
-    Returns the newest snapshot. Raises BadInput when snapshots would be missing between, CommitConflict when somebody
-    commits meanwhile.
+    Returns the newest snapshot. Raises BadInput if snapshots in between would be missing, CommitConflict if another
+    writer commits meanwhile.
     """
     _check_other(context, name)
     source, io = context.paths.for_branch(name), context.io

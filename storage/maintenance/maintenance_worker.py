@@ -1,4 +1,4 @@
-"""What follows the commits of a table, beside them: one thread for all tables of a process.
+"""Maintenance after the commits of a table, without delaying them: one thread for all tables of a process.
 
 In this order: automatic tags are made, tags whose time is over go, partitions expire, then snapshots and changelogs do.
 A commit only says that it happened; it never waits, and never fails because of what is done here. What goes wrong is
@@ -100,7 +100,7 @@ class MaintenanceWorker:
             thread.join()
 
     def cancel(self) -> None:
-        """Whoever waits in `close` goes on as soon as the step at hand is done. From any thread, and quick."""
+        """Let `close` return as soon as the current step is done. Thread-safe and quick."""
         self._is_cancelled = True
 
     def _submit(self, table: _MaintainedTable) -> None:

@@ -4,7 +4,7 @@ A file goes when it is old enough, and when two looks at all branches, one after
 One look is not enough: a fast-forward copies snapshots from a branch that was not looked at yet to one that was, and
 the branch may be deleted before its turn. What a commit under way has written is young.
 
-Steps: list what lies in the table; look who names what; look again; list the directories in which something is left
+Steps: list what is in the table; look who names what; look again; list the directories in which something is left
 over once more, for paths and times. In memory is a hash of each name, 8 bytes.
 
 Source: Java `operation/OrphanFilesClean.java`, which looks once.
@@ -72,7 +72,7 @@ def clean_orphans(
 
 
 def _directories(context: TableContext) -> Iterator[str]:
-    """In which every file must be named by somebody."""
+    """Directories in which each file must be referenced."""
     paths = context.paths
     yield from (paths.manifest_directory, paths.index_directory, paths.statistics_directory)
     yield from bucket_directories(paths.data_root, len(context.schema.partition_keys), FileListing(context.io))
@@ -98,7 +98,7 @@ def _is_among(hashes: Hashes, named: Hashes) -> np.ndarray[tuple[int], np.dtype[
 
 
 def _temporary(context: TableContext) -> Iterator[tuple[str, FileStatus]]:
-    """Beside the snapshots of all branches."""
+    """Files next to the snapshots of all branches."""
     listing = FileListing(context.io)
     for branch in all_branches(context.io, context.paths):
         yield from temporary_files(context.paths.for_branch(branch), listing)

@@ -37,7 +37,7 @@ _UNREADABLE_SHOWN: Final = 3
 class ExpiredPartitions:
     """Which partitions of a state are over.
 
-    older_than_ms: their time lies longer back than this. now: the local wall clock.
+    older_than_ms: their time is longer back than this. now: the local wall clock.
     """
 
     context: TableContext
@@ -150,7 +150,7 @@ def _still_over(over: ExpiredPartitions, batch: frozenset[bytes], entries: Seque
 
 
 class PartitionExpiry:
-    """Beside the commits of one table: when they are looked at. One thread at a time.
+    """Partition expiry after the commits of one table: when it is due. One thread at a time.
 
     now_ms: wall clock. chance: a number of [0, 1): the first look comes within one interval, so that short jobs
     look, too, but not each of them.

@@ -97,7 +97,7 @@ class ReferencedFiles:
         for name in held.tags:
             try:
                 tagged = tags.get(name)
-            except BadInput:  # it went meanwhile
+            except BadInput:  # deleted concurrently
                 continue
             yield _State(
                 tagged,

@@ -58,8 +58,8 @@ def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) 
 
     target: without a snapshot, with all versions of the source's schema.
 
-    Raises CorruptFile for a file that is not what its manifest says, SnapshotExpired when the snapshot went meanwhile.
-    What was copied by then lies in the target's directory, and no snapshot names it.
+    Raises CorruptFile for a file that is not what its manifest says, SnapshotExpired if the snapshot was deleted
+    meanwhile. What was copied by then is in the target's directory, and no snapshot names it.
     """
     messages = _messages(source, snapshot)
     copies = list(_copies(source, target, messages))
@@ -120,7 +120,7 @@ def _copy(source: FileIO, target: FileIO, copy: _Copy) -> int:
 
 
 def _inside(message: CommitMessage) -> CommitMessage:
-    """Copies lie in the table, wherever the files lay."""
+    """Copies are in the table, wherever the files lay."""
     return replace(
         message,
         new_files=tuple(replace(file, external_path=None) for file in message.new_files),

@@ -36,7 +36,8 @@ def create_tag(
     """snapshot_id: None is the latest; one that expired may be named while another tag keeps it.
     retained: after this time `expire_tags` deletes it; None is never.
 
-    Raises BadInput for a name that is taken and a snapshot that is not there, SnapshotExpired when it went meanwhile.
+    Raises BadInput for a name that is taken and a snapshot that is not there, SnapshotExpired if it was deleted
+    meanwhile.
     """
     snapshot = snapshot_to_keep(context, snapshot_id)
     _check_automatic_name(context, name, snapshot)
@@ -115,7 +116,7 @@ def overdue_tags(context: TableContext, older_than: datetime | None = None, *, n
     for name in store.names():
         try:
             tag = store.tag(name)
-        except BadInput:  # it went meanwhile
+        except BadInput:  # deleted concurrently
             continue
         file_time = made_at.get(context.paths.tag(name).rpartition("/")[2])
         if tag.created_at is not None and tag.retained is not None:
@@ -157,7 +158,7 @@ def is_kept(context: TableContext, snapshot: Snapshot, *, but_tag: str | None = 
         try:
             if name != but_tag and tags.get(name) == snapshot:
                 return True
-        except BadInput:  # it went meanwhile
+        except BadInput:  # deleted concurrently
             continue
     return False
 

@@ -1,4 +1,4 @@
-"""Tags whose time is over go, beside the commits of their table.
+"""Deletes tags whose retention has ended, after commits of their table.
 
 Source: Java `tag/TagTimeExpire.java`.
 """
@@ -49,7 +49,7 @@ class TagExpiry:
                 end = found[key] = self._ends[key] if key in self._ends else self._end(name)
                 if end is not None and end < now:
                     delete_tag(self._context, name)
-            except BadInput:  # it went meanwhile
+            except BadInput:  # deleted concurrently
                 continue
         self._ends = found
 

@@ -144,7 +144,7 @@ class _Reader(Protocol):
     def __call__(self, at: Places, rows: Places) -> Places:
         """Where the values behind these begin.
 
-        at: where the values lie. rows: whose they are.
+        at: where the values are. rows: whose they are.
         """
 
 

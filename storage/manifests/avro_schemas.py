@@ -1,4 +1,4 @@
-"""The Avro schemas of the records that metadata files hold. On disk for ever.
+"""Avro schemas of the records in metadata files. On disk forever.
 
 Null is branch 0 of every union: Java's decoder takes index 0 for null without looking. The six fields of a manifest
 entry must come in this order, with these types; everything nested is found by name.

@@ -1,4 +1,4 @@
-"""Writes the records of a metadata file as Parquet or ORC: what option `manifest.format` may ask for beside Avro.
+"""Writes the records of a metadata file as Parquet or ORC, the values of option `manifest.format` besides Avro.
 
 Java up to 2.0 writes the format of the option, and reads every manifest of the table as that, whatever the file is;
 later releases know Avro only. So all manifests of a table must be of one format: `storage.ddl.option_changes` refuses

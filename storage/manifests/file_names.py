@@ -1,6 +1,6 @@
 """Names of the files that a manifest speaks of, and nothing else of its entries: for tables of millions of files.
 
-Names are kept as 64-bit hashes: eight bytes a file. Two names with one hash count as one, so whoever asks whether a
+Names are kept as 64-bit hashes: eight bytes a file. Two names with one hash count as one, so a check whether a
 name is used may hear yes for one that is not.
 """
 

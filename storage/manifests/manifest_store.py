@@ -82,7 +82,7 @@ class ManifestStore:
         return entries
 
     def read_bytes(self, meta: ManifestFileMeta) -> bytes:
-        """A manifest's bytes as stored. Whoever decodes it finds out whether it was cut short."""
+        """A manifest's bytes as stored. Decoding detects a truncated one."""
         return self._bytes(self._paths.manifest(meta.file_name))
 
     def read_index(self, name: str | None) -> Sequence[IndexEntry]:
@@ -100,7 +100,7 @@ class ManifestStore:
         return entries
 
     def take_kept(self, name: str) -> object | None:
-        """What was kept under this name, and is no more: whoever takes it may change it."""
+        """Take out what was kept under this name; the caller may change it."""
         taken = self._cache.take(self._paths.manifest(name))
         return None if taken is None else taken[0]
 

@@ -49,7 +49,7 @@ def _bounds(column: pa.Array) -> tuple[int, int]:
 def may_hold(
     manifests: Sequence[ManifestFileMeta], partitions: Collection[bytes], types: Sequence[DataType]
 ) -> list[bool]:
-    """For each manifest, whether one of the partitions lies within its bounds.
+    """For each manifest, whether one of the partitions is within its bounds.
 
     True where bounds are unknown; never False for a manifest that has an entry of one of them.
     """

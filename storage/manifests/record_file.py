@@ -1,7 +1,7 @@
 """The records of one metadata file (manifest, manifest list), as bytes.
 
-Written: Avro object containers; Parquet and ORC where option `manifest.format` says so (`columnar_metadata`). Read: all
-of them, with any codec; what a file is, its first bytes say.
+Written: Avro object containers, or Parquet or ORC by option `manifest.format` (`columnar_records`). Read: all of them,
+with any codec; the first bytes of a file tell its format.
 
 Source: Java `utils/ObjectsFile.java`, `format/avro/AvroFileFormat.java`.
 """
@@ -42,7 +42,7 @@ def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_byt
     """Every record, decoded one after the other; fields by name.
 
     path: for messages.
-    size_bytes: how large whoever names the file says it is; a shorter file was cut off, and if that happened between
+    size_bytes: its size in the metadata that names it; a shorter file was cut off, and if that happened between
         two blocks nothing else would show it.
     Raises CorruptFile, also for what `decode` raises: KeyError, TypeError or ValueError for a record of another shape.
     """
@@ -76,7 +76,7 @@ def format_of_metadata(data: bytes) -> str | None:
 
 
 def file_name(name: str) -> str:
-    """A name or path as a record holds it. Raises ValueError for one that no file can have: whoever tries to open it
+    """A name or path as a record holds it. Raises ValueError for one that no file can have: opening it
     would not say where it comes from.
     """
     if "\0" in name:

@@ -156,7 +156,7 @@ class Groups:
 class _Rounds:
     """positions: of round k, the k-th row of each group that has one, the longest group first.
 
-    place (g,): where a group lies among them.
+    place (g,): where a group is among them.
     long: ascending, the groups of which there are more rows than rounds.
     """
 

@@ -116,13 +116,13 @@ def _park(cursors: Sequence[_Cursor], parked_rows: ParkedRows | None) -> None:
 
 
 def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge: Merge[T]) -> T:
-    """Sort and merge rows that lie in arrival order: what a flush does. Same rules as `merge_runs`."""
+    """Sort and merge rows that are in arrival order: what a flush does. Same rules as `merge_runs`."""
     words = align_keys([_key_words(rows, order)])
     return _merged([rows], words, order, merge)
 
 
 def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """Rows that lie in arrival order, sorted but not merged; (n,) which of the sorted ones ends its key."""
+    """Rows that are in arrival order, sorted but not merged; (n,) which of the sorted ones ends its key."""
     (keys,) = align_keys([_key_words(rows, order)])
     by_key, is_last = merge_order(keys, sequence_words(rows, order))
     return rows.take(pa.array(by_key)), is_last
@@ -139,7 +139,7 @@ def _without_retracts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _merged(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
-    """parts: emptied, so that large rows aren't held beside the copy that is made of them."""
+    """parts: emptied, so that large rows aren't in memory together with their copy"""
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     parts.clear()
     keys = words[0] if len(words) == 1 else tuple(np.concatenate(same) for same in zip(*words, strict=True))

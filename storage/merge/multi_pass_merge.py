@@ -50,7 +50,7 @@ def multi_pass_merge(
 
     runs: oldest first; a run opens its file when its first batch is asked for.
     schema: of their batches.
-    written_first: positions of runs that must not be open beside others (`section.runs_to_spill`).
+    written_first: positions of runs that must not be open at the same time as others (`section.runs_to_spill`)
     spill_directory: None is the system's temporary directory; what is written there goes when the generator ends or is
         closed. A full disk raises OSError.
     """

@@ -85,7 +85,7 @@ def row_changes(
 def changes_among(
     rows: pa.RecordBatch, old: RowIndices, new: RowIndices, compared: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """As `row_changes`, of keys whose rows lie together.
+    """As `row_changes`, of keys whose rows are together.
 
     old, new (g,): which row each key had, and which it has; -1 for none.
     """

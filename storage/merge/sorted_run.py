@@ -1,6 +1,6 @@
 """Sections and sorted runs: which files of a bucket must be merged with which.
 
-Files are cut into sections, so that no key lies in two of them; inside a section, files are packed into as few sorted
+Files are cut into sections, so that no key is in two of them; inside a section, files are packed into as few sorted
 runs as possible: files of a run don't overlap, so a run is read file after file.
 
 Source: Java `mergetree/compact/IntervalPartition.java`, `mergetree/SortedRun.java`; vectors `interval_partition.json`.

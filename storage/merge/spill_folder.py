@@ -119,7 +119,7 @@ class SpillFolders:
         return None
 
     def _start_heartbeat(self) -> None:
-        """Have a thread do it as long as the process lives: rows may lie spilled for days, of a read that waits."""
+        """Have a thread do it as long as the process lives: rows may be spilled for days, of a read that waits."""
         if not self._is_touching:
             self._is_touching = True
             threading.Thread(target=self._heartbeat, name="spill-folders", daemon=True).start()

@@ -1,4 +1,4 @@
-"""What a data file that somebody else wrote says of itself: its columns, how many rows it has, their bounds.
+"""Metadata of a data file of another writer: its columns, row count and bounds.
 
 Source: Java `migrate/FileMetaUtils.java`.
 """

@@ -74,7 +74,7 @@ class SourceFolder:
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
     """columns: of the table, those of partitions last.
-    files: with the partition that each lies in.
+    files: with the partition that each is in.
     """
 
     source: SourceFolder
@@ -153,7 +153,7 @@ def _files(source: SourceFolder, location: str) -> list[tuple[str, FileStatus]]:
 
 
 def _check_nothing_else(source: SourceFolder, partitions: set[str]) -> None:
-    """Raises BadInput for files beside partition directories: they would stay behind unseen."""
+    """Raises BadInput for files next to partition directories: they would be left behind."""
     places, names = [source.location], list(source.partition_types)
     for name in names:
         below = []

@@ -41,7 +41,7 @@ class RetentionOptions(BaseOptions):
 
     # Whether directories go in which expiry left nothing
     snapshot_clean_empty_directories = OptionValue[bool]("snapshot.clean-empty-directories")
-    # How old a consumer's file may grow before it no longer holds snapshots back; None for ever
+    # How old a consumer's file may grow before it no longer holds snapshots back; None: forever
     consumer_expiration_ms = OptionValue[int | None]("consumer.expiration-time")
     # Consumers hold back long-lived changelogs only, not snapshots
     consumer_changelog_only = OptionValue[bool]("consumer.changelog-only")

@@ -145,7 +145,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
 
     # Whether each row of an append table has an id that stays
     row_tracking_enabled = OptionValue[bool]("row-tracking.enabled")
-    # Whether columns of a row may lie in several files, found by its id
+    # Whether columns of a row may be in several files, found by its id
     data_evolution_enabled = OptionValue[bool]("data-evolution.enabled")
 
     deletion_vectors_enabled = OptionValue[bool]("deletion-vectors.enabled")
@@ -230,7 +230,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
 
     target_file_row_num = OptionValue[int]("target-file-row-num")
 
-    # Containers of file indexes up to this size lie in the manifest, larger ones in files of their own. Which columns
+    # Containers of file indexes up to this size are in the manifest, larger ones in files of their own. Which columns
     # have indexes: `storage.file_index.settings`
     file_index_in_manifest_threshold_bytes = OptionValue[int]("file-index.in-manifest-threshold")
     file_index_read_enabled = OptionValue[bool]("file-index.read.enabled")

@@ -13,7 +13,7 @@ from storage.read.literals import in_type_of_column, known_column
 
 
 def column_text(column: str, key: str | None) -> str:
-    """As conditions write it."""
+    """The column's name, as in conditions."""
     if key is None:
         return column
     quoted = key.replace("'", "''")
@@ -22,9 +22,11 @@ def column_text(column: str, key: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ColumnValues:
-    """name: as conditions write it.
-    type: of the values.
-    expression: gives them; null where a map lacks the key.
+    """The values that a condition compares.
+
+    name: as conditions write it
+    type: of the values
+    expression: gives them; null where a map lacks the key
     """
 
     name: str

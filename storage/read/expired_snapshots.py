@@ -1,6 +1,6 @@
 """Reading while snapshots expire: what is missing then is no damage.
 
-A reader holds nothing: whoever expires the snapshot that it reads takes its files away, one after the other.
+A reader holds no lock: an expiry of the snapshot that it reads deletes its files, one after the other.
 """
 
 from __future__ import annotations

@@ -17,12 +17,14 @@ from storage.snapshots.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class ExplainedFile:
-    """partition: as in directory names, "" for a table without partitions.
+    """Why one file is read or skipped.
 
-    left_out: why it is not read; None for a file that is read.
-    is_merged: its rows are merged with those of other files, so only conditions on the key can leave it out.
-    row_count: in the file. deleted_rows: of these, by its deletion vector; None where they were not counted.
-    index_rows: rows that its indexes leave to be read; None where they can't say.
+    partition: as in directory names, "" for a table without partitions
+    left_out: why it is not read; None for a file that is read
+    is_merged: its rows are merged with those of other files, so only conditions on the key can leave it out
+    row_count: in the file
+    deleted_rows: of these, by its deletion vector; None where they were not counted
+    index_rows: rows that its indexes leave to be read; None where they can't say
     """
 
     partition: str
@@ -37,7 +39,7 @@ class ExplainedFile:
 
     @property
     def reason(self) -> str:
-        """In words."""
+        """Why the file is read or skipped, in words."""
         match self.left_out:
             case None if self.is_merged:
                 return "read, merged with other files: only conditions on the key can leave it out"
@@ -58,7 +60,7 @@ class ExplainedFile:
 
 
 def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFile]:
-    """In the order of partitions, buckets and files. Raises SnapshotExpired."""
+    """Explain all files, in the order of partitions, buckets and files. Raises SnapshotExpired."""
     if snapshot is None:
         return []
     left_out: dict[int, LeftOut] = {}

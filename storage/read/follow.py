@@ -1,4 +1,4 @@
-"""Following a table: the changes of every new snapshot, for ever, or up to a bound.
+"""Following a table: the changes of every new snapshot, forever or up to a bound.
 
 Source: Java `table/source/DataTableStreamScan.java`, `table/source/snapshot/BoundedChecker.java`.
 """
@@ -29,7 +29,7 @@ _FEW_ROWS: Final = 65_536  # a batch or two: no thread need be begun for them
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a stream ends.
+    """The end of a stream.
 
     end: the last snapshot.
     watermark_ms: it ends before the first snapshot beyond.
@@ -54,7 +54,7 @@ class Follower:
     bound: `is_done` once all before it was read.
     share: of several readers, which this one is.
     sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
-    longest_wait_ms: between two looks where somebody watches for the next snapshot (`when_there`).
+    longest_wait_ms: time between two checks if the next snapshot is watched (`when_there`)
     shown: what is made of each batch before it is given out.
     """
 
@@ -181,7 +181,7 @@ class Follower:
 
 @runtime_checkable
 class CancelEvent(Protocol):
-    """What ends a follow: a threading.Event; in tests, a clock."""
+    """An event that ends a follow: a threading.Event; in tests, a clock."""
 
     def is_set(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> bool: ...

@@ -38,7 +38,7 @@ class ChangesOf:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceOf:
-    """What must change for the table at `before` to be the table at `after`.
+    """The changes that turn the table at `before` into the table at `after`.
 
     before: None is an empty table.
     """
@@ -72,7 +72,7 @@ def is_incremental(context: TableContext) -> bool:
 
 
 def increment_of(context: TableContext) -> Increment:
-    """As the options say. Raises BadInput for a range that means nothing, SnapshotExpired for one that is gone."""
+    """The increment of the table's options. Raises BadInput for an invalid range, SnapshotExpired for a gone one."""
     options = context.options
     if options.startup_mode is StartupMode.LATEST_DELTA:
         latest = context.snapshots.latest_id()

@@ -2,7 +2,7 @@
 
     DECIMAL(10, 2) > 0.125   is   DECIMAL(10, 2) > 0.12         INT < 10**36   is   INT <= 2147483647
 
-Left to Arrow, 10**36 has no type in common with DECIMAL(38, 4), and 2**53 + 1 becomes 2**53 beside a double.
+Left to Arrow, 10**36 has no type in common with DECIMAL(38, 4), and 2**53 + 1 becomes 2**53 if compared with a double.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pyarrow as pa
 Number: TypeAlias = int | float | Decimal
 
 _EXPONENT_MAX: Final = 400  # of ten; doubles end at 308 and -324
-_ABOVE_ALL: Final = frozenset([">", ">=", "!="])  # what is true of every value when the number lies below them all
+_ABOVE_ALL: Final = frozenset([">", ">=", "!="])  # what is true of every value when the number is below them all
 
 
 def as_number(value: Any) -> Number | None:
-    """None for what is no number; a truth value is none."""
+    """The value as a number; None if it is not one, as a boolean."""
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
     match plain:
         case bool():
@@ -43,8 +43,9 @@ def is_number_type(kind: pa.DataType) -> bool:
 def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[str, pa.Scalar]:
     """(operator, value of type `kind`) that holds for the same values of that type as `operator number`.
 
-    A float stands for its shortest decimal (0.1 is a tenth), and beside a FLOAT or DOUBLE any fraction for the value
-    nearest to it. What is true of all values, or of none, comes out as a comparison with the end of the type's range.
+    A float stands for its shortest decimal (0.1 is a tenth), and compared with a FLOAT or DOUBLE any fraction for the
+    value nearest to it. What is true of all values, or of none, comes out as a comparison with the end of the type's
+    range.
     """
     if isinstance(number, Decimal) and not number.is_finite():
         number = math.nan if number.is_nan() else math.inf if number > 0 else -math.inf
@@ -62,7 +63,7 @@ def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[s
 
 
 def _with_modest_exponent(number: Number) -> Number:
-    """1E+999999999 written out would not fit into memory. Nearer numbers lie beyond every type's values, too, or
+    """1E+999999999 written out would not fit into memory. Nearer numbers are beyond every type's values, too, or
     between the same two.
     """
     if not isinstance(number, Decimal) or not number.is_finite() or abs(number.adjusted()) <= _EXPONENT_MAX:

@@ -35,7 +35,12 @@ _OF_ONE_BRANCH: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  #
 
 @dataclass(frozen=True, slots=True)
 class OtherBranch:
-    """context: under the schema to read with. snapshot: None where it has none. goes_first: its partitions do."""
+    """The other branch that a read takes partitions from.
+
+    context: under the schema to read with
+    snapshot: None where it has none
+    goes_first: its partitions do
+    """
 
     context: TableContext
     snapshot: Snapshot | None
@@ -43,7 +48,7 @@ class OtherBranch:
 
 
 def named_branch(context: TableContext) -> tuple[str, str] | None:
-    """(option, branch) that the options name beside the one that was opened. Raises BadInput for two of them."""
+    """(option, branch) that the options name in addition to the opened one. Raises BadInput for two of them."""
     given = [
         (key, name) for key in (FALLBACK_BRANCH, PRIMARY_BRANCH) if (name := (context.options.get(key) or "").strip())
     ]
@@ -61,7 +66,7 @@ def other_branch(
     as_of: datetime | int | None = None,
     files_since_ms: int | None = None,
 ) -> OtherBranch | None:
-    """What a read takes from another branch; None where the options name none.
+    """The branch that a read takes partitions from; None where the options name none.
 
     found: the state of the branch that was opened; the others say how it was named. The other branch's state is the one
     of the same tag or time; for a snapshot's id that of its time, else its first.
@@ -83,7 +88,12 @@ def other_branch(
 
 
 def refuse_other_branch(context: TableContext, what: str) -> None:
-    """For a read that is of one branch only. what: the read, in words. Raises UnsupportedFeature."""
+    """For a read that is of one branch only.
+
+    what: the read, in words
+
+    Raises UnsupportedFeature.
+    """
     named = named_branch(context)
     if named is not None:
         raise _can_t(context, named[0], what)
@@ -145,7 +155,7 @@ def _check_alike(context: TableContext, other: TableContext, option: str) -> Non
 
 @dataclass(frozen=True, slots=True)
 class PartOfRead:
-    """What is read of one branch."""
+    """The part of a read that one branch provides."""
 
     scan: TableScan
     snapshot: Snapshot | None
@@ -162,7 +172,10 @@ def parts_of_read(
     snapshot: Snapshot | None,
     other: OtherBranch | None,
 ) -> list[PartOfRead]:
-    """One for each branch. scan_of: the question to a branch."""
+    """One for each branch.
+
+    scan_of: the question to a branch
+    """
     own = PartOfRead(scan_of(context), snapshot)
     if other is None:
         return [own]

@@ -193,7 +193,7 @@ class TableScan:
             return evolution_splits(self._matching_groups(row_groups(files)), packing)
         if not self.context.schema.has_primary_key:
             return append_splits(self._matching(files, by_value=True), packing)
-        # A key's other versions lie in files whose key range holds it too, so skipping by key skips all or none of
+        # A key's other versions are in files whose key range holds it too, so skipping by key skips all or none of
         # them.
         matching = self._matching(files, by_value=False)
         if not matching:

@@ -1,4 +1,4 @@
-"""The difference between two states of a table: per key, the row before beside the row after.
+"""The difference between two states of a table: per key, the row before and the row after.
 
 Source: Java `table/source/splitread/IncrementalDiffSplitRead.java`. Java leaves files out that both states have, and so
 merges some keys without a part of their rows; here only sections go that are the same in both.
@@ -36,10 +36,12 @@ _Buckets = dict[tuple[bytes, int], Split]
 
 
 class SnapshotDiff:
-    """before: None is an empty table.
-    context: under the schema that rows are mapped to.
-    columns: only these and those of the primary key, in the table's order; rows that differ in others only are the
-        same.
+    """The difference between two states of a table.
+
+    before: None is an empty table
+    context: under the schema that rows are mapped to
+    columns: only these and those of the primary key, in the table's order; rows that differ in others only are the same
+
     Raises UnsupportedFeature for a table without a primary key: nothing says which of its rows are the same.
     """
 

@@ -1,4 +1,4 @@
-"""The rows of splits: merged where versions of a key may lie in several files, straight from the file where not.
+"""The rows of splits: merged where versions of a key may be in several files, straight from the file where not.
 
 Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`.
 """
@@ -55,11 +55,13 @@ class _Bucket:
 class SnapshotReader:
     """Reads splits of one table.
 
-    columns: names in the order wanted; predicate: applied to every row.
+    columns: names in the order wanted
+    predicate: applied to every row
 
     `_VALUE_KIND` and `_SEQUENCE_NUMBER` may be among the columns, and `_ROW_ID` with row tracking. With the kind, rows
     come as they are kept: also those of keys that were deleted, as -D, where no compaction took them away.
-    context: under the schema to read with; files written under others are mapped to it.
+
+    context: under the schema to read with; files written under others are mapped to it
     """
 
     context: TableContext
@@ -68,7 +70,7 @@ class SnapshotReader:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Of the batches that come out."""
+        """The schema of the resulting batches."""
         special = {field.name: field for field in arrow_schema(_SPECIAL)}
         own = self.context.schema.arrow
         return pa.schema([special[name] if name in special else own.field(name) for name in self.columns])

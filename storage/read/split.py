@@ -1,4 +1,4 @@
-"""Splits: units of reading, each of one bucket, made so that no key lies in two of them.
+"""Splits: units of reading, each of one bucket, made so that no key is in two of them.
 
 Source: Java `table/source/MergeTreeSplitGenerator.java`, `AppendOnlySplitGenerator.java`, `utils/BinPacking.java`;
 vectors `split_generator.json`.
@@ -24,11 +24,11 @@ class Split:
     """Files of one bucket, to be read together. Pickles.
 
     partition: serialized BinaryRow.
-    sections: in key order; inside one, every run lies in key order and runs may overlap. Files that need no merge are
+    sections: in key order; inside one, every run is in key order and runs may overlap. Files that need no merge are
         sections of one run with one file. With data evolution a section is a row group, each of its files a run.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     deletion_files: by the name of a data file, where its deletion vector lies: the rows at its positions don't count.
-    of_other_branch: of the branch that the options name beside the one that was opened.
+    of_other_branch: from the branch that the options name in addition to the opened one
     """
 
     snapshot_id: int

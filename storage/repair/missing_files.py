@@ -27,7 +27,7 @@ _Bucket = tuple[bytes, int, int]
 
 def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> list[str]:
     """Paths of the latest snapshot's data files that are not there, after a commit (OVERWRITE) that deletes them from
-    the table. Raises CommitConflict when somebody else deletes one meanwhile: call it again.
+    the table. Raises CommitConflict if another process deletes one meanwhile: call it again.
     """
     latest = context.snapshots.latest()
     if latest is None:

@@ -28,7 +28,7 @@ from storage.table import TableContext
 def remove_missing_manifests(context: TableContext, *, dry_run: bool = False) -> list[str]:
     """Names of manifests that were left out, by a snapshot of kind OVERWRITE on the latest one; none where all are
     there. Raises CorruptFile where a manifest list is gone, or what is left contradicts itself; CommitConflict when
-    somebody else commits meanwhile.
+    another writer commits meanwhile.
     """
     context.identity.check_before_change()
     latest = context.snapshots.latest()

@@ -1,4 +1,4 @@
-"""Rows that match a condition, with where each lies: for changes of single rows.
+"""Rows that match a condition, with where each is: for changes of single rows.
 
 Source: Java `spark/commands/PaimonRowLevelCommand.scala` (`collectDeletionVectors`).
 """
@@ -47,7 +47,7 @@ def matching_rows(
 ) -> Iterator[MatchingRows]:
     """Of an append table, batch by batch, file by file. Rows that are deleted already are left out.
 
-    columns: wanted beside the position. Files, and parts of them, that hold no such row are not read.
+    columns: columns to read in addition to the position. Files, and parts of them, that hold no such row are not read.
     Raises SnapshotExpired.
     """
     if context.options.data_evolution_enabled:

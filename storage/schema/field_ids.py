@@ -1,4 +1,4 @@
-"""Which id each field of a schema gets. An id names a field for ever, whatever its name becomes.
+"""Assigns an id to each field of a schema. A field keeps its id forever, even if it is renamed.
 
 Source: Java `types/ReassignFieldId.java`, `schema/Schema.java` (Builder).
 """

@@ -52,7 +52,7 @@ class SchemaStore:
         return None if latest is None else self.get(latest)
 
     def publish(self, schema: TableSchema) -> bool:
-        """Write a new version, unless its id is taken: then False (someone else changed the schema; read again)."""
+        """Write a new version, unless its id is taken: then False (another process changed the schema; read again)."""
         if schema.id < 0:
             raise BadInput(f"schema ids count from 0, not {schema.id}")
         return self._io.create_if_absent(self._paths.schema(schema.id), schema.to_json().encode())

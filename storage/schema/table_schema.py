@@ -49,7 +49,7 @@ from storage.types import (
 
 SEQUENCE_FIELD = DataField(SEQUENCE_FIELD_ID, SEQUENCE_COLUMN, not_null(BIGINT))
 KIND_FIELD = DataField(KIND_FIELD_ID, KIND_COLUMN, not_null(TINYINT))
-LEVEL_FIELD = DataField(LEVEL_FIELD_ID, LEVEL_COLUMN, not_null(INT))  # of the file that a row lies in; never stored
+LEVEL_FIELD = DataField(LEVEL_FIELD_ID, LEVEL_COLUMN, not_null(INT))  # of the file that a row is in; never stored
 ROW_ID_FIELD = DataField(ROW_ID_FIELD_ID, ROW_ID_COLUMN, not_null(BIGINT))  # stored by compactions alone
 POSITION_FIELD = DataField(POSITION_FIELD_ID, POSITION_COLUMN, not_null(BIGINT))  # of a row in its file; never stored
 
@@ -125,8 +125,8 @@ class TableSchema:
         return tuple(self.by_name[name] for name in names)
 
     def stored_in(self, write_columns: Sequence[str] | None) -> tuple[DataField, ...]:
-        """What a data file holds beside keys and kinds: all columns, or those its manifest entry names. Compactions
-        of tables with row tracking store what tells rows apart, too. Raises BadInput for other names.
+        """Columns of a data file in addition to keys and kinds: all columns, or those its manifest entry names.
+        Compactions of tables with row tracking store what tells rows apart, too. Raises BadInput for other names.
         """
         if write_columns is None:
             return self.fields

@@ -1,4 +1,4 @@
-"""Branches: lines of snapshots beside the table's main one. `TableContext.open(branch=…)` opens one.
+"""Branches of a table: lines of snapshots of their own. `TableContext.open(branch=…)` opens one.
 
 Source: Java `utils/FileSystemBranchManager.java`.
 """

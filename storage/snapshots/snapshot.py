@@ -78,7 +78,7 @@ class Snapshot:
         return cls.from_members(parse_json_object(data, path, "a snapshot"), path)
 
     def named(self, snapshot_id: int, path: str) -> Snapshot:
-        """Itself. Raises CorruptFile if it is not the one that its file is named after: somebody copied it there."""
+        """The snapshot itself. Raises CorruptFile if its id is not that of its file name: the file was copied there."""
         if self.id != snapshot_id:
             raise CorruptFile(path, f"snapshot {snapshot_id}", f"snapshot {self.id} (`id` in it)")
         return self
@@ -214,7 +214,7 @@ class SnapshotStore:
     def earliest_id(self) -> int | None:
         """None for a table without snapshots.
 
-        A hint that names one that is there is believed, whatever lies below: expiry moves it first, and what is below
+        A hint that names one that is there is believed, whatever is below: expiry moves it first, and what is below
         may have lost files already.
         """
         hint = self.earliest_hint()

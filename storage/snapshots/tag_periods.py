@@ -56,7 +56,7 @@ class TagPeriod:
         return start.strftime(self.text_format)
 
     def last_complete(self, time: datetime) -> datetime:
-        """The start of the period before the one that `time` lies in."""
+        """The start of the period before the one that `time` is in."""
         return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
 
     @property

@@ -20,7 +20,7 @@ from storage.snapshots.snapshot import Snapshot, parse_json_object
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """created_at: wall clock of whoever made it, without a zone, to the microsecond. Only with a retention."""
+    """created_at: wall clock of the creator, without a zone, to the microsecond. Only with a retention."""
 
     name: str
     snapshot: Snapshot

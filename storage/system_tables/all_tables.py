@@ -109,7 +109,7 @@ class AllPartitions(WarehouseTable[tuple[TableContext, FileTotals]]):
 
 
 class AllTableOptions(WarehouseTable[tuple[TableContext, str, str]]):
-    """As they are stored, and where the table lies: `path`."""
+    """As they are stored, and where the table is: `path`."""
 
     name = "all_table_options"
     fields: ClassVar[Sequence[pa.Field]] = (

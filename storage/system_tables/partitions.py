@@ -1,6 +1,6 @@
 """`t$partitions`, `t$buckets`: what the live files of a snapshot come to, by partition, and by partition and bucket.
 
-Rows are counted as they lie in files, unmerged.
+Rows are counted as they are in files, unmerged.
 
 Source: Java `table/system/PartitionsTable.java`, `BucketsTable.java`, `manifest/PartitionEntry.java`.
 """

@@ -1,4 +1,4 @@
-"""What lies in Arrow arrays, as NumPy arrays."""
+"""What is in Arrow arrays, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def null_mask(column: pa.Array) -> NDArray[np.bool_] | None:
 
 
 def fixed_width_values(column: pa.Array, dtype: Any) -> NDArray[Any]:
-    """The values as they lie in memory, `column.type.byte_width` bytes each. What stands under a null is arbitrary."""
+    """The values as they are in memory, `column.type.byte_width` bytes each. What stands under a null is arbitrary."""
     buffer = column.buffers()[1]
     if buffer is None or not len(column):
         return np.zeros(0, dtype)

@@ -124,7 +124,7 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class DataField:
-    """A column of a table or a field of a ROW. `id` names it for ever; the name may change."""
+    """A column of a table or a field of a ROW. `id` never changes; the name may."""
 
     id: int
     name: str

@@ -47,7 +47,7 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _times(column: pa.TimestampArray) -> list[str | None]:
-    """Arrow prints years up to 32767; what lies beyond is a number and what it counts."""
+    """Arrow prints years up to 32767; what is beyond is a number and what it counts."""
     kind = column.type
     numbers = column.cast(pa.int64()).to_pylist()
     texts = column.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()

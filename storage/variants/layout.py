@@ -1,4 +1,4 @@
-"""How a variant lies in bytes.
+"""How a variant is in bytes.
 
 Source: Java `data/variant/GenericVariantUtil.java`.
 """

@@ -300,7 +300,7 @@ class _Check:
         return KeyedRows(merged.select(rows.schema.names), merged.column(_KEY_NUMBER).to_numpy())
 
     def _check_kinds(self, rows: pa.RecordBatch, groups: Groups) -> None:
-        """Each kind beside the one before it, of the same key."""
+        """Each kind with the previous one of the same key."""
         kinds = row_kinds(rows)[groups.rows]
         key = groups.numbers
         begins = np.append(True, key[1:] != key[:-1]) if len(key) else np.zeros(0, np.bool_)

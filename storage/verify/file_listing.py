@@ -1,4 +1,4 @@
-"""Which files lie in a table, and how large they are: each directory is listed once.
+"""Which files are in a table, and how large they are: each directory is listed once.
 
 A table may change while it is looked at: what a listing lacks is asked for by name before it counts as missing.
 """

@@ -1,4 +1,4 @@
-"""Manifests and manifest lists: there, whole, and as whoever names them says.
+"""Checks that manifests and manifest lists exist, are complete, and match the metadata that names them.
 
 Each file is read once, and reported once, however many snapshots name it.
 """

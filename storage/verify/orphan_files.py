@@ -1,4 +1,4 @@
-"""Files that lie in the table and that nothing names: left behind by crashes, lost commits, dropped branches.
+"""Files that are in the table and that nothing names: left behind by crashes, lost commits, dropped branches.
 
 Source: Java `operation/OrphanFilesClean.java`.
 """
@@ -31,7 +31,7 @@ class Orphans:
 
 
 def orphan_candidates(context: TableContext, branches: Set[str], listing: FileListing) -> list[tuple[str, FileStatus]]:
-    """Files that must be named by somebody, with their paths, as they are now.
+    """Files that must be referenced, with their paths, as they are now.
 
     Call it before metadata is read: a file that is committed meanwhile is then named.
     """
@@ -61,7 +61,7 @@ def bucket_directories(directory: str, partition_levels: int, listing: FileListi
 
 
 def temporary_files(paths: TablePaths, listing: FileListing) -> Iterator[tuple[str, FileStatus]]:
-    """Files beside the snapshots that are none: of commits that died while they wrote theirs."""
+    """Files in the snapshot directories that are not snapshots: of commits that died while writing them."""
     for directory, parse in (
         (paths.snapshot_directory, parse_snapshot_id),
         (paths.changelog_directory, parse_changelog_id),

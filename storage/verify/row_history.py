@@ -1,6 +1,6 @@
 """Every version of one row that is still on file, and what became of it.
 
-A version lies in a data file, which a snapshot added and maybe a later one removed. Of snapshots that expired it is not
+A version is in a data file, which a snapshot added and maybe a later one removed. Of snapshots that expired it is not
 known
 which of them added a file: then `snapshot_id` is None.
 """

@@ -17,8 +17,10 @@ from storage.types import DataType, type_from_arrow
 
 @dataclass(frozen=True, slots=True)
 class AlterHints:
-    """location: the table's root directory; "" where there is none. A path leads from a column into its type, as
-    `storage.ddl.schema_changes` has it.
+    """The commands that would change a table so that given rows fit.
+
+    location: the table's root directory; "" where there is none. A path leads from a column into its type, as
+        `storage.ddl.schema_changes` has it.
     """
 
     schema: TableSchema
@@ -26,7 +28,7 @@ class AlterHints:
     location: str = ""
 
     def add_column(self, path: Sequence[str], given: pa.DataType) -> str:
-        """For a column of the batch, or a field inside one, that the table lacks."""
+        """The command for a column of the batch, or a nested field, that the table lacks."""
         try:
             wanted = type_from_arrow(given, repeat(0).__next__, column=".".join(path))
         except BadInput:
@@ -34,7 +36,7 @@ class AlterHints:
         return f"`{self._command(add_column(path, wanted))}`, or alter_table in Python"
 
     def set_type(self, path: Sequence[str], data_type: DataType, given: pa.DataType) -> str:
-        """For values of another type than the column's: a further way beside casting them, or "" where it can't take
+        """For values of another type than the column's: another way than casting them, or "" where it can't take
         that type.
         """
         try:

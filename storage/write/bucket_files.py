@@ -41,7 +41,7 @@ class BucketFiles:
         self._plans: dict[tuple[int, FileSource, bool], FilePlan] = {}  # a small file costs less to write than to plan
 
     def data(self, level: int = 0, file_source: FileSource = FileSource.APPEND) -> RollingFileWriter:
-        """For a sorted run of this level, or for rows of an append table."""
+        """A writer of data files, for a sorted run of this level or rows of an append table."""
         return self._writer(level, file_source, self.data_names, changelog=False)
 
     def changelog(self, level: int = 0) -> RollingFileWriter:
@@ -49,7 +49,7 @@ class BucketFiles:
         return self._writer(level, FileSource.APPEND, self._changelog_names, changelog=True)
 
     def data_beside(self, context: TableContext, beside: FilesBeside) -> RollingFileWriter:
-        """For rows of an append table some of whose columns lie in files of their own.
+        """A writer of data files, for rows of an append table with some columns in files of their own.
 
         context: under a schema that has the other columns alone.
         """
@@ -76,7 +76,7 @@ class BucketFiles:
         self._context.io.delete_all(path for file in files for path in all_paths(self.directory, file))
 
     def discard(self, result: CompactResult) -> None:
-        """What a compaction wrote that no snapshot holds."""
+        """Delete files of a compaction that no snapshot names."""
         self.delete(result.new_files)
         discard_index_files(self._context, self._key, result.new_index_files)
 
@@ -102,7 +102,7 @@ class BucketFiles:
         deletion: DeletionFile | None = None,
         chunks: Chunks | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows as they lie in the file.
+        """Rows as they are in the file.
 
         fields: None is `row_fields`.
         deletion: whose rows are left out.

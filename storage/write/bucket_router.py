@@ -70,7 +70,7 @@ class BucketRouter:
         return self._split(self._partitioned(batch)) if batch.num_rows else []
 
     def routed(self, batch: pa.RecordBatch) -> RoutedRows:
-        """The same in two steps. This one changes nothing that the next batch depends on."""
+        """Like `route`, in two steps. This one has no effect on the next batch."""
         if not batch.num_rows or not self._assigner.moves_rows:
             return RoutedRows(self.route(batch))
         return RoutedRows(waiting=self._partitioned(batch))

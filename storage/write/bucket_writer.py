@@ -47,7 +47,7 @@ class BucketWriter(Protocol):
 
     @property
     def next_sequence_number(self) -> int:
-        """Of the next row to arrive."""
+        """The sequence number of the next row."""
         ...
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -65,11 +65,11 @@ class BucketWriter(Protocol):
         ...
 
     def take_increment(self) -> Increment:
-        """What was finished since the last time; `abort` deletes it no more. Quick, and nothing can fail."""
+        """Take the files finished since the last call; `abort` no longer deletes them. Quick; never fails."""
         ...
 
     def committed(self) -> None:
-        """What was handed over is in a snapshot, or never will be."""
+        """The last increment is in a snapshot, or never will be."""
         ...
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
@@ -78,7 +78,7 @@ class BucketWriter(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is held, handed over and not committed, or being compacted: the writer may be forgotten."""
+        """Whether the writer can be closed: it has no rows, no uncommitted files and no running compaction."""
         ...
 
     def cancel_compaction(self) -> None:
@@ -174,7 +174,7 @@ class PrimaryKeyBucketWriter:
         return self._buffer.batches
 
     def flushed(self, files: Sequence[DataFileMeta]) -> None:
-        """What `small_rows` gave is in these files. Hold `lock`."""
+        """The rows of `small_rows` are in these files. Hold `lock`."""
         self._buffer.clear()
         self._added(files)
 
@@ -218,7 +218,7 @@ class PrimaryKeyBucketWriter:
         return self._buffer.is_empty and not self._awaits_commit and not is_compacting
 
     def cancel_compaction(self) -> None:
-        if self._compactor is not None:  # not under the lock: whoever waits for compaction holds it
+        if self._compactor is not None:  # not under the lock: a thread that waits for compaction holds it
             self._compactor.cancel()
 
     @property
@@ -365,7 +365,7 @@ class AppendBucketWriter:
         return not self._batches and self._open is None and not self._new_files
 
     def cancel_compaction(self) -> None:
-        """Nothing compacts beside it."""
+        """No compaction runs at the same time."""
 
     @property
     def is_compaction_stale(self) -> bool:

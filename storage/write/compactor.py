@@ -19,15 +19,17 @@ from storage.write.bucket_router import BucketKey
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """before: files that were read, or raised to another level.
-    after: what takes their place. An upgraded file is in both, with its two levels and one name.
-    changelog: files with the changes that compaction found.
-    reason: why it was picked, for people.
-    tombstones, known_files: see `storage.commit.tombstones`.
-    new_index_files, deleted_index_files: deletion vectors of the bucket, and those that they replace.
+    """The result of one compaction.
 
-    Files of `after` that aren't in `before`, of changelog, of tombstones and new index files are
-    durable; no snapshot names them yet.
+    before: files that were read, or raised to another level
+    after: what takes their place. An upgraded file is in both, with its two levels and one name.
+    changelog: files with the changes that compaction found
+    reason: why it was picked, for people
+    tombstones, known_files: see `storage.commit.tombstones`
+    new_index_files, deleted_index_files: deletion vectors of the bucket, and those that they replace
+
+    Files of `after` that aren't in `before`, of changelog, of tombstones and new index files are durable; no snapshot
+    names them yet.
     """
 
     before: tuple[DataFileMeta, ...] = ()
@@ -45,7 +47,7 @@ class CompactResult:
 
     @property
     def new_files(self) -> list[DataFileMeta]:
-        """What compaction wrote: data, changelog and tombstones."""
+        """Files that the compaction wrote: data, changelog and tombstones."""
         kept = {file.file_name for file in self.before}
         return [*(file for file in self.after if file.file_name not in kept), *self.changelog, *self.tombstones]
 
@@ -53,14 +55,14 @@ class CompactResult:
 @pickles_as_values
 @dataclass(frozen=True, slots=True)
 class RestoredBucket:
-    """What a snapshot has of a bucket: data files, and index files."""
+    """The data files and index files of a bucket in a snapshot."""
 
     files: Sequence[DataFileMeta] = ()
     index_files: Sequence[IndexFileMeta] = ()
 
 
 class Compactor(Protocol):
-    """Compacts one bucket beside its writing, at most one task at a time. Called under the bucket writer's lock."""
+    """Compacts one bucket during writing, at most one task at a time. Called under the bucket writer's lock."""
 
     def added(self, files: Sequence[DataFileMeta]) -> None:
         """The writer made these."""
@@ -113,7 +115,7 @@ CompactorFactory: TypeAlias = Callable[[TableContext, BucketKey, RestoredBucket]
 
 
 def compactor_of_replaced(factory: CompactorFactory, context: TableContext) -> CompactorFactory | None:
-    """For buckets whose rows will be replaced: it compacts only what is new in them. None where that need not be.
+    """The compactor of buckets whose rows will be replaced: it compacts only new rows. None if that is not needed.
 
     Rows of level 0 would not be seen, or be changes in the changelog of the next compaction, though an overwrite has
     none. Then also a write-only writer compacts: readers see an overwrite as a whole.

@@ -39,7 +39,9 @@ class IndexChange:
 
 
 class DeletionVectorMaintainer:
-    """index_files: of the bucket, in the snapshot that the change builds on; files of other types are let be.
+    """The deletion vectors of one bucket, while they change. Not thread-safe.
+
+    index_files: of the bucket, in the snapshot that the change builds on; files of other types are let be
 
     Not thread-safe.
     """
@@ -62,7 +64,7 @@ class DeletionVectorMaintainer:
         return self._stored
 
     def data_files(self) -> list[str]:
-        """That have a vector."""
+        """Names of the data files that have a vector."""
         names = dict.fromkeys([*self._stored, *self._changed])
         return [name for name in names if self._changed.get(name, ()) is not None]
 
@@ -74,7 +76,7 @@ class DeletionVectorMaintainer:
         return None if stored is None else read_vector(self._context.io, stored)
 
     def delete(self, data_file: str, positions: NDArray[np.int64]) -> None:
-        """These rows too. Those that are deleted already change nothing."""
+        """Delete these rows, too. Rows that are deleted already change nothing."""
         before = self.positions(data_file)
         after = np.unique(positions) if before is None else np.union1d(before, positions)
         if len(after) > (0 if before is None else len(before)):
@@ -149,7 +151,7 @@ def discard_index_files(context: TableContext, key: BucketKey, files: Iterable[I
 def write_index_changes(
     context: TableContext, maintainers: Mapping[BucketKey, DeletionVectorMaintainer], *, compaction: bool = False
 ) -> list[CommitMessage]:
-    """Of several buckets.
+    """Write the index changes of several buckets.
 
     compaction: as a part of one. After an exception nothing is left behind.
     """

@@ -13,7 +13,7 @@ from storage.write.compactor import CompactResult
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """What a bucket wrote since its last increment. The files are durable; no snapshot names them yet.
+    """A bucket's new and compacted files since its last increment. They are durable; no snapshot names them yet.
 
     compacted: several compactions merged into one.
     """

@@ -29,7 +29,7 @@ class MemoryOwner(Protocol):
 
     @property
     def large_row_bytes(self) -> int:
-        """Of the largest rows among what is held, where they are large; else 0."""
+        """Size of the largest buffered rows, if they are large; otherwise 0."""
         ...
 
     def flush_memory(self) -> None:
@@ -38,7 +38,9 @@ class MemoryOwner(Protocol):
 
 
 class MemoryBudget:
-    """limit_bytes: Arrow bytes of rows in buffers, over all tables. What a flush needs besides is not counted.
+    """The memory that the write buffers of all tables share. Thread-safe.
+
+    limit_bytes: Arrow bytes of rows in buffers, over all tables. What a flush needs besides is not counted.
 
     Thread-safe. Call `rebalance` without holding a holder's lock: it may take any of them.
     """
@@ -71,14 +73,14 @@ class MemoryBudget:
 
     def rebalance(self) -> None:
         """Make the largest holders give back until the sum is below the limit, and each below OWNER_BYTES_MAX. Of large
-        rows there must be room for one more: its caller makes it beside what is held. Errors of their writes come
-        through.
+        rows there must be room for one more: its caller creates it in addition to the buffered ones. Errors of their
+        writes come through.
         """
         while (holder := self._largest()) is not None:
             holder.flush_memory()
 
     def make_room_for(self, rows: pa.RecordBatch) -> None:
-        """Before large rows come that don't fit beside what is held. Smaller ones don't wait: larger files."""
+        """Flush before large rows that don't fit with the buffered ones. Smaller ones don't wait: larger files."""
         nbytes = rows.nbytes
         while large_row_bytes(nbytes, rows.num_rows) and (holder := self._largest(nbytes)) is not None:
             holder.flush_memory()
@@ -110,13 +112,16 @@ class MemoryBudget:
 
 
 def large_row_bytes(nbytes: int, num_rows: int) -> int:
-    """Of a row on average, where that is large; else 0. nbytes: of all the rows."""
+    """Of a row on average, where that is large; else 0.
+
+    nbytes: of all the rows
+    """
     row_bytes = nbytes // max(1, num_rows)
     return row_bytes if row_bytes >= LARGE_ROW_BYTES else 0
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch so large that it would not fit beside what its bucket holds comes in pieces."""
+    """A batch that is too large to fit with the buffered rows of its bucket is split."""
     count = max(1, -(-batch.nbytes // _PIECE_BYTES))
     rows = max(1, -(-batch.num_rows // count))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))

@@ -46,7 +46,7 @@ class RestoredTable:
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
-    """What a writer begins with. Pickles: it may be read in another process than the writer's.
+    """The state of a table that a writer starts from. Picklable: another process may read it.
 
     buckets: those with files, if they were asked for.
     asked_for: the buckets that it is about; None: all.
@@ -57,7 +57,7 @@ class RestoredState:
     asked_for: frozenset[BucketKey] | None = None
 
     def only(self, keys: Collection[BucketKey]) -> RestoredState:
-        """For a writer that writes to these buckets and no others."""
+        """The state for a writer that writes only to these buckets."""
         numbers = self.table.next_sequence_numbers
         partitions = {key.partition for key in keys}
         table = RestoredTable(
@@ -77,7 +77,8 @@ def restore_files(
 ) -> RestoredState:
     """Reads the live files of the latest snapshot once.
 
-    with_files: whether to tell what is in each bucket, too. partitions: only theirs; None: all.
+    with_files: whether to tell what is in each bucket, too
+    partitions: only theirs; None: all
     """
     snapshot = context.snapshots.latest()
     if snapshot is None:
@@ -100,7 +101,7 @@ def restore_files(
 
 
 def restore_bucket(context: TableContext, key: BucketKey) -> RestoredBucket:
-    """What the latest snapshot has of it."""
+    """The bucket's files in the latest snapshot."""
     manifests, latest = context.shared(ManifestStore), context.snapshots.latest()
     live = live_entries_of(manifests, latest, {key.partition}, context.name)
     index = manifests.read_index(latest.index_manifest if latest is not None else None)

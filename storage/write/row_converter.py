@@ -61,7 +61,7 @@ class RowConverter:
         self._target = schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
 
     def batches(self, rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
-        """What somebody gave as rows. Raises BadInput for what is neither."""
+        """Rows as an Arrow table or batches. Raises BadInput for other types."""
         if isinstance(rows, pa.RecordBatch | pa.Table):
             return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         raise BadInput(

@@ -26,8 +26,10 @@ from storage.write.bucket_router import BucketKey
 
 @dataclass(frozen=True, slots=True)
 class RenumberedFiles:
-    """messages: without what was compacted, which read the files that these replace.
-    next_numbers: of each bucket.
+    """Commit messages with new sequence numbers.
+
+    messages: without what was compacted, which read the files that these replace
+    next_numbers: of each bucket
     """
 
     messages: Sequence[CommitMessage]
@@ -37,7 +39,7 @@ class RenumberedFiles:
 def renumber_files(
     context: TableContext, messages: Sequence[CommitMessage], manifests: ManifestStore
 ) -> RenumberedFiles:
-    """The same rows in new files, numbered behind all that the table has now. Of a table with a primary key.
+    """Write the same rows to new files, with sequence numbers above all of the table's. For tables with a primary key.
 
     The old files stay; they are the caller's to delete. When this raises, what it wrote is deleted.
     """

@@ -75,7 +75,7 @@ class _SmallFlush:
     bytes_max: int
 
     def flush(self, buckets: Sequence[PrimaryKeyBucketWriter]) -> None:
-        """Nothing happens where the table's files must be written one by one."""
+        """Flush. Does nothing if the table's files must be written one by one."""
         with ExitStack() as locks, paused_collection():
             for bucket in buckets:
                 locks.enter_context(bucket.lock)

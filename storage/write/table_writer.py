@@ -45,8 +45,8 @@ class TableWriter:
 
     memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
     spill_directory: for rows that leave memory before their flush; None is the system's temporary directory.
-    compactor_factory: compacts buckets beside their writing; None leaves all runs on level 0.
-    replaces: commits will overwrite, so what lies in a bucket is not looked at, and may have been written with another
+    compactor_factory: compacts buckets during writing; None leaves all runs on level 0
+    replaces: commits will overwrite, so what is in a bucket is not looked at, and may have been written with another
     number of buckets. Compacted is what is new, where readers would not see it on level 0; it is written so at once.
     bucket_assigner: chooses the bucket of each row; None is that of the table's bucket mode.
     restored: what a snapshot has of the buckets that will be written to; None reads it when the first row comes.
@@ -207,9 +207,9 @@ class TableWriter:
             return messages
 
     def committed(self, snapshot_id: int) -> None:
-        """What `prepare_commit` handed over is in this snapshot; no other commit touched its buckets up to it.
+        """The files of `prepare_commit` are in this snapshot; no other commit changed its buckets until then.
 
-        Other buckets keep their base: someone may have written to them, and their sequence numbers don't know.
+        Other buckets keep their base: others may have written to them, which their sequence numbers don't include.
         Raises nothing, for the commit stands: the writer's next call raises what failed here.
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
@@ -217,13 +217,13 @@ class TableWriter:
         self._settled()
 
     def dropped(self) -> None:
-        """What `prepare_commit` handed over never will be committed: it was in the table already (a replay)."""
+        """The files of `prepare_commit` will not be committed: their rows were in the table already (a replay)."""
         self._assigner.dropped()
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
         self._settled()
 
     def set_next_sequence_numbers(self, next_numbers: Mapping[BucketKey, int]) -> None:
-        """What `prepare_commit` handed over is to be committed as other files, with higher sequence numbers.
+        """The rows of `prepare_commit` will be committed in other files, with higher sequence numbers.
 
         next_numbers: of the rows that follow, for each bucket concerned. Nothing may have been written since.
         """
@@ -234,7 +234,7 @@ class TableWriter:
                 self._buckets[key].set_next_sequence_number(number)
 
     def restart_compaction(self, messages: Sequence[CommitMessage]) -> None:
-        """These buckets hold files that their compaction here doesn't know: it begins again from what the table has."""
+        """Restart the compaction of these buckets from the table's files, as they have files that it doesn't know."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
     def compact_left(self) -> list[CommitMessage]:
@@ -288,7 +288,7 @@ class TableWriter:
         self._full_prepared, self._lost_compactions = set(), set()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        """All versions of rows written here that no snapshot holds: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
+        """All written rows that no snapshot has: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
 
         Only for primary-key tables; batches of one bucket come oldest first. A bucket is looked at when the rows of the
         one before were read. Not to be read on after a commit or `abort`.

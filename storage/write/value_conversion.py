@@ -9,7 +9,7 @@ One set of rules at every depth:
     times      of any unit, while nothing is cut off; never with a zone for without, nor a mere count for a time
     texts      what Arrow parses as the type, nearest for FLOAT and DOUBLE; and any number or time as text
 
-What lies under a null does not count. A batch that has the table's types is looked through for what these types can't
+What is under a null does not count. A batch that has the table's types is looked through for what these types can't
 hold and Arrow lets pass in arrays made by hand (bytes that are no UTF-8, decimals with too many digits, times outside
 of a day), and comes out as it is.
 """

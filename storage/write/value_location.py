@@ -23,7 +23,7 @@ from storage.write.alter_hints import AlterHints
 
 
 class ValueLocation(ABC):
-    """What all places have in common: the errors."""
+    """A place of values in a batch, for error messages."""
 
     @property
     @abstractmethod
@@ -47,7 +47,10 @@ class ValueLocation(ABC):
         *,
         remedy: str | None = None,
     ) -> BadInput:
-        """For values of type `given`; index: of the first one that doesn't fit, None when the type itself doesn't."""
+        """For values of type `given`;
+
+        index: of the first one that doesn't fit, None when the type itself doesn't
+        """
         row, path = self.at(index)
         where = "" if row is None else f" in row {row} of the batch"
         remedy = remedy or self._cast_or_alter(data_type, given)
@@ -61,16 +64,16 @@ class ValueLocation(ABC):
         return f"Cast the batch to {wanted}{alter}"
 
     def null(self, index: int) -> BadInput:
-        """For a null where none may be."""
+        """The error for a null in a column that allows none."""
         row, path = self.at(index)
         return self._error(path, f"is NOT NULL, but null in row {row} of the batch; give it a value")
 
     def lacking(self) -> BadInput:
-        """For values that must be there, and that the batch has no place for."""
+        """The error for required values that the batch lacks."""
         return self._error(self.at(None)[1], "is NOT NULL, but the batch lacks it; add it")
 
     def unknown(self, name: str, given: pa.DataType, known: Sequence[str]) -> BadInput:
-        """For a field that the column lacks."""
+        """The error for a field that the column lacks."""
         added = self.alter_hints.add_column((*self.schema_path, name), given) if self.schema_path else "another column"
         hint = did_you_mean(name, known) or "."
         return self._error(

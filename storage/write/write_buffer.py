@@ -33,8 +33,9 @@ PIECE_BYTES: Final = 1024 * 1024
 
 
 class WriteBuffer:
-    """order: of the table; the sequence number is added here, so `runs_in_order` is always taken as true.
+    """The rows of one bucket that are not in a file yet. Not thread-safe; its owner has the lock.
 
+    order: of the table; the sequence number is added here, so `runs_in_order` is always taken as true
     next_sequence_number: of the next row to arrive. Not thread-safe; its owner has the lock.
     """
 
@@ -57,7 +58,7 @@ class WriteBuffer:
 
     @property
     def batches(self) -> Sequence[pa.RecordBatch]:
-        """All that is held, in arrival order; nothing while some of it is on disk."""
+        """All buffered rows, in arrival order; nothing while some are on disk."""
         return () if self._segments else self._batches
 
     @property
@@ -151,7 +152,7 @@ class WriteBuffer:
 
     def _concatenated(self) -> pa.RecordBatch:
         if len(self._batches) > 1:
-            # in place of what it was made of, which would else be held beside it and what is merged
+            # replaces its parts, which would otherwise stay in memory with it and the merged rows
             self._batches = [pa.concat_batches(self._batches)]
         return self._batches[0]
 

@@ -79,12 +79,14 @@ CHAIN_CASES = [
         "a new partition", position((P0, 10, 20), (P1, 4, 4), (TopicPartition("new", 0), 7, 9), identity=IDENTITY)
     ),
     ChainCase(
-        "a gap", position((P0, 11, 20), (P1, 4, 4), identity=IDENTITY), ("orders-0 goes on at 11 instead of 10: a gap",)
+        "a gap",
+        position((P0, 11, 20), (P1, 4, 4), identity=IDENTITY),
+        ("orders-0 continues at 11 instead of 10: a gap",),
     ),
     ChainCase(
         "an overlap",
         position((P0, 9, 20), (P1, 4, 4), identity=IDENTITY),
-        ("orders-0 goes on at 9 instead of 10: an overlap",),
+        ("orders-0 continues at 9 instead of 10: an overlap",),
     ),
     ChainCase(
         "a partition is lost", position((P0, 10, 20), identity=IDENTITY), ("orders-1 is missing; it was read up to 4",)

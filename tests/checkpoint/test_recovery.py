@@ -140,20 +140,20 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
             "own ones expired",
             table(earliest=10, registered=9),
             ProblemKind.EXPIRED,
-            "last as far as is known snapshot 9",
+            "last known snapshot 9",
         ),
         RefusedCase(
             "expired, and the file is older than the last one",
             table(earliest=10, registered=9),
             ProblemKind.EXPIRED,
-            "none of its snapshots is left: the oldest one there is 10",
+            "none of its snapshots is left: the oldest one is 10",
             progress(7, 50),
         ),
         RefusedCase(
             "expired, and the file has it struck out",
             table(earliest=10),
             ProblemKind.EXPIRED,
-            "last as far as is known snapshot 7",
+            "last known snapshot 7",
             active(7),
         ),
         RefusedCase(
@@ -194,13 +194,13 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
             "all own ones were rolled back",
             table(earliest=1, latest=3, registered=9),
             ProblemKind.ROLLED_BACK,
-            "with all others of its (the newest one there is 3)",
+            "with all its others (the newest one is 3)",
         ),
         RefusedCase(
             "everything was rolled back",
             TableState(CREATED_MS, consumer_snapshot_id=9),
             ProblemKind.ROLLED_BACK,
-            "with all others of its (it has none at all)",
+            "with all its others (there is none)",
         ),
         RefusedCase(
             "no position", table(own(9, None)), ProblemKind.NO_POSITION, "snapshot-9, the newest snapshot of this"
@@ -215,7 +215,7 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
             "a hole in the chain",
             table(SECOND, FIRST),
             ProblemKind.CHAIN_BREAK,
-            "between checkpoints 10 and 20: t-0 goes on at 12 instead of 10: a gap",
+            "between checkpoints 10 and 20: t-0 continues at 12 instead of 10: a gap",
         ),
         RefusedCase(
             "other patterns",

@@ -101,7 +101,7 @@ def test_a_pipeline_on_a_full_disk_tells_its_operator_which_disk_what_comes_next
         assert f"No space left on device: the file system at {tmp_path}, for {tmp_path}/lake/" in said
         assert " of 1.0 MiB and " in said
         assert "The pipeline has stopped." in said
-        assert "nothing is lost, nothing comes twice" in said
+        assert "no record is lost or written twice" in said
         assert f"  tidelake ingest run {tmp_path}/shop.yaml" in said
         assert f"  tidelake table expire shop.orders -w {tmp_path}/lake" in said
         assert "Commit it again" not in said, "that is for programs"

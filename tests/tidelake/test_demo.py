@@ -197,7 +197,7 @@ def test_the_demo_tells_people_where_the_tables_lie_and_what_to_try(call: Call, 
     assert said.code == 0
     assert said.out.count("✓") == 4
     assert f"The tables: {tmp_path}/demo/warehouse" in said.out
-    commands = [line.strip() for line in said.out.partition("Ask a table")[2].splitlines() if line.startswith("  ")]
+    commands = [line.strip() for line in said.out.partition("Query a table")[2].splitlines() if line.startswith("  ")]
     assert len(commands) == 5
     python = build_tool(TOOLS / "pypaimon" / "build")
     venv = f"{tmp_path}/demo/pypaimon"

@@ -11,7 +11,7 @@
 
 A value takes the type of its column: `day >= '2026-05-01'`. `m['key']` is the value of one key of a MAP. Words in
 capitals may also be written in lower case.
-What a column shall become is `column = value`, or `column = NULL`.
+An assignment is `column = value` or `column = NULL`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _COMPARE: Final[dict[str, Callable[[Column, Any], Predicate]]] = {
 
 
 def parse_condition(text: str) -> Predicate:
-    """Raises BadInput that points at the place in the text."""
+    """Parse a condition. Raises BadInput that points at the place in the text."""
     return _Parser(text).whole()
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Column and value. Raises BadInput that points at the place in the text."""
+    """Parse `column = value`. Raises BadInput that points at the place in the text."""
     return _Parser(text, "assignment").assignment()
 
 
@@ -118,7 +118,7 @@ class _Parser:
         if self._take("("):
             self._depth += 1
             if self._depth > DEPTH_MAX:
-                raise self._error(f"brackets in brackets more than {DEPTH_MAX} deep; write it with fewer")
+                raise self._error(f"brackets are nested more than {DEPTH_MAX} deep; use fewer")
             inner = self._either()
             self._expect(")")
             self._depth -= 1
@@ -180,7 +180,7 @@ class _Parser:
         token = self._peek()
         pattern = token.value if token.kind == "text" else ""
         if not pattern.endswith("%") or re.search("[%_]", pattern[:-1]):
-            raise self._error("LIKE takes the beginning of a text and a last %, as in 'abc%'")
+            raise self._error("LIKE takes a prefix followed by %, as in 'abc%'")
         return str(self._next().value[:-1])
 
     # ------------------------------------------------------------ tokens
@@ -192,7 +192,7 @@ class _Parser:
             match = _TOKEN.match(text, at)
             if match is None:
                 start = at + len(text[at:]) - len(text[at:].lstrip())
-                raise self._error_at(start, "this can't be read")
+                raise self._error_at(start, "can't be parsed")
             tokens.append(_token(match))
             at = match.end()
         return [*tokens, _Token("end", None, len(text.rstrip()))]
@@ -205,7 +205,7 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _take(self, value: str) -> bool:
-        """Go past a reserved word or a sign, if that is what comes."""
+        """Consume a reserved word or a sign, if it is next."""
         token = self._peek()
         is_it = token.kind in ("word", "sign") and token.value == value
         self._at += is_it
@@ -241,7 +241,7 @@ def _token(match: re.Match[str]) -> _Token:
 
 
 def _number(text: str) -> int | Decimal | float:
-    """Exact where Arrow can hold it: 0.1 as a float is no DECIMAL(10, 2)."""
+    """A number, exact where Arrow can hold it: 0.1 as a float is not a DECIMAL(10, 2)."""
     value = Decimal(text)
     if re.fullmatch(r"[-+]?\d+", text) and -(2**63) <= value < 2**63:
         return int(value)

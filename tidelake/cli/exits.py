@@ -1,4 +1,4 @@
-"""What the exit code says, so that scripts need not read messages."""
+"""Exit codes, so that scripts need not read messages."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from storage.errors import PositionRefused, TidelakeError, WriterFenced
 
 
 class ExitCode(IntEnum):
-    """The command line's promise: never renumber. USAGE is what argparse exits with."""
+    """Exit codes of the command line. Never renumber them. USAGE is argparse's exit code."""
 
     DONE = 0
     FAILED = 1
     USAGE = 2
-    REFUSED = 3  # going on would risk data; the message names the options
-    FENCED = 4  # a newer writer owns the pipeline: don't restart
+    REFUSED = 3  # continuing could lose data; the message lists the options
+    FENCED = 4  # a newer writer owns the pipeline: do not restart
     INTERRUPTED = 130  # cancelled before all was done
 
 
 class CommandRefused(TidelakeError):
-    """The command would destroy or risk data, and was not confirmed."""
+    """The command would delete or risk data, and was not confirmed."""
 
 
 class UsageError(TidelakeError):
-    """Arguments that parse one by one and make no sense together."""
+    """Arguments are valid one by one, but not together."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """Of an error that ends a command. Of several at once, the one that a caller must not retry decides."""
+    """The exit code of an error that ends a command. Of several errors, the highest code: that of the one a caller
+    must not retry.
+    """
     match error:
         case BaseExceptionGroup():
             return max(exit_code(inner) for inner in error.exceptions)

@@ -9,9 +9,9 @@ from checkpoint.offsets import TopicPartition
 
 
 def printable(text: str, *, may_break: bool = False) -> str:
-    """With escapes (`\\n`, `\\x1b`) in place of what moves the cursor, changes colours or sets a window's title.
+    """The text with escapes (`\\n`, `\\x1b`) for control characters, which could move the cursor or change colours.
 
-    may_break: whether it may have several lines.
+    may_break: whether it may have several lines
     """
     return "".join(
         c if c.isprintable() or (may_break and c == "\n") else c.encode("unicode_escape").decode() for c in text
@@ -63,7 +63,10 @@ def age_text(age_ms: float) -> str:
 
 
 def cut_text(text: str, width: int) -> str:
-    """With an ellipsis in place of what does not fit. width: cells of the terminal; a Chinese character takes two."""
+    """The text, cut with an ellipsis if it does not fit.
+
+    width: cells of the terminal; a Chinese character takes two
+    """
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

@@ -1,4 +1,4 @@
-"""What a command says, and where: data to standard output, everything else to standard error."""
+"""Output of a command: data to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from tidelake.cli.formatting import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-_WIDTH_OF_NO_TERMINAL: Final = 400  # in a file or a pipe nothing need be cut
+_WIDTH_OF_NO_TERMINAL: Final = 400  # in a file or a pipe nothing needs to be cut
 
 
 class CommandOutput:
-    """is_json: whether programs read standard output; then it holds JSON and nothing else."""
+    """Output of a command.
+
+    is_json: write only JSON to standard output, for programs
+    """
 
     def __init__(self, *, is_json: bool) -> None:
         self.is_json = is_json
@@ -29,7 +32,7 @@ class CommandOutput:
         self.bytes.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
     def lines(self, values: Iterable[Any]) -> None:
-        """One JSON document a line, each written out at once."""
+        """One JSON document per line, each flushed at once."""
         import msgspec
 
         encode = msgspec.json.Encoder().encode
@@ -38,7 +41,7 @@ class CommandOutput:
             self.bytes.flush()
 
     def note(self, text: str) -> None:
-        """For people only, beside the data."""
+        """A note for people, on standard error."""
         if not self.is_json:
             sys.stderr.write(printable(text, may_break=True) + "\n")
 
@@ -58,7 +61,7 @@ class CommandOutput:
         return _console(is_error=True)
 
     def close(self) -> None:
-        """Raises OSError when what was written can't be delivered (a full disk): that is a failure, too."""
+        """Flush the output. Raises OSError if that fails (a full disk): the command has then failed, too."""
         sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""Runs one command, and turns how it ended into an exit code and a message."""
+"""Runs one command, and turns its result into an exit code and a message."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ PIPELINES: Final = frozenset(
     f"tidelake.cli.commands.{command}"
     for command in ("ingest:run", "sync_table:sync_table", "sync_table:sync_database")
 )
-"""Commands that are a service: they run as long as they are let, and memory is theirs alone."""
+"""Commands that run as a service: until they are stopped, and alone in their process."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program. arguments: without its name; None takes the process's. Returns the exit code; usage errors exit."""
+    """Run the program. Returns the exit code; usage errors exit.
+
+    arguments: without the program's name; None: those of the process
+    """
     invocation = parse(arguments)
     out = CommandOutput(is_json=invocation.is_json)
     try:
@@ -47,7 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(path: str) -> Callable[..., ExitCode | None]:
-    """path: `tidelake.cli.commands.table:show`; imported only now, so that `--help` need not wait for it."""
+    """Import a command's function; only now, so that `--help` need not wait for it.
+
+    path: `tidelake.cli.commands.table:show`
+    """
     module, _, name = path.partition(":")
     command: Callable[..., ExitCode | None] = getattr(importlib.import_module(module), name)
     return command
@@ -70,7 +76,7 @@ def _report_error(error: Exception, is_json: bool, *, with_traceback: bool) -> N
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Errors raised on purpose, and what the operating system says of files and networks."""
+    """Whether an error was raised on purpose, or by the operating system about files or networks."""
     from storage.errors import TidelakeError
 
     return isinstance(error, TidelakeError | OSError)

@@ -24,7 +24,10 @@ def topic_of(table: ShopTable) -> str:
 
 
 class ChangeLog:
-    """Writes records to files in the order of their names. ends: the next offset of each partition written to."""
+    """Writes records to files in the order of their names.
+
+    ends: the next offset of each partition written to
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

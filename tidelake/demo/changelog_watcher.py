@@ -29,7 +29,10 @@ class ShownChange:
 
 @dataclass(slots=True)
 class TableProgress:
-    """kinds: how many changes so far. some: a few of the newest snapshot. ends: next offsets that it names."""
+    """kinds: how many changes so far
+    some: a few of the newest snapshot
+    ends: next offsets that it names
+    """
 
     snapshots: int = 0
     kinds: Counter[RowKind] = field(default_factory=Counter)
@@ -92,7 +95,7 @@ class ChangelogWatcher:
 def _note(progress: TableProgress, change: ChangeBatch) -> None:
     kinds = change.rows.column(KIND_COLUMN)
     progress.kinds.update({RowKind(entry["values"]): entry["counts"] for entry in kinds.value_counts().to_pylist()})
-    # They lie in the order of keys: at the end is only what is new.
+    # They are in the order of keys: at the end is only what is new.
     some = change.rows.slice(len(kinds) // 2, _CHANGES_KEPT)
     rows = json_rows(some.drop_columns([KIND_COLUMN]))
     shown = zip(some.column(KIND_COLUMN).to_pylist(), rows, strict=True)

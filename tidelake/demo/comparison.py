@@ -16,7 +16,9 @@ _DIFFERENCES_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """checksum: of all rows in key order. differences: a few, in words; empty if the table is right."""
+    """checksum: of all rows in key order
+    differences: a few, in words; empty if the table is right
+    """
 
     table: ShopTable
     rows: int
@@ -31,7 +33,9 @@ class TableComparison:
 
 
 def compare_table(table: ShopTable, found: pa.Table, expected: pa.Table) -> TableComparison:
-    """found: rows in any order. expected: in the order of keys."""
+    """found: rows in any order
+    expected: in the order of keys
+    """
     found_rows = json_rows(found.sort_by([(column, "ascending") for column in table.primary_key]))
     expected_rows = json_rows(expected)
     return TableComparison(

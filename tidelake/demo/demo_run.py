@@ -137,9 +137,9 @@ class DemoReport:
 
 @dataclass(slots=True)
 class DemoRun:
-    """engine: spark, asyncio, or auto: Spark where it can run. records: how many are written at least.
-
-    pace_seconds: between two files of the change log, once the pipeline runs.
+    """engine: spark, asyncio, or auto: Spark where it can run
+    records: how many are written at least
+    pace_seconds: between two files of the change log, once the pipeline runs
     """
 
     layout: DemoPaths

@@ -13,7 +13,7 @@ from storage.errors import TidelakeError
 
 
 class DemoEngine(Protocol):
-    """Runs a pipeline beside us: start, check as often as you like, stop in any case."""
+    """Runs the demo's pipeline in the background: start, check as often as you like, stop in any case."""
 
     @property
     def name(self) -> str:

@@ -19,7 +19,9 @@ OPENING: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ShopTable:
-    """name: of the source table, and of ours in database `shop`. primary_key: as declared."""
+    """name: of the source table, and of ours in database `shop`
+    primary_key: as declared
+    """
 
     name: str
     schema: pa.Schema
@@ -160,7 +162,7 @@ class Shop:
             yield self._put(STOCK, None, row, is_snapshot=True)
 
     def changes(self) -> Iterator[ShopChange]:
-        """For ever."""
+        """Changes without end."""
         actions, weights = list(self._actions), list(self._actions.values())
         while True:
             self._now += timedelta(milliseconds=self._random.randrange(20, 4_000))

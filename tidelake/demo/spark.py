@@ -63,7 +63,7 @@ class SparkEngine:
 
 @contextmanager
 def _standard_error_into(path: Path) -> Iterator[None]:
-    """For a process that is started inside: it keeps the file as its standard error, for ever."""
+    """For a process that is started inside: it keeps the file as its standard error."""
     own = os.dup(2)
     with path.open("ab") as file:
         os.dup2(file.fileno(), 2)

@@ -1,4 +1,4 @@
-"""What a refresh asks of whoever runs its query."""
+"""What a refresh asks of the engine that runs its query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tidelake.table import Table
 
 @dataclass(frozen=True, slots=True)
 class QueriedTable:
-    """A table that the query names. snapshot: its newest; None where it has none, or keeps none."""
+    """A table that the query names.
+
+    snapshot: its newest; None where it has none, or keeps none
+    """
 
     table: Table
     snapshot: Snapshot | None
@@ -33,10 +36,10 @@ class QueriedTable:
 
 @dataclass(frozen=True, slots=True)
 class FullRefresh:
-    """query: the definition's text. plain: what it says, where that is known.
-
-    sources: by their names in the query.
-    number, properties: of the commit.
+    """query: the definition's text
+    plain: what it says, where that is known
+    sources: by their names in the query
+    number, properties: of the commit
     """
 
     target: Table

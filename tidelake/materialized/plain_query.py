@@ -61,7 +61,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the result. argument: the source's column; None for COUNT(*) and expressions."""
+    """A column of the result.
+
+    argument: the source's column; None for COUNT(*) and expressions
+    """
 
     name: str
     role: Role
@@ -137,7 +140,7 @@ def columns_of(query: str, dialect: str) -> set[str] | None:
 
 
 def plain_query(query: str, dialect: str | None, schema_of: Callable[[str], pa.Schema]) -> PlainQuery:
-    """dialect: None where nobody says it: then only what can be read in one way.
+    """dialect: None if it is unknown: then only what all dialects read alike
 
     schema_of: the columns of a table, by its name in the query.
     Raises NotPlain; BadInput for what is no single query of this dialect.

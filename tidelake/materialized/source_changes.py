@@ -1,4 +1,4 @@
-"""What changed in a source between two refreshes: the rows that went beside the rows that came.
+"""Changes of a source between two refreshes: the deleted rows and the inserted rows.
 
 | Table | Where the changes are |
 |---|---|
@@ -47,7 +47,8 @@ class RowsChanged:
 
 
 def changes_since(context: TableContext, before: QueriedState, after: Snapshot, columns: Sequence[str]) -> RowsChanged:
-    """context: under the schema that both were read with. columns: in addition to those of the primary key.
+    """context: under the schema that both were read with
+    columns: in addition to those of the primary key
 
     Raises NoChanges.
     """
@@ -132,7 +133,7 @@ def _net(context: TableContext, changes: Iterable[ChangeBatch], names: Sequence[
     retracts = is_retract(row_kinds(rows))
     rows = rows.select(names)
     (codes,) = key_codes([rows.select(context.schema.primary_keys)])
-    order = np.argsort(codes, kind="stable")  # a key lives in one bucket, whose changes lie in their order
+    order = np.argsort(codes, kind="stable")  # a key lives in one bucket, whose changes are in their order
     edges = np.flatnonzero(np.diff(codes[order], prepend=-1))
     first = order[edges]
     last = order[np.append(edges[1:], len(order)) - 1] if len(order) else first

@@ -1,4 +1,4 @@
-"""How far a refresh has read its sources. Kept in the snapshot that holds the rows: the two can't disagree."""
+"""The state of the sources that a refresh has read. Stored in the snapshot with the rows, so that they always agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.options import ChangelogProducer
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
-REFRESH_USER: Final = "tidelake-refresh"  # commit user of all refreshes; numbered, so that two at once are told apart
+REFRESH_USER: Final = "tidelake-refresh"  # commit user of all refreshes; numbered, so that two concurrent ones conflict
 REFRESH_PROPERTY: Final = "tidelake.refresh"
 
 
@@ -22,8 +22,8 @@ REFRESH_PROPERTY: Final = "tidelake.refresh"
 class QueriedState:
     """One table at one snapshot.
 
-    manifest_list: tells the snapshot from another one of this id, after a rollback or in a table made again.
-    is_settled: the table's changelogs up to here, folded, give what readers see here.
+    manifest_list: distinguishes the snapshot from another one with this id, after a rollback or in a new table
+    is_settled: replaying the table's changelogs up to this snapshot gives the rows that readers see
     """
 
     snapshot_id: int
@@ -88,9 +88,9 @@ class RefreshState:
 
 @dataclass(frozen=True, slots=True)
 class LastRefresh:
-    """state: None where rows can't be told to come from it, because of `reason`.
-
-    number: of its commit; 0 for none. time_ms: of its snapshot.
+    """state: None where rows can't be told to come from it, because of `reason`
+    number: of its commit; 0 for none
+    time_ms: of its snapshot
     """
 
     number: int

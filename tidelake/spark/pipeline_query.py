@@ -79,15 +79,15 @@ class PipelineQuery:
 
 
 def start_query(spark: SparkSession, config: Config, checkpoint: str) -> PipelineQuery:
-    """Tables that don't exist are made after their first record.
+    """Start a pipeline's query. Tables that don't exist are created after their first record.
 
-    Raises UnsupportedFeature for settings that would change which rows arrive and can't be had. A warning names those
-    that are without effect.
+    Raises UnsupportedFeature for unsupported settings that would change the rows. A warning names settings without
+    effect.
     """
     if is_remote():
         raise UnsupportedFeature(
             "a pipeline on Spark Connect",
-            "its driver is a process of the server, which this one's tables and failures can't be told to",
+            "its driver runs in the server, which has no access to the tables and errors of this process",
             "Run it with --master or `tidelake spark submit`, or write a job around tidelake.spark.sink",
         )
     config = in_letters_of_catalog(config)

@@ -35,15 +35,16 @@ _OWN: Final = (
 class ReadOptions:
     """Names are Spark's: without regard to case.
 
-    warehouse, table: as for `tidelake.open_catalog` and `Catalog.table`, system tables and branches too.
-    snapshot, tag, as_of: at most one; without, what the table's options say (`scan.snapshot-id`, …), or the latest.
-    push_filters: whether Spark's filters are applied here (needs `spark.sql.python.filterPushdown.enabled`).
-    min_partitions: into how many tasks a small table is divided, if it has as many splits.
-    changelog: whether rows come with their kind, in column `rowkind`; None is not said.
-    replaces_partitions: of writes that overwrite: see `write_context`.
-    stream: of streaming reads.
-    pinned: what is left to read of a read that began already (`tidelake.spark.read`).
-    table_options: dynamic ones. catalog_options: of the catalog and of the store, may hold secrets.
+    warehouse, table: as for `tidelake.open_catalog` and `Catalog.table`, system tables and branches too
+    snapshot, tag, as_of: at most one; without, what the table's options say (`scan.snapshot-id`, …), or the latest
+    push_filters: whether Spark's filters are applied here (needs `spark.sql.python.filterPushdown.enabled`)
+    min_partitions: into how many tasks a small table is divided, if it has as many splits
+    changelog: whether rows come with their kind, in column `rowkind`; None is not said
+    replaces_partitions: of writes that overwrite: see `write_context`
+    stream: of streaming reads
+    pinned: what is left to read of a read that began already (`tidelake.spark.read`)
+    table_options: dynamic ones
+    catalog_options: of the catalog and of the store, may hold secrets
     """
 
     warehouse: str

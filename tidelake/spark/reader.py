@@ -24,7 +24,10 @@ from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form,
 
 
 class SplitsPartition(InputPartition):
-    """What one task reads. splits: None for a read that can't be divided, of a system table or of changes."""
+    """What one task reads.
+
+    splits: None for a read that can't be divided, of a system table or of changes
+    """
 
     def __init__(self, splits: Sequence[Split] | None) -> None:
         super().__init__(None)

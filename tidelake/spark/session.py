@@ -45,13 +45,14 @@ _INTERPRETERS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
 def start_session(name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
-    """master: None is that of spark-submit, else this machine. settings: over all others.
+    """master: None is that of spark-submit, else this machine
+    settings: over all others
 
     Python workers on this machine run this very interpreter, which has the packages they import.
 
     Raises BadInput when spark-submit was given another master. Raises TidelakeError when Spark doesn't start; standard
-    error says why.
-    An interrupt waits until the JVM is up, then ends it: one that loses us earlier would stay for ever.
+    error says why. An interrupt waits until the JVM is up, then ends it: one whose parent ends earlier would stay
+    forever.
     """
     _quieten()
     submitted = _submitted_settings()
@@ -80,8 +81,8 @@ def jvm_flags(*, also: str = "") -> dict[str, str]:
     of what a read by a Python source costs. Spark's own code asks whether a value is null before it takes it.
 
     Spark puts them before `spark.driver.extraJavaOptions` and `spark.executor.extraJavaOptions`, which therefore win,
-    and stay what they are. A setting that somebody made is left out, and so is a flag that the environment names.
-    also: a text with settings, beside the file that Spark reads by itself.
+    and stay what they are. A setting of the user is left out, and so is a flag that the environment names.
+    also: a text with settings, in addition to the file that Spark reads by itself
     """
     text = _defaults_file() + also
     environment = " ".join(os.environ.get(name, "") for name in _JVM_ENVIRONMENT)

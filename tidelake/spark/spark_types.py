@@ -48,7 +48,9 @@ def record_schema(*, has_headers: bool) -> StructType:
 
 
 def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType:
-    """columns: as a scan returns them. variants: those of them that are VARIANT."""
+    """columns: as a scan returns them
+    variants: those of them that are VARIANT
+    """
     of_arrow: StructType = from_arrow_schema(
         pa.schema([field.with_type(_known_to_spark(field.type)) for field in columns]), prefer_timestamp_ntz=True
     )

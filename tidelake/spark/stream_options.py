@@ -34,7 +34,10 @@ class StreamOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StreamOptions:
-        """options: names in lower case. Raises BadInput."""
+        """options: names in lower case
+
+        Raises BadInput.
+        """
         numbers = {
             name: value_of(options, name, whole_number, None) for name in STREAM_OPTIONS if name != SKIP_OVERWRITES
         }

@@ -1,4 +1,4 @@
-"""Values of one type out of many Avro records: numbers as arrays, all else as places in the buffer they lie in."""
+"""Values of one type out of many Avro records: numbers as arrays, all else as places in the buffer they are in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Cells:
     type: of those that are not null.
     octets: the buffer.
     valid (n,): which are not null.
-    starts, ends (m,): where each value's Avro form lies in the buffer.
+    starts, ends (m,): where each value's Avro form is in the buffer.
     values (m,): of a boolean or a number. Of a text or of bytes their length: they end where the form does. Of an array
         how many items it has.
     fields: of a record, its fields' m cells.

@@ -131,7 +131,7 @@ class _Step:
         words = self._words[np.minimum(at, len(self._words) - 1)]
         last = ~words & np.uint64(0x8080808080808080)  # a bit for each byte that may be the last
         lowest = last & (~last + np.uint64(1))
-        words &= lowest | (lowest - np.uint64(1))  # what lies behind the first of them is another value's
+        words &= lowest | (lowest - np.uint64(1))  # what is behind the first of them is another value's
         for byte in range(8):
             part = words >> np.uint64(8 * byte)
             if byte and not part.any():

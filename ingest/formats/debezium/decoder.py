@@ -1,7 +1,7 @@
 """Debezium JSON, with and without schemas: columnar where records are alike, record by record where they are not.
 
 A batch is cut into chunks. Each chunk is first tried as records of one schema (see `columnar_decoder`); if that fails
-its records are told apart by source table and schema and each kind is tried alone; what still fails is read by
+its records are grouped by source table and schema and each kind is tried alone; what still fails is read by
 `row_decoder`, which decides what every record means. Both ways give the same rows.
 """
 

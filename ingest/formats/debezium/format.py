@@ -37,7 +37,7 @@ class DebeziumOptions:
     @classmethod
     def parsed(cls, format_: str, options: Mapping[str, Any], others: Collection[str] = ()) -> DebeziumOptions:
         """options: `truncates`, `inexact_values`, and settings of the connector by name.
-        others: names of options that the format has beside these, for messages.
+        others: names of the format's other options, for messages
 
         Raises BadInput, naming the format, for an unknown option and for an invalid value.
         """

@@ -5,7 +5,7 @@
     c  new key   header `__debezium.oldkey`
 
 Both come from one event of the source's log, and say its place there (member `source`): that says which belong
-together, whatever lies between them or is missing. Source: Debezium `RelationalChangeRecordEmitter.emitUpdateRecord`.
+together, whatever is between them or is missing. Source: Debezium `RelationalChangeRecordEmitter.emitUpdateRecord`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ingest.raw_batch import RawBatch
 _DEPARTURE: Final = f"record with header `{NEW_KEY_HEADER}` that deletes it there"
 # Their records always bring whole rows: a row's old values are not needed.
 _ALWAYS_WHOLE: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
-# Where an event lies in the source's log: PostgreSQL's log has one for each row.
+# Where an event is in the source's log: PostgreSQL's log has one for each row.
 _POSITIONS: Final = (("lsn",), ("file", "pos", "row"))
 
 

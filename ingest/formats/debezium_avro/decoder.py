@@ -1,7 +1,7 @@
 """Debezium in Avro: columnar where records are alike, record by record where they are not.
 
 A batch is cut into chunks, a chunk by the writer's schema, and its records are read as columns
-(`avro.column_reader`). These are told apart by source table and key columns, and converted to the table's
+(`avro.column_reader`). These are grouped by source table and key columns, and converted to the table's
 (`column_images`). Where that refuses, smaller and smaller parts are tried. What remains becomes JSON, record by record,
 and Debezium's row decoder decides what it means. Both ways give the same rows.
 """

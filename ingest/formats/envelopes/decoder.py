@@ -1,6 +1,6 @@
 """Records of a format of envelopes: columnar where records are alike, record by record where they are not.
 
-A batch is cut into chunks. The envelopes of a chunk are decoded at once, with their row images left raw, and told apart
+A batch is cut into chunks. The envelopes of a chunk are decoded at once, with their row images left raw, and grouped
 by source table and declared types. The images of each kind are then read as columns (see `columnar_images`). Where that
 refuses, smaller and smaller parts are tried, and what remains is read record by record, which decides what every record
 means. Both ways give the same rows.

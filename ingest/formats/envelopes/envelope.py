@@ -53,7 +53,7 @@ class ChangeEvent:
 
 
 RowImages: TypeAlias = tuple[Sequence[Any], Sequence[Any], NDArray[np.int8], Sequence[int]]
-"""Images of records, old images beside them (None where there is none), what each is of (numbers of `Op`), and how many
+"""Images of records, their old images (None if there is none), what each is of (numbers of `Op`), and how many
 images each record has.
 """
 

@@ -87,7 +87,7 @@ def _key_left_behind(
 
 
 def _check_old_row(change: ChangeEvent, before: Mapping[str, bytes], record_schema: RecordSchema) -> None:
-    """Whoever takes values back must know them all; so must a delete where columns say which row is the newest."""
+    """A retraction needs all old values; so does a delete if columns decide which row is the newest."""
     target = record_schema.target
     lacking = [column.name for column in record_schema.columns if column.name not in before]
     if not lacking and change.knows_old_row:

@@ -42,7 +42,7 @@ class Placeholders(Protocol):
         ...
 
     def in_arrays(self, items: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """The same for lists whose items lie one list's behind the other's. counts (n,): how many each has."""
+        """The same for lists whose items are one list's behind the other's. counts (n,): how many each has."""
         ...
 
 
@@ -98,7 +98,7 @@ class UnavailablePlaceholders:
         """Whether a raw JSON value is one of the shapes."""
         if raw in self._raw:
             return True
-        # Somebody may have written the JSON again, with blanks after commas.
+        # The JSON may have been rewritten, with blanks after commas.
         return raw[:1] in b"[{" and len(raw) <= 3 * self._longest and b" " in raw and compact(raw) in self._raw
 
     @cached_property
@@ -132,7 +132,7 @@ class UnavailablePlaceholders:
         return np.fromiter((value in self.lists for value in values), np.bool_, len(values))
 
     def in_arrays(self, items: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """The same for lists whose items lie one list's behind the other's. counts (n,): how many each has."""
+        """The same for lists whose items are one list's behind the other's. counts (n,): how many each has."""
         octets: list[bytes] = [self.text.encode()]
         known: list[Sequence[str | int | bytes]] = [*self.lists, octets]
         shapes = [shape for shape in known if _holds(items.type, shape[0])]

@@ -82,7 +82,7 @@ class ConfiguredTables:
         )
 
     def decoder(self, format_: OpenedFormat, target_of: TargetOf) -> Decoder:
-        """Of the records, with columns that none of them holds."""
+        """The decoder of the records, with the columns that are added to them."""
         if not self._derives_columns:
             return format_.decoder(target_of)
         return DerivingDecoder(format_, target_of, self.derived)

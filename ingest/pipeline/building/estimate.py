@@ -39,10 +39,14 @@ _OVERHEAD: Final = 1_024  # bytes of a file around its rows, which `encoded` has
 class TableEstimate:
     """Of an hour at the sample's rate; None where its records don't tell a rate.
 
-    exists: whether the table is there. changes: of its columns, that the sample's records need and a run would make.
-    columns: their types, with those changes; of a table that isn't there, those that it would get.
-    rows: in the sample. buckets: 0 where the table makes them as it goes. files: new ones of all levels. bytes: of
-    new files before compaction. write_amplification: bytes written with compaction, for each of those.
+    exists: whether the table is there
+    changes: of its columns, that the sample's records need and a run would make
+    columns: their types, with those changes; of a table that isn't there, those that it would get
+    rows: in the sample
+    buckets: 0 where the table makes them as it goes
+    files: new ones of all levels
+    bytes: of new files before compaction
+    write_amplification: bytes written with compaction, for each of those
     """
 
     name: str
@@ -62,7 +66,11 @@ class TableEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Of a sample. obstacles: what a run would stumble over. passed_over: source tables that no entry takes."""
+    """Of a sample.
+
+    obstacles: what a run would stumble over
+    passed_over: source tables that no entry takes
+    """
 
     tables: list[TableEstimate]
     obstacles: list[Obstacle]

@@ -23,9 +23,11 @@ from storage.fileio import FileIO, open_retrying_file_io
 
 @dataclass(frozen=True, slots=True)
 class QuarantineParts:
-    """io, location: where records wait.
-    opener: opens tables again; it has those that are left out from the start.
-    decoder: makes decoders of the pipeline's format.
+    """The parts of a pipeline's quarantine.
+
+    io, location: where records wait
+    opener: opens tables again; it has those that are left out from the start
+    decoder: makes decoders of the pipeline's format
     """
 
     settings: QuarantineSettings

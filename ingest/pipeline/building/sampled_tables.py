@@ -35,8 +35,11 @@ _DECIDED_AS_THEY_COME: Final = (FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE,
 
 @dataclass(slots=True)
 class SampledTable:
-    """is_there: whether the table exists. changes: what the sample's records have altered, in words.
-    times_ms: of the records of its rows, by partition.
+    """One table in a sample.
+
+    is_there: whether the table exists
+    changes: what the sample's records have altered, in words
+    times_ms: of the records of its rows, by partition
     """
 
     context: TableContext
@@ -49,10 +52,11 @@ class SampledTable:
 
 @dataclass(slots=True)
 class Obstacle:
-    """What a run would stumble over: records of one table that fail for reasons of one code.
+    """A problem that a run would have: records of one table that fail with one code.
 
-    table: its name; where it can't be made, that of the source table. records: how many of the sample, at least.
-    example: the reason of the first one, with its place.
+    table: its name; where it can't be made, that of the source table
+    records: how many of the sample, at least
+    example: the reason of the first one, with its place
     """
 
     table: str
@@ -62,8 +66,11 @@ class Obstacle:
 
 
 class SampledTables:
-    """known: by name, tables of the configuration that are there, and those that the records taken so far would make.
-    obstacles: by what they are of, and their code. passed_over: source tables that no entry takes.
+    """The tables in a sample.
+
+    known: by name, tables of the configuration that are there, and those that the records taken so far would make
+    obstacles: by what they are of, and their code
+    passed_over: source tables that no entry takes
     """
 
     def __init__(self, config: Config) -> None:

@@ -32,7 +32,9 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Held:
-    """parts: records of one transaction, in their order. since_ms: when the first came."""
+    """parts: records of one transaction, in their order
+    since_ms: when the first came
+    """
 
     transaction: str
     parts: list[RawBatch]

@@ -20,12 +20,12 @@ _TRANSACTIONAL: Final = 0x10
 class FetchedBatch:
     """In the place of a batch of aiokafka's, which makes an object of each record; iterating gives the batch itself.
 
-    data: the whole batch lies in it, from `begin` to `end`.
+    data: the whole batch is in it, from `begin` to `end`.
 
     base_offset: what the offsets of its records are counted from.
     next_offset: where reading goes on after it.
     start: records below are not wanted.
-    block, payload_begin, payload_end: where its records lie, compressed by `codec` (Kafka's number; 0: not compressed).
+    block, payload_begin, payload_end: where its records are, compressed by `codec` (Kafka's number; 0: not compressed).
         Batches of one answer share their block.
     producer_id: -1 where the producer has none.
     """

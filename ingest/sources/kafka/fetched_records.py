@@ -94,7 +94,7 @@ def raw_batch(
 
 
 def cut_at(batch: RawBatch, ends: Mapping[TopicPartition, int]) -> RawBatch | None:
-    """The batch up to where its partition ends; None for one that lies behind it."""
+    """The batch up to where its partition ends; None for one that is behind it."""
     end = ends.get(TopicPartition(batch.topic, batch.partition), 0)
     if batch.next_offset <= end:
         return batch

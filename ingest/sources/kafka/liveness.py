@@ -1,6 +1,6 @@
 """Liveness of partitions: notices those that no broker answers for.
 
-aiokafka retries a broker that went away for ever, and only logs it: to its caller that looks like a
+aiokafka retries an unreachable broker forever, and only logs it: to its caller that looks like a
 topic without new records.
 """
 
@@ -36,7 +36,7 @@ class PartitionLiveness:
         answers: for each partition a mark that is another one after each answer.
         """
         # A check that comes late follows a time without asking. A little of it counts, so that a slow table doesn't
-        # hide a dead broker for ever.
+        # hide a dead broker forever.
         waited_ms = min(now_ms - self._checked_ms, 2 * CHECK_INTERVAL_MS)
         self._checked_ms = now_ms
         self._silent_ms = {

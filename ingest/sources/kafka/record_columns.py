@@ -228,7 +228,7 @@ def _gathered(data: bytes, begins: Integers, sizes: Integers) -> BinaryColumn:
     positions = np.empty(2 * n, np.int32)
     positions[0::2] = begins
     positions[1::2] = begins + np.maximum(sizes, 0)
-    # what we want, and what lies in between, by turns
+    # what we want, and what is in between, by turns
     by_turns = pa.BinaryArray.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(positions), pa.py_buffer(data)])
     is_null = sizes < 0
     return by_turns.take(pa.array(np.arange(0, 2 * n, 2), mask=is_null if is_null.any() else None))

@@ -228,7 +228,7 @@ class KafkaSource:
     async def _checked(
         self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, int], where: str
     ) -> dict[TopicPartition, int]:
-        """Who begins past the end misses what comes, and a run that ends at once would tell nobody."""
+        """Refuses a start past the end: it would miss new records, and a run that ends at once would not report it."""
         if missing := [partition for partition in partitions if partition not in offsets]:
             raise BadInput(
                 f"{self}: {where} has no offset for {few_of(map(str, sorted(missing)))}. "

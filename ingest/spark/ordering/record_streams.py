@@ -1,4 +1,4 @@
-"""Blobs whose rows lie in their source's order already, as map tasks make them: read in that order, a piece at a time.
+"""Blobs whose rows are in their source's order already, as map tasks make them: read in that order, a piece at a time.
 
 Nothing is held a row but the times of the pieces that are read now. Each topic partition is a stream of pieces, ranges
 of rows of a blob. Streams are woven into one another by time, as `row_order` weaves rows: what is earlier than every
@@ -36,7 +36,7 @@ class Piece:
 class Window:
     """Rows that follow one another in the result.
 
-    order: of the pieces' rows, one piece after the other; None where they lie as they shall come.
+    order: of the pieces' rows, one piece after the other; None where they are as they shall come.
     """
 
     pieces: Sequence[Piece]
@@ -47,8 +47,8 @@ def windows(blobs: Sequence[pa.RecordBatch], piece_rows_max: int) -> Iterator[Wi
     """All rows, oldest first; the same order as `row_order.source_order` gives.
 
     piece_rows_max: of a piece; a window has one or more pieces of each stream.
-    None where the blobs don't lie so: rows that are no records or changed their keys, partitions that alternate in a
-    blob, offsets that go back, or blobs that overlap.
+    None where the blobs are not in this order: rows that are no records or changed their keys, partitions that
+    alternate in a blob, offsets that go back, or blobs that overlap.
     """
     if not all({*_RECORD_COLUMNS} <= {*blob.schema.names} for blob in blobs):
         return None
@@ -59,7 +59,7 @@ def windows(blobs: Sequence[pa.RecordBatch], piece_rows_max: int) -> Iterator[Wi
 
 
 def pieces_of(blobs: Sequence[pa.RecordBatch], rows_max: int) -> Iterator[Piece]:
-    """All rows, as they lie."""
+    """All rows, as they are."""
     return (piece for number, blob in enumerate(blobs) for piece in _cut(number, 0, blob.num_rows, rows_max))
 
 

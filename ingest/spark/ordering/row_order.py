@@ -71,7 +71,7 @@ def check_no_order_is_needed(parts: Sequence[pa.RecordBatch], context: TableCont
 
 
 def record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """Rising numbers, equal for the rows of one record: those lie beside one another."""
+    """Rising numbers, equal for the rows of one record: those are next to each other."""
     columns = [rows.column(name) for name in order_columns(rows.schema.names)]
     codes = [column.dictionary_encode().indices.to_numpy() for column in columns]
     is_new = np.logical_or.reduce([np.diff(code, prepend=code[:1]) != 0 for code in codes])
@@ -141,7 +141,7 @@ def _by_time(rows: pa.RecordBatch) -> Order:
 
 
 def _matched(rows: pa.RecordBatch) -> list[tuple[int, int]]:
-    """Halves of key changes that lie in different partitions: the row that leaves, and the one that comes."""
+    """Halves of key changes that are in different partitions: the row that leaves, and the one that comes."""
     changes = key_changes(rows)
     if changes is None:
         return []

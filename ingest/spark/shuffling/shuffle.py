@@ -143,7 +143,7 @@ class TableShuffle:
             yield payload_row(self.number, partition, PayloadKind.ROWS, blob)
 
     def _link(self, rows: pa.RecordBatch, shuffle_partitions: NDArray[np.integer[Any]], facts: TableFacts) -> None:
-        """Values that did not change lie under the row's old key, maybe in another bucket."""
+        """Values that did not change are under the row's old key, maybe in another bucket."""
         flagged = pa.array(np.flatnonzero(rows.column(UNAVAILABLE_COLUMN).is_valid().to_numpy(zero_copy_only=False)))
         primary_keys = set(self.context.schema.primary_keys)
         if not len(flagged) or not primary_keys:

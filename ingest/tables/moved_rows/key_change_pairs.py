@@ -1,7 +1,7 @@
 """Finds the two halves of each key change, in whatever order partitions bring them.
 
 Halves of one change have one id. Where an id may stand for several changes (`KeyChange.is_exact`), the first row that
-left belongs to the first that came: all halves of one kind lie in one partition, so their order is that of the source.
+left belongs to the first that came: all halves of one kind are in one partition, so their order is that of the source.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows on their way to another key, kept with a table's snapshots: a file after each checkpoint that changed them.
 
-They lie in `moved-rows/` of their table's directory, where no orphan cleaner looks and where they go with the table. A
+They are in `moved-rows/` of their table's directory, where no orphan cleaner looks and where they go with the table. A
 file is written before the snapshot that names it, and never changed. Those that newer ones replaced are kept for a
 while: a table may be rolled back.
 
@@ -56,7 +56,7 @@ _log = get_logger(__name__)
 class MovedRowFiles:
     """The files of one table and one pipeline. Methods block.
 
-    directory: where they lie.
+    directory: where they are.
     commit_user: the pipeline's.
     """
 

@@ -1,11 +1,13 @@
-"""Rows on their way from one key to another: what they held when they left, until they have come.
+"""Moved rows: rows whose key changed, kept from the record that deletes them to the record that inserts them.
 
-The record under the new key may lack values that did not change. They are those of the row at the moment when it left
-its old key, which nothing in the table records: a compaction merges the row into its -D, and a row that lies
-under the old key now may be another one, or an older version of which the last records have yet to be read. So the row
-is kept from the moment it leaves, in memory and with the snapshot whose position passes its record
-(`checkpoint.moved_rows_state`), until the commit that holds the record under the new key. It is kept no longer than
-`limit_ms`, and all rows together take no more than `limit_bytes`; of a row that is dropped it is known that it was.
+1. The record under the new key may leave out values that did not change. They are those of the row when it left its old
+   key.
+2. The table can't be asked for them: a compaction merges the row into its -D, and a row under the old key now may be
+   another one, or an older version whose last records are not read yet.
+3. So a row is kept from the record that deletes it to the commit of the record under the new key: in memory, and with
+   the snapshot whose position passes the deleting record (`checkpoint.moved_rows_state`).
+4. A row is kept for `limit_ms` at most, and all rows take `limit_bytes` at most. Dropped rows are remembered as
+   dropped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A catalog whose names are in a Hive metastore.
 
-The metastore says which tables there are and where each lies; schemas and data lie there as a file system catalog has
+The metastore says which tables there are and where each is; schemas and data are there as a file system catalog has
 them. What else the metastore shows of a table (columns, properties) is a copy for others, which each change
 writes again.
 
@@ -228,7 +228,7 @@ class HiveCatalog(FileSystemCatalog):
             self._io.delete_directory(place)
 
     def _move(self, old: Identifier, new: Identifier) -> None:
-        """The files first. An external table, and one that lies elsewhere, keeps its place."""
+        """The files first. An external table, and one that is elsewhere, keeps its place."""
         if self._entry(new) is not None:
             raise FileExistsError
         entry = self._required_entry(old)

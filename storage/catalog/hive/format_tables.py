@@ -66,7 +66,7 @@ class HiveFormatTables:
     def create(self, identifier: Identifier, schema: TableSchema, location: str) -> bool:
         """False when the metastore has something of this name. The metastore makes the directory.
 
-        location: where it lies unless option `path` says otherwise; then it is an external table.
+        location: where it is unless option `path` says otherwise; then it is an external table.
         Raises BadInput, and UnsupportedFeature for columns that the metastore doesn't keep.
         """
         if not self.is_enabled:

@@ -1,4 +1,4 @@
-"""A catalog whose names are in a database, and whose tables lie in a warehouse.
+"""A catalog whose names are in a database, and whose tables are in a warehouse.
 
 A row says that there is a table; its schemas and data are where a file system catalog has them. So a directory without
 a row is no table here, and a row without a schema is a table that can't be opened.
@@ -40,7 +40,7 @@ class JdbcSettings:
     """What the options of a JDBC catalog say.
 
     locks: None where commits take no lock.
-    mirrors_properties: whether a table's options are kept beside its name (`sync-all-properties`).
+    mirrors_properties: also keep a table's options in the database (`sync-all-properties`)
     """
 
     names: NameStore
@@ -106,7 +106,7 @@ class JdbcCatalog(FileSystemCatalog):
             raise BadInput(f"database {name!r} exists already in {self!r}; choose another name")
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """The files of its tables go; what else lies in its directory stays."""
+        """The files of its tables go; what else is in its directory stays."""
         check_database_name(name)
         if not self._names.has_database(name):
             if if_exists:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from storage.catalog.jdbc.address import DatabaseAddress
 from storage.catalog.jdbc.paimon_tables import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, VIEWS
 
-_EXISTS = "exists"  # of a database: that somebody made it; its rows would else be those of its tables alone
+_EXISTS = "exists"  # of a database: that it was created; otherwise it would have only the rows of its tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The tables of a catalog's database, as Java Paimon makes them. Names and types are on disk for ever.
+"""The tables of a catalog's database, as Java Paimon makes them. Names and types are on disk forever.
 
 Source: Java `jdbc/JdbcUtils.java`, `jdbc/*DistributedLockDialect.java`.
 """

@@ -188,7 +188,7 @@ class RestCatalog:
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
     ) -> TableContext:
-        """See Catalog. Where it would lie, only the server knows: nothing may be looked for there."""
+        """See Catalog. Where it would be, only the server knows: nothing may be looked for there."""
         identifier = _plain(name)
         schema = self._new_schema(columns, primary_key, partition_by, options, comment)
         self._check_letters(identifier.database, identifier.table, *schema.names)

@@ -40,7 +40,7 @@ _YEARS: Final = {"us": "-290308 to 294247", "ns": "1677 to 2262"}  # what 64 bit
 _REMEDY: Final = "Alter the column to TIMESTAMP(6), which reaches every year there is, and rewrite its rows with Java"
 _REMEDY_OF_FINEST: Final = "Correct it with Java, or read without the column"
 _PAIMON_TYPE: Final = {"s": "TIMESTAMP(0)", "ms": "TIMESTAMP(3)", "us": "TIMESTAMP(6)", "ns": "TIMESTAMP(9)"}
-INT96: Final = pa.binary(12)  # how the 12 bytes of a Parquet INT96 lie in memory
+INT96: Final = pa.binary(12)  # how the 12 bytes of a Parquet INT96 are in memory
 
 _JULIAN_DAY_OF_EPOCH: Final = 2_440_588
 _SECONDS_PER_DAY: Final = 86_400
@@ -189,7 +189,7 @@ def stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 
 def variant(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """The two parts by name, put together where a value lies in more."""
+    """The two parts by name, put together where a value is in more."""
     if not pa.types.is_struct(column.type):
         raise pa.ArrowInvalid(f"no variant but {column.type}")
     if column.type.get_field_index("typed_value") >= 0:

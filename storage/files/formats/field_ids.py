@@ -23,7 +23,7 @@ def with_field_ids(schema: pa.Schema, fields: Sequence[DataField], key: str) -> 
 
 
 def _tagged(field: pa.Field, data_type: DataType, own_id: int, column_id: int, depth: int, key: str) -> pa.Field:
-    """column_id, depth: the nearest field with an id of its own, and how many lists and maps lie in between."""
+    """column_id, depth: the nearest field with an id of its own, and how many lists and maps are in between."""
     kind = field.type
     step = column_id * NESTED_FIELD_ID_DEPTH_LIMIT + depth + 1
 

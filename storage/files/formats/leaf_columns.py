@@ -28,7 +28,7 @@ def leaves_of(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]
 
 
 def leaf_numbers(schema: pa.Schema) -> dict[str, range]:
-    """Which leaves lie below each column."""
+    """Which leaves are below each column."""
     numbers: dict[str, range] = {}
     first = 0
     for field in schema:

@@ -1,7 +1,7 @@
 """Row groups of large values, whose pages are put together here.
 
 Arrow makes three copies of a value on its way into a page: encoded, behind its levels, compressed. Here it is
-compressed from where it lies, beside what comes of it. Arrow writes the other columns of the row group, as a file of
+compressed in place, into a second buffer. Arrow writes the other columns of the row group, as a file of
 their own in memory, whose chunks are copied; the footers of all such parts become one.
 
 Source: apache/parquet-format `parquet.thrift`, `Encodings.md`.
@@ -82,7 +82,7 @@ def _write_small_columns(
     stream.write(content[len(MAGIC) : -8 - footer_bytes])
     metadata = _thrift_of(found[0])
     (row_group,) = metadata.get(4).items
-    _shift(row_group, (5,), shift)  # where things lie in the file
+    _shift(row_group, (5,), shift)  # where things are in the file
     for chunk in row_group.get(1).items:
         _shift(chunk, (2,), shift)
         _shift(chunk.get(3), (9, 10, 11), shift)

@@ -365,7 +365,7 @@ class _WriterOptions:
 
     @property
     def may_be_plain(self) -> bool:
-        """Whether a few rows may lie in a page a column, without a dictionary."""
+        """Whether a few rows may be in a page a column, without a dictionary."""
         return not self._dictionary and not any(self._dictionary_of.values()) and self.page_bytes >= _PLAIN_PAGE_BYTES
 
     def writer_arguments(self, form: _StoredForm, encodings: Encodings, bounds_for: Collection[str]) -> dict[str, Any]:
@@ -401,10 +401,10 @@ def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _StoredForm:
-    """How columns lie in a file.
+    """How columns are in a file.
 
     schema: with field ids.
-    rebuilt: columns that don't lie as they are in memory.
+    rebuilt: columns that are not stored as in memory.
     int96_leaves: numbers of the leaves that are INT96.
     """
 

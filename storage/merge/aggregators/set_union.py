@@ -30,7 +30,7 @@ class UnionAccumulator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnionAggregator:
-    """Nulls don't count. A value that meets no other stays as it is, whoever wrote it.
+    """Nulls don't count. A value without another to merge with stays unchanged, of any writer.
 
     new_accumulator: of the accumulator. Inputs join one by one, as in Java: sketches of estimates are not associative.
     """

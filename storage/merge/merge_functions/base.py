@@ -33,7 +33,7 @@ class MergeFunction(Protocol):
         ...
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        """What rows must hold beside `wanted` so that merging gives the wanted columns their right values.
+        """Columns that merging needs in addition to `wanted`, to get their values right.
 
         Names of table columns and, last, maybe `_LEVEL` (the level of the file that a row comes from, int32: field
         `table_schema.LEVEL_FIELD` of `read_data_file`); none that is wanted already. Key columns, `sequence.field`,

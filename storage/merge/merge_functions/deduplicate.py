@@ -41,7 +41,7 @@ class Deduplicate:
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         winners = self.winners(rows, groups, shortcut)
         if rows.num_rows == len(winners) and bool((winners[1:] > winners[:-1]).all()):
-            return rows  # all of them, as they lie
+            return rows  # all of them, as they are
         return rows.take(pa.array(winners))
 
     def winners(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> RowIndices:

@@ -1,4 +1,4 @@
-"""Merging where compaction looks rows up: a row above level 0 already holds what lies on all higher levels.
+"""Merging where compaction looks rows up: a row above level 0 already holds what is on all higher levels.
 
 Such a compaction (changelog-producer `lookup`, `force-lookup`) merges level-0 rows with the row of the lowest level
 above 0 and writes the result to a level in between; the older row stays where it is. Merging both would add up the same

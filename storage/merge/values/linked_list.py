@@ -22,7 +22,7 @@ class LinkedList(Generic[T]):
         self._items: dict[int, T] = {}  # by place
         self._foremost: dict[Hashable, int] = {}  # place, by name
         self._others: dict[Hashable, deque[int]] = {}  # places behind the foremost, by name
-        self._begin = self._end = 0  # places lie in [begin, end); an item that was taken leaves a gap
+        self._begin = self._end = 0  # places are in [begin, end); an item that was taken leaves a gap
 
     def __len__(self) -> int:
         return len(self._items)

@@ -6,5 +6,5 @@ from typing import Final
 
 USE_JAVA: Final = "Use Java Paimon for it"
 SPEED: Final = "it only changes how fast, in how much memory or in how many pieces work is done"
-LAYOUT: Final = "it only changes how rows lie in files"
+LAYOUT: Final = "it only changes the layout of rows in files"
 FLINK: Final = "only jobs of Flink act on it"

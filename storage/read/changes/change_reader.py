@@ -76,7 +76,10 @@ def files_of_changes(producer: ChangelogProducer) -> ChangeSource:
 
 
 def change_source(files: ChangeSource, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
-    """The rule of Java's follow-up scanners. files: where the table keeps its changes."""
+    """The rule of Java's follow-up scanners.
+
+    files: where the table keeps its changes
+    """
     if files is ChangeSource.DELTA:
         return ChangeSource.DELTA if kind is CommitKind.APPEND else ChangeSource.NOTHING
     return ChangeSource.CHANGELOG if has_changelog and kind is not CommitKind.OVERWRITE else ChangeSource.NOTHING
@@ -252,7 +255,7 @@ def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def whole_keys(batches: Iterable[pa.RecordBatch], key_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same rows, which lie in the order of their keys; all rows of a key in one batch."""
+    """The same rows, which are in the order of their keys; all rows of a key in one batch."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         rows = batch if held is None else pa.concat_batches([held, batch])

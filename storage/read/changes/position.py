@@ -39,7 +39,7 @@ class ChangePosition:
 
     @classmethod
     def behind(cls, snapshot: Snapshot) -> ChangePosition:
-        """All of the snapshot was taken."""
+        """The position after all rows of the snapshot."""
         return cls(snapshot.id + 1, after=snapshot.delta_manifest_list)
 
     @classmethod
@@ -66,7 +66,7 @@ class ChangePosition:
             raise BadInput(f"{shown(text)} is no position: {error}; keep what str(position) gives") from None
 
     def to_members(self) -> dict[str, Any]:
-        """What is as ever is left out."""
+        """The position as JSON members; default values are left out."""
         members: dict[str, Any] = {NEXT_SNAPSHOT: self.next_snapshot_id}
         if self.rows:
             members[_ROWS] = self.rows

@@ -1,4 +1,4 @@
-"""Reading ahead of whoever takes the batches, in one thread, and no further than so many bytes.
+"""Reads ahead of the consumer of batches, in one thread, up to a limit of bytes.
 
 Decoding releases the interpreter's lock, so the next batches are ready while the last one is dealt with. A reader that
 is slow, or stops, leaves the thread waiting, not the memory growing.

@@ -65,7 +65,10 @@ class Share:
     def keep_entry(
         self, context: TableContext, also: Callable[[ManifestEntry], bool] | None = None
     ) -> Callable[[ManifestEntry], bool] | None:
-        """For a scan. also: another condition. None: all."""
+        """A filter of manifest entries for a scan.
+
+        also: another condition. None: all.
+        """
         if self.is_whole and self.bucket is None:
             return also
         return lambda entry: self.takes(context, entry) and (also is None or also(entry))

@@ -54,7 +54,12 @@ class GroupReader:
     def read(
         self, group: RowGroup, directory: str, partition: bytes, deletion_files: Mapping[str, DeletionFile]
     ) -> Iterator[pa.RecordBatch]:
-        """Never empty. deletion_files: by the name of the group's oldest plain file. Raises CorruptFile."""
+        """Never empty.
+
+        deletion_files: by the name of the group's oldest plain file
+
+        Raises CorruptFile.
+        """
         if self._rules_out(group, directory):
             return
         sources = column_sources(self.context, group, self.fields)

@@ -1,4 +1,4 @@
-"""BLOB columns that lie in ordinary files as descriptors (`blob-descriptor-field`): their bytes are elsewhere.
+"""BLOB columns that are in ordinary files as descriptors (`blob-descriptor-field`): their bytes are elsewhere.
 
 Source: Java `data/Blob.java` (fromBytes), `data/columnar/ColumnarRow.java` (getBlob).
 """
@@ -18,7 +18,9 @@ from storage.types import DataField, Root
 def with_inline_blobs(context: TableContext, batch: pa.RecordBatch, fields: Sequence[DataField]) -> pa.RecordBatch:
     """Descriptors of BLOB columns give way to the bytes that they name, unless the table's options want descriptors.
 
-    fields: of the batch. Raises CorruptFile, naming what a descriptor names.
+    fields: of the batch
+
+    Raises CorruptFile, naming what a descriptor names.
     """
     blobs = [i for i, field in enumerate(fields) if field.type.root is Root.BLOB]
     if not blobs or context.options.is_on("blob-as-descriptor"):

@@ -43,7 +43,7 @@ def row_ids_of(group: Sequence[DataFileMeta]) -> range:
 
 
 def row_groups(files: Sequence[DataFileMeta]) -> list[RowGroup]:
-    """In the order of row ids; the files of a group in the order given."""
+    """Row groups in the order of row ids; the files of a group in the given order."""
     groups: list[list[int]] = []
     end = -1
     for number in sorted(range(len(files)), key=lambda i: (row_ids(files[i]).start, row_ids(files[i]).stop)):
@@ -80,7 +80,7 @@ def anchor_of(group: Sequence[DataFileMeta]) -> DataFileMeta | None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """What gives some columns of a group: one plain file, or the files of a blob or of vectors.
+    """The source of some columns of a group: one plain file, or the files of a blob or of vectors.
 
     fields: as asked for.
     """
@@ -97,9 +97,11 @@ def column_sources(
     context: TableContext, group: Sequence[DataFileMeta], wanted: Sequence[DataField]
 ) -> list[ColumnSource]:
     """Each of the wanted columns is in at most one of them; in none, if no file holds it. At least one source, if only
-    to count the rows.
+    to
+    count the rows.
 
-    context: under the schema to read with. wanted: its columns, `_ROW_ID`, `_SEQUENCE_NUMBER`.
+    context: under the schema to read with
+    wanted: its columns, `_ROW_ID`, `_SEQUENCE_NUMBER`
     """
     left = {field.id: field for field in wanted}
     sources = []

@@ -1,4 +1,4 @@
-"""The columns that row tracking gives a table beside its own.
+"""The columns that row tracking adds to a table.
 
 Source: Java `table/SpecialFields.java` (rowTypeWithRowTracking).
 """

@@ -36,7 +36,7 @@ Asker: TypeAlias = Callable[[FileIndexes], Answer]
 
 
 class IndexQuestion:
-    """What a condition asks the indexes of data files.
+    """The question of a condition to the indexes of data files.
 
     context: under the schema to read with.
     """

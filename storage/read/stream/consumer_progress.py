@@ -31,7 +31,7 @@ _WRITE_INTERVAL_S: Final = 1.0  # in mode at-least-once
 
 
 class ConsumerProgress:
-    """Of one reader under a consumer's name. One thread."""
+    """The progress of one reader with a consumer's name. One thread."""
 
     def __init__(self, context: TableContext, name: str, share: Share) -> None:
         options: TableOptions = context.options
@@ -46,7 +46,7 @@ class ConsumerProgress:
         self._next_write_s = 0.0
 
     def read(self) -> ChangePosition | None:
-        """Where the consumer goes on; None when it never was anywhere. Raises CorruptFile."""
+        """The consumer's position; None if it has none. Raises CorruptFile."""
         for consumer in (self._changes, self._full):
             if (members := consumer.read()) is not None:
                 try:

@@ -37,8 +37,10 @@ def is_read_first(level: int, options: TableOptions) -> bool:
 
 
 class FullRead:
-    """files_since_ms: only files made at this time or later; None is all.
-    sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
+    """Reads all rows at a snapshot, as the start of a stream.
+
+    files_since_ms: only files made at this time or later; None is all
+    sequence_numbers: rows come with `_SEQUENCE_NUMBER`
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class FullRead:
         return TableScan(self._context, keep_entry=self._keeps).plan(snapshot)
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """All +I, always in the same order."""
+        """Read all rows as +I, always in the same order."""
         for batch in self._reader.read(splits):
             rows = with_kind(batch.select(self._context.schema.names), RowKind.INSERT)
             if SEQUENCE_FIELD.name in batch.schema.names:

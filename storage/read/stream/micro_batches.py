@@ -1,6 +1,6 @@
 """A stream of changes cut into micro-batches, whose files are read by any number of tasks.
 
-An offset lies between two units: files whose rows are read together. A batch is what lies between two offsets, and is
+An offset is between two units: files whose rows are read together. A batch is what is between two offsets, and is
 the same however often it is planned.
 
 Source: Java `spark/sources/PaimonMicroBatchStream.java`, `StreamHelper.scala`, `PaimonSourceOffset.scala`.
@@ -43,8 +43,10 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """position: the snapshot that is read next, and how; its `rows` is 0.
-    index: how many of its units were read already.
+    """An offset of a stream in micro-batches.
+
+    position: the snapshot that is read next, and how; its `rows` is 0
+    index: how many of its units were read already
     """
 
     position: ChangePosition
@@ -76,7 +78,7 @@ class StreamOffset:
 
 @dataclass(frozen=True, slots=True)
 class Overwritten:
-    """All that an OVERWRITE snapshot replaced, as changes."""
+    """The rows that an OVERWRITE snapshot replaced, as changes."""
 
 
 Rows: TypeAlias = Split | tuple[ManifestEntry, ...] | Overwritten
@@ -84,7 +86,7 @@ Rows: TypeAlias = Split | tuple[ManifestEntry, ...] | Overwritten
 
 @dataclass(frozen=True, slots=True)
 class StreamUnit:
-    """What is read by one task, never divided. Pickles.
+    """A unit that one task reads, never divided. Picklable.
 
     bucket: serialized BinaryRow of the partition, and the bucket; None where it is of several.
     row_count, size_bytes: of the files, before any merge.

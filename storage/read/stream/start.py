@@ -102,7 +102,7 @@ StartAt: TypeAlias = int | str | datetime | Start | ChangePosition
 
 
 def first_position(context: TableContext, start: Start | ChangePosition) -> ChangePosition | None:
-    """Where it is now; None while the table has no snapshot that the start could mean."""
+    """The position of the start now; None while the table has no matching snapshot."""
     if isinstance(start, ChangePosition):
         return start
     return _FIRST[start.mode](context, start)

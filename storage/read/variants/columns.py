@@ -70,9 +70,11 @@ def variant_get(
 ) -> pa.Array:
     """What the variants of a column hold at a path: `$.a`, `$['a b']`, `$[0]`, and such one after the other.
 
-    kind: the type of the result, as SQL spells it; values are cast as Paimon casts columns.
-    Null where the variant is, where nothing is at the path, and for the JSON null; with fail_on_error = False also for
-    values that can't be cast. Raises BadInput.
+    kind: the type of the result, as SQL spells it; values are cast as Paimon casts columns. Null where the variant is,
+        where nothing is at the path, and for the JSON null; with fail_on_error = False also for values that can't be
+        cast.
+
+    Raises BadInput.
     """
     target = nullable(parse_type(kind) if isinstance(kind, str) else kind)
     segments = parse_path(path)

@@ -44,7 +44,7 @@ class AssignedRows:
 
 
 class BucketAssigner(Protocol):
-    """Of one table and one writer. Not thread-safe.
+    """Assigns buckets to rows, for one table and one writer. Not thread-safe.
 
     is_function_of_rows: the same row gets the same bucket from every assigner of the table, so that any task of a
         shuffle may ask its own. Else all rows of a key must reach one assigner: its index knows where the key lives.
@@ -68,17 +68,17 @@ class BucketAssigner(Protocol):
         ...
 
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
-        """What the index of buckets becomes with the rows that were assigned so far, all of which are flushed for this
+        """The changes of the bucket index by the rows assigned so far, all of which are flushed for this
         commit.
         """
         ...
 
     def committed(self, snapshot_id: int) -> None:
-        """What was prepared is in the table, since this snapshot or the one before."""
+        """The prepared changes are in the table, since this snapshot or the previous one."""
         ...
 
     def dropped(self) -> None:
-        """What was prepared never will be: it was in the table already."""
+        """The prepared changes will not be committed: they were in the table already."""
         ...
 
 

@@ -36,12 +36,13 @@ from storage.write.assigners.partition_index import AssignmentRule, PartitionInd
 
 @dataclass(frozen=True, slots=True)
 class AssignerPart:
-    """Of several assigners, in tasks of their own, that give the keys of one commit their buckets.
+    """One of several assigners, in separate tasks, that assign the keys of one commit to buckets.
 
     snapshot: the table as all of them see it; None: without any.
-    num_assigners: between whom keys and buckets are divided: a bucket gets new keys of `bucket % num_assigners` only.
-    owners_of: of the keys of a partition, by their hashes (n,), to whom of them each belongs (n,).
-    own: for whom of them this one assigns.
+    num_assigners: number of assigners that share keys and buckets: a bucket gets new keys of `bucket % num_assigners`
+        only.
+    owners_of: assigner of each key of a partition (n,), by their hashes (n,)
+    own: number of this assigner
     """
 
     snapshot: Snapshot | None
@@ -92,7 +93,7 @@ class DynamicBucketAssigner:
         self._manifests = context.shared(ManifestStore)
         self._names = IndexFileNames()
         self._partitions: dict[bytes, _Partition] = {}
-        self._is_looked_after = False  # whether somebody else changed the index, since the last commit
+        self._is_looked_after = False  # whether another process changed the index, since the last commit
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         self._look_after_index()
@@ -112,7 +113,7 @@ class DynamicBucketAssigner:
     @property
     def reads_files(self) -> bool:
         if self._partition_columns or not self._is_looked_after:
-            return True  # nobody knows of which partitions the next rows are
+            return True  # the partitions of the next rows are unknown
         only = self._partitions.get(EMPTY_ROW)
         return only is None or only.is_outdated
 
@@ -244,7 +245,9 @@ class DynamicBucketAssigner:
     def _assigners(
         self, rows: PartitionedRows, number: int, at: NDArray[np.intp] | None, hashes: NDArray[np.int32]
     ) -> NDArray[np.int32] | int:
-        """hashes: of the rows `at` some places, all of one partition; number: of that."""
+        """hashes: of the rows `at` some places, all of one partition
+        number: of that
+        """
         if self._rule.num_assigners == 1:
             return 0
         if self._part is not None:

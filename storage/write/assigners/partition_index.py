@@ -3,7 +3,7 @@
 Keys with equal hashes share a bucket. A new key goes into the first bucket with room, in ascending order, then into a
 new bucket; where there may be no more of them, into any.
 
-An entry is one int64, hash << 16 | bucket. Entries lie in a few sorted runs, each larger than the next: a new key costs
+An entry is one int64, hash << 16 | bucket. Entries are in a few sorted runs, each larger than the next: a new key costs
 a part of a merge now and then, and eight bytes.
 
 Source: Java `index/PartitionIndex.java`, `index/SimpleHashBucketAssigner.java`, `index/BucketAssigner.java`; vectors
@@ -45,7 +45,7 @@ class AssignmentRule:
 
 
 class PartitionIndex:
-    """Of one partition. Not thread-safe.
+    """The index of keys and buckets of one partition. Not thread-safe.
 
     hashes_by_bucket: what the partition's index files hold, or those of the keys that are asked about.
     rows_by_bucket: how many keys each bucket has, where that is more.
@@ -123,7 +123,7 @@ class PartitionIndex:
         self._new = []
 
     def hashes_of(self, bucket: int) -> NDArray[np.int32]:
-        """All of the bucket: what its index file holds."""
+        """All hashes of a bucket, as in its index file."""
         return np.concatenate(
             [np.empty(0, np.int32), *(_hashes(run[run & _BUCKET_MASK == bucket]) for run in self._runs)]
         )
@@ -173,7 +173,7 @@ class PartitionIndex:
 def assigners_of(
     partition_hash: int, hashes: NDArray[np.int32], num_channels: int, num_assigners: int
 ) -> NDArray[np.int32]:
-    """Of each key the channel, 0 to num_channels - 1, that gives it a bucket. Remainders have the sign of Java's."""
+    """The channel of each key, 0 to num_channels - 1, that assigns its bucket. Remainders have the sign of Java's."""
     start = abs(int(np.fmod(np.int32(partition_hash), np.int32(num_channels))))
     channels: NDArray[np.int32] = (start + np.abs(np.fmod(hashes, np.int32(num_assigners)))) % num_channels
     return channels

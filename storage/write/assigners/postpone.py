@@ -1,4 +1,4 @@
-"""Tables whose rows get their bucket later: until then all lie in bucket -2.
+"""Tables whose rows get their bucket later: until then all are in bucket -2.
 
 Source: Java `table/sink/PostponeBucketRowKeyExtractor.java`.
 """

@@ -1,4 +1,4 @@
-"""Append tables without buckets: all rows lie in bucket 0, which means nothing.
+"""Append tables without buckets: all rows are in bucket 0, which means nothing.
 
 Source: Java `table/sink/AppendTableRowKeyExtractor.java`, `table/BucketMode.java` (BUCKET_UNAWARE).
 """

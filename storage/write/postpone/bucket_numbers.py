@@ -21,10 +21,12 @@ _INT_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class PostponeOptions:
-    """default_bucket_num: what a partition gets; None: it is computed.
-    target_rows, target_bytes: of one bucket; rows go first where both are given.
-    gives_buckets_at_once: whether batches do, whose rows wait for nothing.
-    bucket_num_max, rescale_load_factor: of such batches; above 0.
+    """The options of tables with `bucket = -2`.
+
+    default_bucket_num: what a partition gets; None: it is computed
+    target_rows, target_bytes: of one bucket; rows go first where both are given
+    gives_buckets_at_once: whether batches do, whose rows wait for nothing
+    bucket_num_max, rescale_load_factor: of such batches; above 0
 
     Raises BadInput for an option below 1.
     """
@@ -50,7 +52,7 @@ class PostponeOptions:
 
     @classmethod
     def of(cls, options: TableOptions) -> PostponeOptions:
-        """Of a table."""
+        """The options of a table."""
         return cls(
             options.postpone_default_bucket_num,
             options.postpone_target_rows,
@@ -90,7 +92,9 @@ class PostponeOptions:
 
 
 def estimated_bucket_num(value: int, target: int, key: str = _BYTES) -> int:
-    """At least 1. key: the option that target comes from.
+    """At least 1.
+
+    key: the option that target comes from
 
     Raises BadInput for more than an INT holds.
     """

@@ -149,7 +149,7 @@ def test_without_quarantine_a_start_names_the_table_that_cannot_be_read(shop: Sh
     shop.create()
     shop.create("shop.users")
     (shop.location / "schema" / "schema-0").write_text("{broken")
-    with pytest.raises(TableUnusable, match=r"^shop\.orders can't be opened.*take it out of `tables`"):
+    with pytest.raises(TableUnusable, match=r"^shop\.orders can't be opened.*remove it from `tables`"):
         shop.run(tables=both, settings="quarantine: {enabled: false}")
 
 

@@ -199,7 +199,7 @@ def test_a_checkpoint_directory_that_was_set_back_is_refused(stream: Stream) -> 
     for batch_id in (1, 2):
         stream.forget_batch(batch_id)
     stream.put([{"id": 3, "name": "b"}])
-    with pytest.raises(Exception, match=r"(?s)batch 1, but 'spark-.*committed batch 2 already.*or it was set back"):
+    with pytest.raises(Exception, match=r"(?s)batch 1, but 'spark-.*committed batch 2 already.*or it was reset"):
         stream.run()
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1, 2]
 
@@ -387,7 +387,7 @@ def test_a_checkpoint_directory_that_was_set_back_by_one_batch_of_raw_records_is
     records.forget_batch(1)
     (records.home / "rows" / "1.json").unlink()
     records.put(created(2))
-    said = r"(?s)made from shop.public.t-0 \[1, 2\), this one reads shop.public.t-0 \[2, 3\).*or it was set back"
+    said = r"(?s)made from shop.public.t-0 \[1, 2\), this one reads shop.public.t-0 \[2, 3\).*or it was reset"
     with pytest.raises(Exception, match=said):
         run_records(records)
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 1]
@@ -401,7 +401,7 @@ def test_the_second_half_of_a_batch_is_refused(spark: SparkSession, records: Str
         spark.createDataFrame([(json.dumps(line),) for line in created(*h)], "value string") for h in ((0, 2), (1, 3))
     ]
     feed(halves[0], 0)
-    with pytest.raises(tidelake.PositionRefused, match=r"(?s)\[0, 3\).*\[1, 4\).*once for each batch, with the whole"):
+    with pytest.raises(tidelake.PositionRefused, match=r"(?s)\[0, 3\).*\[1, 4\).*once per batch, with all its rows"):
         feed(halves[1], 0)
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 2]
 

@@ -99,5 +99,5 @@ def test_the_analysis_is_of_rows_and_not_of_system_tables_or_changes(table: tide
 
 def test_the_explained_scan_tells_it(table: tidelake.Table, tmp_path: Path, call: Call) -> None:
     arguments = ("table", "scan", "db.t", "-w", str(tmp_path), "--where", "few = 't3'", "--explain")
-    assert "about 100 rows come, by what `table analyze` counted" in call(*arguments).out
+    assert "about 100 rows in the result, estimated from `table analyze`" in call(*arguments).out
     assert call(*arguments, "--json").document["estimatedRows"] == 100

@@ -76,7 +76,7 @@ def test_a_scan_whose_snapshot_expires_says_begin_again(
 ) -> None:
     go_on = begin(table)
     expire(table)
-    with pytest.raises(SnapshotExpired, match=r"db\.t: snapshot 2 is gone.*there are 6 to 6 now.*Begin again") as error:
+    with pytest.raises(SnapshotExpired, match=r"db\.t: snapshot 2 is gone.*there are 6 to 6 now.*Start again") as error:
         go_on()
     assert (error.value.table, error.value.snapshot_id) == (NAME, 2)
     assert table.scan().to_arrow().num_rows == 40

@@ -89,7 +89,7 @@ def test_dropping_asks_for_the_name(warehouse: Path) -> None:
 def test_bytes_are_not_written_to_a_terminal(warehouse: Path) -> None:
     code, shown = on_a_terminal("table", "scan", "shop.orders", "-w", warehouse, "--format", "arrow")
     assert code == 2
-    assert "redirect them into a file" in shown
+    assert "redirect it into a file" in shown
 
 
 def test_progress_is_on_the_terminal_and_the_document_is_not(tmp_path: Path, warehouse: Path) -> None:

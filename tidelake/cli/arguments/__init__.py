@@ -1,7 +1,7 @@
-"""What can be typed: nouns, verbs, options and their help. Imports nothing heavy: `tidelake --help` only needs this.
+"""The command line: nouns, verbs, options and their help. Imports nothing heavy: `tidelake --help` needs only this.
 
 argparse, because it answers `--help` in 40 ms and starts a command as fast; typer takes 150 ms for either, cyclopts 150
-and 80. Every option below is a parameter of its command's function; a test holds them together.
+and 80. Each option is a parameter of its command's function; a test checks that they agree.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What several commands share: their help, the options that every command has, the warehouse."""
+"""Arguments that several commands share: their help, the options of every command, the warehouse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def command(
     log_level: str = "warning",
     log_format: str = "auto",
 ) -> argparse.ArgumentParser:
-    """A verb with the options that every command has. log_level, log_format: unless others are asked for."""
+    """A verb with the options that every command has.
+
+    log_level: default of --log-level
+    log_format: default of --log-format
+    """
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=summary,
@@ -38,15 +42,15 @@ def command(
         allow_abbrev=False,
     )
     parser.set_defaults(parser=parser, command=f"tidelake.cli.commands.{module}", default_log_level=log_level)
-    common = parser.add_argument_group("in every command")
-    common.add_argument("--json", action="store_true", help="output for programs: a JSON document, or one a line")
-    common.add_argument("--debug", action="store_true", help="show where an error came from")
+    common = parser.add_argument_group("options of every command")
+    common.add_argument("--json", action="store_true", help="output for programs: a JSON document, or one per line")
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     common.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help=f"default: {log_level}")
     common.add_argument(
         "--log-format",
         choices=("auto", "text", "json"),
         default=log_format,
-        help=f"auto: text on a terminal, else json; default: {log_format}",
+        help=f"auto: text on a terminal, otherwise json; default: {log_format}",
     )
     return parser
 
@@ -71,7 +75,7 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
         type=pair,
         default=[],
         metavar="COLUMN=VALUE",
-        help="only partitions that agree, repeatable for several columns",
+        help="only partitions with this value; repeatable for several columns",
     )
 
 
@@ -92,20 +96,25 @@ def add_warehouse(parser: argparse.ArgumentParser) -> None:
         type=pair,
         default=[],
         metavar="KEY=VALUE",
-        help="of the catalog or the object store: metastore=jdbc, s3.endpoint=…; repeatable",
+        help="option of the catalog or the object store: metastore=jdbc, s3.endpoint=…; repeatable",
     )
 
 
 def add_projection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--columns", type=names, metavar="COLUMNS", help="separated by commas, in the order wanted")
-    parser.add_argument("--where", metavar="CONDITION", help="only rows that fulfil it")
+    parser.add_argument(
+        "--columns", type=names, metavar="COLUMNS", help="only these, in this order, separated by commas"
+    )
+    parser.add_argument("--where", metavar="CONDITION", help="only rows that match")
 
 
 def add_migration_source(parser: argparse.ArgumentParser, folder: str) -> None:
-    """folder: what a folder is, in a help text."""
+    """folder: help text of --from."""
     parser.add_argument("--from", dest="source", required=True, metavar="FOLDER", help=folder)
     parser.add_argument(
-        "--format", dest="file_format", choices=("parquet", "orc"), help="of a folder; default: parquet"
+        "--format",
+        dest="file_format",
+        choices=("parquet", "orc"),
+        help="format of the files in a folder; default: parquet",
     )
     parser.add_argument(
         "--partition-type",
@@ -114,10 +123,16 @@ def add_migration_source(parser: argparse.ArgumentParser, folder: str) -> None:
         type=pair,
         default=[],
         metavar="COLUMN=TYPE",
-        help="of a folder's partition column, where it is not STRING; repeatable",
+        help="type of a folder's partition column; default: STRING; repeatable",
     )
     parser.add_argument(
-        "--option", dest="options", action="append", type=pair, default=[], metavar="KEY=VALUE", help="of the table"
+        "--option",
+        dest="options",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="KEY=VALUE",
+        help="option of the table",
     )
-    parser.add_argument("--keep-source", action="store_true", help="leave the files their names there, too")
-    parser.add_argument("--dry-run", action="store_true", help="only say what the table would be")
+    parser.add_argument("--keep-source", action="store_true", help="keep the files in the source, too")
+    parser.add_argument("--dry-run", action="store_true", help="only print what the table would be")

@@ -1,4 +1,4 @@
-"""All commands, and what was typed of them."""
+"""The parser of all commands, and a parsed command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROGRAM: Final = "tidelake"
 
 _EPILOG: Final = """\
 exit codes:
-  0  done          3  refused: going on would risk data; the message names the options
+  0  done          3  refused: continuing could lose data; the message lists the options
   1  failed        4  fenced: a newer writer owns the pipeline
   2  usage       130  interrupted
 
@@ -38,7 +38,7 @@ Data goes to standard output, everything else to standard error. --json after an
 
 @dataclass(frozen=True, slots=True)
 class CatalogAddress:
-    """Which warehouse, and how its store is reached."""
+    """The address of a catalog: its warehouse, and the options of the catalog and the store."""
 
     warehouse: str
     options: tuple[tuple[str, str], ...] = ()
@@ -51,7 +51,11 @@ class CatalogAddress:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """command: `module:function`; options: its keyword arguments."""
+    """A parsed command line.
+
+    command: `module:function`
+    options: keyword arguments of that function
+    """
 
     command: str
     options: Mapping[str, Any]
@@ -92,7 +96,7 @@ def parse(arguments: Sequence[str] | None = None) -> Invocation:
 
 
 class _PrintVersion(argparse.Action):
-    """Looks the version up only when asked: that takes as long as all the rest."""
+    """Looks the version up only when asked: that takes as long as all other parsing."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
@@ -104,7 +108,7 @@ class _PrintVersion(argparse.Action):
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         PROGRAM,
-        description="Change streams from Kafka and Spark, into lake tables that every Apache Paimon reader can open.",
+        description="Writes change streams from Kafka and Spark into tables that every Apache Paimon reader can open.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -113,14 +117,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.set_defaults(parser=parser)
     nouns = parser.add_subparsers(title="commands", metavar="COMMAND")
     add_demo(nouns)
-    add_ingest(noun(nouns, "ingest", "a pipeline on this machine: from Kafka or a folder into tables"))
-    add_dead_letters(noun(nouns, "dead-letters", "records that a pipeline has set aside: look at them, replay them"))
+    add_ingest(noun(nouns, "ingest", "run a pipeline on this machine, from Kafka or a folder into tables"))
+    add_dead_letters(noun(nouns, "dead-letters", "dead letters: list, show, replay"))
     add_sync_table(nouns)
     add_sync_database(nouns)
-    add_spark(noun(nouns, "spark", "the same pipeline on Spark Structured Streaming"))
+    add_spark(noun(nouns, "spark", "run a pipeline on Spark Structured Streaming, or call procedures"))
     add_completion(nouns)
-    add_database(noun(nouns, "database", "databases: list, create, drop"))
-    add_catalog(noun(nouns, "catalog", "names that a catalog keeps beside the files: repair"))
-    add_table(noun(nouns, "table", "create tables, read them, follow their changes"))
+    add_database(noun(nouns, "database", "databases: list, create, drop, migrate"))
+    add_catalog(noun(nouns, "catalog", "catalog entries: repair"))
+    add_table(noun(nouns, "table", "tables: create, alter, read, follow, compact, expire, …"))
     add_view(noun(nouns, "view", "views of a catalog: list, show, create, rename, drop"))
     return parser

@@ -9,19 +9,25 @@ from tidelake.cli.arguments.values import duration_s, epoch_ms_of, pair, positiv
 
 
 def add_demo(nouns: Verbs) -> None:
-    summary = "a small shop's changes become tables, live, proven at the end"
+    summary = "run a demo: a shop's changes become tables, compared with the shop at the end"
     parser = command(nouns, "demo", "demo:demo", summary, log_format="text")  # it draws a picture, also into a file
     parser.add_argument(
         "--engine",
         choices=("auto", "spark", "asyncio"),
         default="auto",
-        help="what runs the pipeline; auto: Spark if PySpark and Java are here, else asyncio",
+        help="engine of the pipeline; auto: Spark if PySpark and Java are installed, otherwise asyncio",
     )
-    parser.add_argument("--directory", metavar="DIR", help="empty or new; default: a new one for temporary files")
+    parser.add_argument("--directory", metavar="DIR", help="an empty or new directory; default: a new temporary one")
     parser.add_argument("--records", type=positive, default=60_000, metavar="N", help="default: 60000")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="another seed, another shop; default: 1")
     parser.add_argument(
-        "--pace", type=duration_s, default=1.2, metavar="SECONDS", help="between files of the change log; default: 1.2"
+        "--seed", type=int, default=1, metavar="N", help="seed of the shop's random changes; default: 1"
+    )
+    parser.add_argument(
+        "--pace",
+        type=duration_s,
+        default=1.2,
+        metavar="SECONDS",
+        help="time between files of the change log; default: 1.2",
     )
 
 
@@ -30,31 +36,29 @@ def add_ingest(verbs: Verbs) -> None:
         verbs,
         "run",
         "ingest:run",
-        "run a pipeline until its source ends, or for ever",
-        "Ctrl-C or SIGTERM: commits what was read, then ends. A second one ends at once; nothing is lost either way.",
+        "run a pipeline until its source ends, or until stopped",
+        "Ctrl-C or SIGTERM commits what was read, then ends. A second one ends at once. Nothing is lost either way.",
         log_level="info",
     )
     _add_config(run)
     bounds = run.add_mutually_exclusive_group()
-    bounds.add_argument(
-        "--until", choices=("latest",), help="end where the source ends now: over `source.until` of the configuration"
-    )
+    bounds.add_argument("--until", choices=("latest",), help="end where the source ends now; overrides `source.until`")
     bounds.add_argument(
         "--until-timestamp",
         type=epoch_ms_of,
         metavar="TIME",
-        help="Kafka: end before the first record of that ISO time or later",
+        help="Kafka: end before the first record of this ISO time or later",
     )
     _add_ways_out(run)
-    plan = command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions; writes nothing")
+    plan = command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions. Writes nothing")
     _add_config(plan)
-    plan.add_argument("--details", action="store_true", help="name every topic and partition of each table")
+    plan.add_argument("--details", action="store_true", help="list all topics and partitions of each table")
     plan.add_argument(
         "--sample",
         type=int,
         metavar="RECORDS",
         default=0,
-        help="read so many of the newest records, and say what an hour like them comes to: commits, files, bytes",
+        help="read the newest RECORDS records and estimate one hour: commits, files, bytes",
     )
     _add_ways_out(plan)
 
@@ -62,32 +66,34 @@ def add_ingest(verbs: Verbs) -> None:
 
 
 def add_completion(nouns: Verbs) -> None:
-    summary = "a script that completes commands and options"
+    summary = "print a script that completes commands and options in a shell"
     parser = command(
         nouns,
         "completion",
         "completion:completion",
         summary,
-        "bash: put it into ~/.local/share/bash-completion/completions/tidelake",
+        "bash: write it to ~/.local/share/bash-completion/completions/tidelake",
     )
     parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
 
 
 def _add_status(verbs: Verbs) -> None:
-    status = command(verbs, "status", "status:status", "ask a running pipeline how it does; exit code 1: not well")
+    status = command(
+        verbs, "status", "status:status", "show the status of a running pipeline; exit code 1 if it is unhealthy"
+    )
     _add_config(status)
-    status.add_argument("--url", help="of its endpoint; default: what `metrics` says, on this machine")
-    status.add_argument("--watch", action="store_true", help="again every 2 s, until Ctrl-C")
+    status.add_argument("--url", help="URL of its endpoint; default: from `metrics`, on this machine")
+    status.add_argument("--watch", action="store_true", help="repeat every 2 s, until Ctrl-C")
 
 
 def add_dead_letters(verbs: Verbs) -> None:
     for name, function, summary in (
-        ("list", "list_", "records that were set aside, and why; without what they hold"),
-        ("show", "show", "the same with key, value and headers"),
-        ("replay", "replay", "read them again: the tables become what they would have been"),
+        ("list", "list_", "list dead letters with their errors"),
+        ("show", "show", "list them with key, value and headers"),
+        ("replay", "replay", "decode them again and write their rows"),
     ):
         details = (
-            "Exactly once; a row that changed since keeps its newer values. Stop the pipeline first."
+            "Rows are written exactly once. A row that changed since keeps its newer values. Stop the pipeline first."
             if name == "replay"
             else ""
         )
@@ -95,13 +101,13 @@ def add_dead_letters(verbs: Verbs) -> None:
         _add_config(parser)
         parser.add_argument("--where", metavar="CONDITION", help="only these, e.g. \"error_code = 'BAD_RECORD'\"")
         if name == "replay":
-            parser.add_argument("--dry-run", action="store_true", help="say what would be done; write nothing")
+            parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
         else:
-            parser.add_argument("--limit", type=positive, metavar="N", help="no more than so many")
+            parser.add_argument("--limit", type=positive, metavar="N", help="at most this many")
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", help="default: that of spark-submit, else local[*]")
+    parser.add_argument("--master", help="Spark master; default: that of spark-submit, otherwise local[*]")
     parser.add_argument(
         "--conf",
         action="append",
@@ -118,7 +124,7 @@ def add_spark(verbs: Verbs) -> None:
         "run",
         "spark:run",
         "run a pipeline's configuration on Spark Structured Streaming",
-        "Positions are kept in the tables and in Spark's checkpoint directory: keep that for the life of the pipeline.",
+        "Positions are in the tables and in Spark's checkpoint directory. Keep that directory as long as the pipeline.",
         log_level="info",
     )
     _add_query(run)
@@ -128,7 +134,7 @@ def add_spark(verbs: Verbs) -> None:
         "submit",
         "spark:submit",
         "run a pipeline's configuration on a cluster, with spark-submit",
-        "What stands behind `--` goes to spark-submit as it is: `-- --master spark://host:7077`.",
+        "Arguments after `--` are passed to spark-submit: `-- --master spark://host:7077`.",
         log_level="info",
     )
     _add_query(submit)
@@ -137,16 +143,16 @@ def add_spark(verbs: Verbs) -> None:
         verbs,
         "call",
         "spark:call",
-        "call one of Paimon's procedures on Spark",
-        "compact, expire_snapshots, create_tag, rollback, remove_orphan_files, …; arguments as Paimon names them.",
+        "call a procedure of Paimon on Spark",
+        "compact, expire_snapshots, create_tag, rollback, remove_orphan_files, …. Arguments have Paimon's names.",
     )
-    call.add_argument("procedure", metavar="NAME", help="as in tidelake.spark.procedures")
+    call.add_argument("procedure", metavar="NAME", help="a procedure of tidelake.spark.procedures")
     call.add_argument(
         "arguments",
         nargs="*",
         type=pair,
         metavar="ARGUMENT=VALUE",
-        help="right behind the name: table=db.t order_by=a,b …",
+        help="after the name: table=db.t order_by=a,b …",
     )
     add_warehouse(call)
     _add_session(call)
@@ -171,21 +177,21 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="over the file and the environment: --set checkpoint.interval_ms=5000, repeatable",
+        help="overrides the file and the environment: --set checkpoint.interval_ms=5000; repeatable",
     )
 
 
 def _add_ways_out(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_argument_group(
-        "options for a pipeline that refused to go on",
-        "Each is for one start, and kept in the table's next snapshot.",
+        "options for a pipeline that refused to start",
+        "Each applies to one start, and is recorded in the table's next snapshot.",
     )
     ways.add_argument(
         "--accept-gap",
         action="append",
         default=[],
         metavar="TABLE",
-        help="go on beyond what is lost; nothing comes twice",
+        help="skip the lost records and continue; no record is read twice",
     )
     ways.add_argument(
         "--rewind-to",
@@ -199,12 +205,12 @@ def _add_ways_out(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TABLE=ID",
-        help="go on where this snapshot of the table ended",
+        help="continue at the position of this snapshot",
     )
     ways.add_argument(
         "--skip-record",
         action="append",
         default=[],
         metavar="TOPIC:PARTITION:OFFSET",
-        help="pass over this record, which stops the pipeline; it becomes a dead letter",
+        help="skip this record, which stops the pipeline; it becomes a dead letter",
     )

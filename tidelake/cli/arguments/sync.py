@@ -1,6 +1,6 @@
-"""`tidelake sync-table` and `tidelake sync-database`: Paimon's actions.
+"""`tidelake sync-table` and `tidelake sync-database`, which take the arguments of Paimon's actions.
 
-Each option may be written with `_` instead of `-`, as there.
+As there, options can be written with `_` instead of `-`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def add_sync_table(nouns: Verbs) -> None:
         nouns,
         "sync-table",
         "sync_table:sync_table",
-        "run a pipeline from a Kafka topic into one table, by the arguments of Paimon's kafka_sync_table",
+        "run a pipeline from a Kafka topic into one table, with the arguments of Paimon's kafka_sync_table",
         _DETAILS,
         log_level="info",
     )
@@ -34,31 +34,33 @@ def add_sync_database(nouns: Verbs) -> None:
         nouns,
         "sync-database",
         "sync_table:sync_database",
-        "run a pipeline from Kafka topics into as many tables, by the arguments of Paimon's kafka_sync_database",
-        f"Tables are made when their first record comes, also while it runs. {_DETAILS}",
+        "run a pipeline from Kafka topics into many tables, with the arguments of Paimon's kafka_sync_database",
+        f"A table is created at its first record, also while the pipeline runs. {_DETAILS}",
         log_level="info",
     )
     for name in ("warehouse", "database"):
         sync.add_argument(f"--{name}", required=True)
     sync.add_argument(
-        "--name", metavar="TEMPLATE", help="of tables: {schema}_{table}; also {database}, {topic}. Default: {table}"
+        "--name",
+        metavar="TEMPLATE",
+        help="template of table names, as in {schema}_{table}; also {database}, {topic}; default: {table}",
     )
     for name, help_ in (
-        ("table-prefix", "before the source table's name"),
-        ("table-suffix", "behind it"),
+        ("table-prefix", "prefix of the source table's name"),
+        ("table-suffix", "suffix of the source table's name"),
     ):
         _add(sync, name, default="", metavar="TEXT", help=help_)
     for name, help_ in (
-        ("including-tables", "regular expression that names of source tables match whole; default: all"),
-        ("excluding-tables", "of those that are left out"),
-        ("including-dbs", "the same for names of source databases"),
-        ("excluding-dbs", "of those that are left out"),
+        ("including-tables", "source tables to read: a regular expression that matches the whole name; default: all"),
+        ("excluding-tables", "source tables to skip"),
+        ("including-dbs", "source databases to read; default: all"),
+        ("excluding-dbs", "source databases to skip"),
     ):
         _add(sync, name, metavar="REGEX", help=help_)
     for name, help_ in (
-        ("table-mapping", "source table to the table's name, repeatable"),
-        ("table-prefix-db", "source database to its prefix, repeatable"),
-        ("table-suffix-db", "source database to its suffix, repeatable"),
+        ("table-mapping", "table name for a source table, repeatable"),
+        ("table-prefix-db", "table prefix for a source database, repeatable"),
+        ("table-suffix-db", "table suffix for a source database, repeatable"),
     ):
         _add(sync, name, type=pair, action="append", default=[], metavar="NAME=NAME", help=help_)
     _add(
@@ -76,14 +78,14 @@ def add_sync_database(nouns: Verbs) -> None:
         type=_flag,
         default=True,
         metavar="true|false",
-        help="false: {table} is database_table, and tables of one name in several databases stay apart",
+        help="false: {table} is database_table, so tables with one name in several databases are not merged",
     )
     _add_common(sync, "DATABASE")
 
 
 def _add_common(sync: argparse.ArgumentParser, pipeline: str) -> None:
     for name, help_ in (
-        ("primary-keys", "columns, separated by commas; left out: the key of the records"),
+        ("primary-keys", "columns, separated by commas; default: the key of the records"),
         ("partition-keys", "columns, separated by commas"),
         ("type-mapping", "words separated by commas: to-string, …"),
     ):
@@ -94,19 +96,19 @@ def _add_common(sync: argparse.ArgumentParser, pipeline: str) -> None:
         type=_flag,
         default=True,
         metavar="true|false",
-        help="false: without --primary-keys a table that is made has no key, whatever key the records have",
+        help="false: without --primary-keys new tables have no key, even if the records have one",
     )
     for name, help_ in (
         ("computed-column", "'name=function(column, …)', repeatable"),
         ("kafka-conf", "properties.bootstrap.servers=…, topic=…, value.format=…; repeatable"),
         ("catalog-conf", "options of the warehouse and its store, repeatable"),
-        ("table-conf", "options of tables that are made, repeatable"),
+        ("table-conf", "options of new tables, repeatable"),
     ):
         _add(sync, name, type=pair, action="append", default=[], metavar="KEY=VALUE", help=help_)
     _add(sync, "metadata-column", type=names, action="extend", default=[], metavar="NAMES", help="topic, offset, …")
-    _add(sync, "metadata-column-prefix", default="", metavar="TEXT", help="before the names of these")
-    sync.add_argument("--pipeline", metavar="NAME", help=f"its positions are kept under it; default: {pipeline}")
-    sync.add_argument("--show", action="store_true", help="print the configuration file that this is, and do nothing")
+    _add(sync, "metadata-column-prefix", default="", metavar="TEXT", help="prefix of metadata columns")
+    sync.add_argument("--pipeline", metavar="NAME", help=f"name that positions are kept under; default: {pipeline}")
+    sync.add_argument("--show", action="store_true", help="only print the equivalent configuration file")
     add_settings(sync)
 
 

@@ -28,17 +28,21 @@ def add_table(verbs: Verbs) -> None:
 
 
 def _add_consumers(verbs: Verbs) -> None:
-    consumers = noun(verbs, "consumers", "readers whose positions the table keeps: expiry spares what they still need")
-    table_command(consumers, "list", "where they stand", module="consumers", function="list_")
-    reset = table_command(consumers, "reset", "have one go on elsewhere; stop it first", module="consumers")
+    consumers = noun(
+        verbs, "consumers", "consumers of a table: list, reset, delete. Expiry keeps the snapshots they still need"
+    )
+    table_command(consumers, "list", "list consumers and their next snapshot", module="consumers", function="list_")
+    reset = table_command(
+        consumers, "reset", "reset a consumer to another snapshot; stop its readers first", module="consumers"
+    )
     reset.add_argument("consumer", metavar="CONSUMER")
-    reset.add_argument("--to", type=positive, required=True, metavar="ID", help="the snapshot that it reads next")
-    delete = table_command(consumers, "delete", "delete one: expiry keeps no snapshots for it", module="consumers")
+    reset.add_argument("--to", type=positive, required=True, metavar="ID", help="snapshot to read next")
+    delete = table_command(consumers, "delete", "delete a consumer. Its snapshots can then expire", module="consumers")
     delete.add_argument("consumer", metavar="CONSUMER")
 
 
 def _add_table_management(verbs: Verbs) -> None:
-    create = table_command(verbs, "create", "create a table, and its database if there is none")
+    create = table_command(verbs, "create", "create a table, and its database if it does not exist")
     create.add_argument(
         "--column",
         dest="columns",
@@ -57,22 +61,22 @@ def _add_table_management(verbs: Verbs) -> None:
         type=pair,
         default=[],
         metavar="KEY=VALUE",
-        help="of Paimon: --option bucket=4, repeatable",
+        help="table option of Paimon, as in --option bucket=4; repeatable",
     )
-    create.add_argument("--query", metavar="SQL", help="a materialized table, which `refresh` fills with its rows")
-    create.add_argument("--freshness", metavar="TIME", help="of --query, how old rows may be; default: '1 hour'")
+    create.add_argument("--query", metavar="SQL", help="create a materialized table of this query; `refresh` fills it")
+    create.add_argument("--freshness", metavar="TIME", help="with --query: how old rows may be; default: '1 hour'")
     create.add_argument("--comment", metavar="TEXT")
-    create.add_argument("--if-not-exists", action="store_true", help="no error when it exists; it stays as it is")
+    create.add_argument("--if-not-exists", action="store_true", help="no error if it exists; it is not changed")
 
     _add_alter(verbs)
 
-    rename = table_command(verbs, "rename", "another name; stop its writers first")
+    rename = table_command(verbs, "rename", "rename a table; stop its writers first")
     rename.add_argument("new_name", metavar="NEW", help="database.table")
     clone = table_command(
         verbs,
         "clone",
-        "a new table with the rows of a snapshot: files are copied as they are",
-        "History, tags, branches and consumers stay behind. A clone that fails is dropped.",
+        "copy a snapshot into a new table; files are copied unchanged",
+        "History, tags, branches and consumers are not copied. A clone that fails is dropped.",
         module="maintenance.clone",
     )
     clone.add_argument("new_name", metavar="NEW", help="database.table")
@@ -84,7 +88,7 @@ def _add_table_management(verbs: Verbs) -> None:
         type=pair,
         default=[],
         metavar="KEY=VALUE",
-        help="as --catalog-option, of the clone's warehouse; repeatable",
+        help="like --catalog-option, for the clone's warehouse; repeatable",
     )
     of = clone.add_mutually_exclusive_group()
     of.add_argument("--snapshot", type=positive, metavar="ID", help="default: the newest")
@@ -92,31 +96,33 @@ def _add_table_management(verbs: Verbs) -> None:
     migrate = table_command(
         verbs,
         "migrate",
-        "a new append table of files that others wrote: they are registered as they are",
-        "Nobody may write there meanwhile. A call that failed can be repeated.",
+        "register existing files as a new append table, without rewriting them",
+        "Stop writers of the source first. A call that failed can be repeated.",
         module="maintenance.migrate",
     )
-    add_migration_source(migrate, "of files or partitions, or a format table's name")
-    migrate.add_argument("--add", action="store_true", help="into a table that is there, with the same columns")
+    add_migration_source(migrate, "folder of files or partitions, or the name of a format table")
+    migrate.add_argument("--add", action="store_true", help="add them to an existing table with the same columns")
     rescale = table_command(
         verbs,
         "rescale",
-        "another number of buckets: partitions are overwritten with their own rows",
+        "change the number of buckets: rewrites the rows of each partition",
         module="maintenance.rescale",
     )
-    rescale.add_argument("--bucket", type=positive, required=True, metavar="N", help="how many each partition gets")
+    rescale.add_argument(
+        "--bucket", type=positive, required=True, metavar="N", help="new number of buckets of each partition"
+    )
     add_partition(rescale)
 
     _add_refresh(verbs)
 
-    listing = command(verbs, "list", "table:list_tables", "names of tables")
-    listing.add_argument("database", metavar="DATABASE", nargs="?", help="default: all of the warehouse")
+    listing = command(verbs, "list", "table:list_tables", "list tables")
+    listing.add_argument("database", metavar="DATABASE", nargs="?", help="default: the whole warehouse")
     add_warehouse(listing)
 
-    show = table_command(verbs, "show", "columns, keys, options, newest snapshot, files")
+    show = table_command(verbs, "show", "show columns, keys, options, newest snapshot and files")
     show.add_argument("--all-buckets", action="store_true", help="list every bucket, not only the largest")
 
-    snapshots = table_command(verbs, "snapshots", "snapshots, newest first")
+    snapshots = table_command(verbs, "snapshots", "list snapshots, newest first")
     snapshots.add_argument("--limit", type=positive, metavar="N", help="default: 20, or all with --json")
 
     _add_compact(verbs)
@@ -125,42 +131,42 @@ def _add_table_management(verbs: Verbs) -> None:
         verbs,
         "rewrite-file-index",
         "maintenance.expiry:rewrite_file_index",
-        "give the files that are there the indexes that the options file-index.* name now",
-        "No data file is written: one snapshot replaces what is known of the files whose indexes changed.",
+        "build the file indexes that the options file-index.* name, for existing files",
+        "Data files are not rewritten. One snapshot updates the metadata of files whose indexes changed.",
     )
     rewrite.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
     add_warehouse(rewrite)
-    rewrite.add_argument("--where", metavar="CONDITION", help="on partition columns: only partitions that fulfil it")
-    rewrite.add_argument("--dry-run", action="store_true", help="only say how many files would change")
+    rewrite.add_argument("--where", metavar="CONDITION", help="only partitions that match; on partition columns")
+    rewrite.add_argument("--dry-run", action="store_true", help="only print how many files would change")
 
     truncate = table_command(
-        verbs, "truncate", "remove all rows, or those of some partitions; older snapshots keep them"
+        verbs, "truncate", "delete all rows, or those of some partitions; older snapshots keep them"
     )
     add_partition(truncate)
-    truncate.add_argument("--yes", action="store_true", help="don't ask")
+    truncate.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
     _add_row_changes(verbs)
 
     drop = table_command(verbs, "drop", "delete a table with all its data, snapshots and tags")
-    drop.add_argument("--yes", action="store_true", help="don't ask")
-    drop.add_argument("--if-exists", action="store_true", help="no error when there is none")
+    drop.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    drop.add_argument("--if-exists", action="store_true", help="no error if it does not exist")
 
 
 def _add_refresh(verbs: Verbs) -> None:
     refresh = table_command(
         verbs,
         "refresh",
-        "the rows of a materialized table, up to date",
-        "Only rows that change, where its query and the changes of its source allow that; else all of them, and the\n"
-        "reason is told. The query runs in this process, by DuckDB: pip install 'tidelake[sql]'.",
+        "refresh a materialized table",
+        "Applies only changed rows when the query and its source allow it. Otherwise it recomputes all rows and\n"
+        "prints the reason. The query runs in this process with DuckDB: pip install 'tidelake[sql]'.",
         module="maintenance.refresh",
     )
-    refresh.add_argument("--full", action="store_true", help="all rows, anyway")
-    refresh.add_argument("--when-due", action="store_true", help="only if rows are older than the definition allows")
+    refresh.add_argument("--full", action="store_true", help="recompute all rows")
+    refresh.add_argument("--when-due", action="store_true", help="only if rows are older than the table's freshness")
     refresh.add_argument(
         "--dialect",
         choices=("duckdb",),
-        help="the query is in DuckDB's SQL; without, only queries are taken that mean the same everywhere",
+        help="the query is in DuckDB's SQL; by default only queries are accepted that mean the same in every dialect",
     )
     refresh.add_argument(
         "--source",
@@ -169,25 +175,25 @@ def _add_refresh(verbs: Verbs) -> None:
         type=pair,
         default=[],
         metavar="NAME=TABLE",
-        help="a name in the query and the table that it means, repeatable; default: tables of the same database",
+        help="the table that a name in the query refers to; repeatable; default: tables of the same database",
     )
-    refresh.add_argument("--every", metavar="TIME", help="go on: again after so long ('10 min'), until Ctrl-C")
+    refresh.add_argument("--every", metavar="TIME", help="repeat at this interval ('10 min') until Ctrl-C")
 
 
 def _add_row_changes(verbs: Verbs) -> None:
     delete = table_command(
         verbs,
         "delete",
-        "remove the rows that fulfil a condition; older snapshots keep them",
-        "Append tables need deletion-vectors.enabled = true: rows are marked, and gone once their files are\n"
-        "compacted. Conditions are those of `scan`.",
+        "delete the rows that match a condition; older snapshots keep them",
+        "Append tables need deletion-vectors.enabled = true: rows are marked as deleted, and compaction removes them.\n"
+        "Conditions are written as in `scan`.",
         module="row_changes",
     )
     update = table_command(
         verbs,
         "update",
-        "give the rows that fulfil a condition other values; older snapshots keep what they were",
-        "Append tables need deletion-vectors.enabled = true. Conditions are those of `scan`; so are values.",
+        "update the rows that match a condition; older snapshots keep the old values",
+        "Append tables need deletion-vectors.enabled = true. Conditions and values are written as in `scan`.",
         module="row_changes",
     )
     update.add_argument(
@@ -199,12 +205,12 @@ def _add_row_changes(verbs: Verbs) -> None:
         help="\"status = 'paid'\", amount=3.5, note=NULL; repeatable for several columns",
     )
     for changing in (delete, update):
-        changing.add_argument("--where", required=True, metavar="CONDITION", help="which rows")
-        changing.add_argument("--dry-run", action="store_true", help="only say how many rows would change")
+        changing.add_argument("--where", required=True, metavar="CONDITION", help="rows to change")
+        changing.add_argument("--dry-run", action="store_true", help="only print how many rows would change")
 
 
 class _Change(argparse.Action):
-    """Keeps the order in which changes of different kinds were typed: each sees what those before it made."""
+    """Keeps changes of different kinds in the order they were typed: each applies to the result of the previous."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, option: str | None = None
@@ -217,11 +223,11 @@ def _add_alter(verbs: Verbs) -> None:
         verbs,
         "alter",
         "alter:alter",
-        "change a table's columns, options and comment, all together or not at all",
-        "Changes are made in the order given, each is repeatable. No file is rewritten: older rows are read through\n"
-        "the new schema, older snapshots under their own. A field inside a column is named by its path: address.city\n"
-        "for a ROW, items.element.price inside an ARRAY, sizes.value for a MAP. A name of other characters than\n"
-        "letters, digits and _ stands in `backquotes`.",
+        "change a table's columns, options and comment in one step",
+        "Changes are applied in the order given; each is repeatable. No file is rewritten: older rows are read with\n"
+        "the new schema, older snapshots with their own. A nested field is named by its path: address.city for a ROW,\n"
+        "items.element.price in an ARRAY, sizes.value for a MAP. Put names with other characters than letters, digits\n"
+        "and _ in `backquotes`.",
     )
     alter.add_argument("name", metavar="NAME", help="database.table, or 'database.table$branch_<name>'")
     add_warehouse(alter)
@@ -229,21 +235,21 @@ def _add_alter(verbs: Verbs) -> None:
     changes = alter.add_argument_group("changes")
     for option, metavar, summary in (
         ("--add-column", "COLUMN", "'note STRING', \"note STRING COMMENT 'text' FIRST\", 'note STRING AFTER id'"),
-        ("--drop", "COLUMN", "its values are gone for good"),
-        ("--rename", "COLUMN=NAME", "keys and options that name the column follow"),
+        ("--drop", "COLUMN", "drop a column and its values"),
+        ("--rename", "COLUMN=NAME", "keys and options that name the column are updated"),
         ("--set-type", "COLUMN", "'amount DECIMAL(18,2)'; older rows are cast when they are read"),
-        ("--set-nullable", "COLUMN", "it may hold nulls from now on"),
-        ("--set-not-null", "COLUMN", "it may hold none from now on"),
-        ("--set-default", "COLUMN=VALUE", "what writers put where a row has no value"),
-        ("--drop-default", "COLUMN", "null again"),
-        ("--comment-column", "COLUMN=TEXT", "no text removes the comment"),
+        ("--set-nullable", "COLUMN", "allow nulls"),
+        ("--set-not-null", "COLUMN", "allow no nulls from now on"),
+        ("--set-default", "COLUMN=VALUE", "value that writers use where a row has none"),
+        ("--drop-default", "COLUMN", "remove the default; it is null again"),
+        ("--comment-column", "COLUMN=TEXT", "comment of a column; empty text removes it"),
         ("--move", "COLUMN", "'note FIRST', 'note AFTER id', 'note BEFORE id'"),
-        ("--set", "KEY=VALUE", "an option of Paimon: --set bucket=4"),
-        ("--unset", "KEY", "back to the option's default"),
-        ("--comment", "TEXT", "of the table; '' removes it"),
+        ("--set", "KEY=VALUE", "table option of Paimon, as in --set bucket=4"),
+        ("--unset", "KEY", "reset an option to its default"),
+        ("--comment", "TEXT", "comment of the table; '' removes it"),
     ):
         changes.add_argument(option, action=_Change, dest="changes", metavar=metavar, help=summary)
-    alter.add_argument("--dry-run", action="store_true", help="only say what would change")
+    alter.add_argument("--dry-run", action="store_true", help="only print what would change")
 
 
 def _add_compact(verbs: Verbs) -> None:
@@ -251,66 +257,66 @@ def _add_compact(verbs: Verbs) -> None:
         verbs,
         "compact",
         "maintenance.compact:compact",
-        "rewrite files into fewer, for faster reading; no row changes",
-        "Does what is due, or with --full everything. Writers may go on meanwhile; where theirs say write-only = true\n"
-        "this is the one that compacts: --watch. SIGTERM or Ctrl-C: commits what is being rewritten, then ends; a\n"
-        "second one ends at once. Nothing is lost either way.",
+        "rewrite files into fewer, for faster reads; rows do not change",
+        "Compacts what is due, or everything with --full. Writers can continue. With --watch it is the compaction\n"
+        "job of tables whose writers have write-only = true. SIGTERM or Ctrl-C commits what is being rewritten, then\n"
+        "ends; a second one ends at once. Nothing is lost either way.",
     )
     what = compact.add_mutually_exclusive_group(required=True)
     what.add_argument("name", metavar="NAME", nargs="?", help="database.table, or 'database.table$branch_<name>'")
-    what.add_argument("--database", metavar="DATABASE", help="every table of it, instead of one")
+    what.add_argument("--database", metavar="DATABASE", help="all tables of this database")
     add_warehouse(compact)
-    compact.add_argument("--full", action="store_true", help="everything into one sorted run a bucket")
-    compact.add_argument("--where", metavar="CONDITION", help="on partition columns: only partitions that fulfil it")
+    compact.add_argument("--full", action="store_true", help="compact each bucket into one sorted run")
+    compact.add_argument("--where", metavar="CONDITION", help="only partitions that match; on partition columns")
     compact.add_argument(
         "--order-by",
         type=names,
         default=(),
         metavar="COLUMNS",
-        help="append tables: lay all rows out by them, separated by commas, so that filters read fewer files",
+        help="append tables: sort all rows by these, separated by commas, so that filters read fewer files",
     )
     compact.add_argument(
         "--strategy",
         choices=("order", "zorder", "hilbert"),
-        help="of --order-by; default: order for one column, zorder for up to four, else hilbert",
+        help="with --order-by; default: order for one column, zorder for up to four, otherwise hilbert",
     )
-    compact.add_argument("--watch", action="store_true", help="go on: look again whenever there is a new snapshot")
+    compact.add_argument("--watch", action="store_true", help="keep running: check again at each new snapshot")
 
 
 def _add_table_reading(verbs: Verbs) -> None:
     scan = table_command(
         verbs,
         "scan",
-        "rows at a snapshot: the newest, or the one asked for",
+        "read the rows of the newest snapshot, or of another",
         "A condition compares columns with values: --where \"amount > 3 and status in ('new', 'paid')\".\n"
-        "It knows = != < <= > >=, [not] in (…), [not] between … and …, is [not] null, like 'abc%', and, or, not.",
+        "Operators: = != < <= > >=, [not] in (…), [not] between … and …, is [not] null, like 'abc%', and, or, not.",
     )
     add_projection(scan)
     _add_bucket(scan)
     when = scan.add_mutually_exclusive_group()
     when.add_argument("--snapshot", type=positive, metavar="ID")
     when.add_argument("--tag", metavar="NAME")
-    when.add_argument("--as-of", metavar="TIME", help="ISO time (2026-05-01T12:00:00Z; local without a zone)")
-    scan.add_argument("--limit", type=positive, metavar="N", help="default: 100 in a table, else all")
+    when.add_argument("--as-of", metavar="TIME", help="ISO time (2026-05-01T12:00:00Z); local time if it has no zone")
+    scan.add_argument("--limit", type=positive, metavar="N", help="default: 100 with --format table, otherwise all")
     scan.add_argument(
         "--format",
         dest="row_format",
         choices=("table", "json", "csv", "arrow"),
-        help="default: table; json is one row a line, arrow a stream of Arrow IPC",
+        help="default: table; json: one row per line; arrow: an Arrow IPC stream",
     )
     scan.add_argument(
         "--explain",
         dest="row_format",
         action="store_const",
         const="explain",
-        help="instead of rows: of each file, why it is read or not",
+        help="print for each file why it is read or skipped, instead of rows",
     )
 
     changes = table_command(
         verbs,
         "changes",
-        "what snapshots changed, row by row",
-        "+I inserted, -U and +U the row before and after an update, -D deleted.",
+        "read the changes of snapshots, row by row",
+        "+I: inserted; -U and +U: the row before and after an update; -D: deleted.",
     )
     add_projection(changes)
     _add_bucket(changes)
@@ -318,26 +324,29 @@ def _add_table_reading(verbs: Verbs) -> None:
         "--start",
         type=start,
         metavar="WHERE",
-        help="first snapshot; default: the oldest there is. With --follow as in `follow`; default: latest",
+        help="first snapshot; default: the oldest. With --follow: as in `follow`; default: latest",
     )
     changes.add_argument("--end", type=positive, metavar="ID", help="last snapshot; default: the newest now")
     between = changes.add_mutually_exclusive_group()
     between.add_argument(
-        "--between", type=range_of("auto"), metavar="A,B", help="after A, with B: two snapshot ids, tags or times"
+        "--between",
+        type=range_of("auto"),
+        metavar="A,B",
+        help="after A, up to and including B: two snapshot ids, tags or times",
     )
     between.add_argument(
         "--diff",
         dest="between",
         type=range_of("diff"),
         metavar="A,B",
-        help="the difference of the two states, whatever happened between",
+        help="the difference between the two states, without the changes in between",
     )
-    changes.add_argument("--follow", action="store_true", help="go on with what is committed, until Ctrl-C or --end")
-    changes.add_argument("--consumer", metavar="NAME", help="of --follow: keep the position in the table")
-    changes.add_argument("--share", type=share, metavar="N/COUNT", help="of --follow: as in `follow`")
-    changes.add_argument("--limit", type=positive, metavar="N", help="end after so many changes")
+    changes.add_argument("--follow", action="store_true", help="continue with new commits, until Ctrl-C or --end")
+    changes.add_argument("--consumer", metavar="NAME", help="with --follow: keep the position in the table")
+    changes.add_argument("--share", type=share, metavar="N/COUNT", help="with --follow: as in `follow`")
+    changes.add_argument("--limit", type=positive, metavar="N", help="end after this many changes")
 
-    follow = table_command(verbs, "follow", "changes as they are committed, until Ctrl-C")
+    follow = table_command(verbs, "follow", "read changes as they are committed, until Ctrl-C")
     add_projection(follow)
     _add_bucket(follow)
     follow.add_argument(
@@ -353,55 +362,60 @@ def _add_table_reading(verbs: Verbs) -> None:
         "--share",
         type=share,
         metavar="N/COUNT",
-        help="1/3 is the first of three readers, each with buckets, and a position, of its own",
+        help="1/3: the first of three readers, each with its own buckets and position",
     )
-    follow.add_argument("--limit", type=positive, metavar="N", help="end after so many changes")
+    follow.add_argument("--limit", type=positive, metavar="N", help="end after this many changes")
 
 
 def _add_bucket(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bucket", type=not_negative, metavar="ID", help="only this bucket, of every partition")
+    parser.add_argument("--bucket", type=not_negative, metavar="ID", help="only this bucket of each partition")
 
 
 def _add_table_maintenance(verbs: Verbs) -> None:
     expire = table_command(
         verbs,
         "expire",
-        "remove snapshots that are no longer needed, and the files that only they reference",
-        "Keeps what the table's options say (snapshot.num-retained.*, snapshot.time-retained), or the arguments; what\n"
-        "consumers have still to read; tags; the newest snapshot. Writers may go on meanwhile.",
+        "expire old snapshots, and delete the files that only they reference",
+        "Keeps what the arguments or the table's options say (snapshot.num-retained.*, snapshot.time-retained), what\n"
+        "consumers still have to read, tags, and the newest snapshot. Writers can continue.",
         module="maintenance.expiry",
     )
-    expire.add_argument("--retain-min", type=positive, metavar="N", help="this many of the newest always stay")
-    expire.add_argument("--retain-max", type=positive, metavar="N", help="no more than this many stay")
-    expire.add_argument("--retain-time", metavar="DURATION", help="younger ones stay: 30 min, 1 d, 0 s")
-    expire.add_argument("--dry-run", action="store_true", help="only say which would go")
+    expire.add_argument("--retain-min", type=positive, metavar="N", help="keep at least this many of the newest")
+    expire.add_argument("--retain-max", type=positive, metavar="N", help="keep at most this many")
+    expire.add_argument("--retain-time", metavar="DURATION", help="keep snapshots younger than this: 30 min, 1 d, 0 s")
+    expire.add_argument("--dry-run", action="store_true", help="only list what would be deleted")
 
     verify = table_command(
         verbs,
         "verify",
-        "see whether everything is there and fits together; changes nothing",
-        "All snapshots, tags and branches: their files and the sizes of these, manifests, counts, levels, the chain\n"
-        "of each pipeline's positions; and files that nothing names. Exit code 1 when something is wrong.",
+        "check that a table is complete and consistent; changes nothing",
+        "Checks all snapshots, tags and branches: files and their sizes, manifests, row counts, levels, the positions\n"
+        "of each pipeline. Also counts files that nothing references. Exit code 1 if there are problems.",
         module="maintenance.expiry",
     )
     verify.add_argument("--snapshot", type=positive, metavar="ID", help="only this one")
-    verify.add_argument("--deep", action="store_true", help="also read every row of every file")
+    verify.add_argument("--deep", action="store_true", help="also read all rows of all files")
     verify.add_argument(
         "--changelog",
         action="store_true",
-        help="fold the changelog instead, and compare it with the table by checksums of key ranges",
+        help="replay the changelog and compare the result with the table, by checksums of key ranges",
     )
     verify.add_argument(
-        "--start", type=not_negative, metavar="ID", help="of --changelog: the state to begin with; 0 is no row"
+        "--start",
+        type=not_negative,
+        metavar="ID",
+        help="with --changelog: snapshot to start from; 0 is the empty table",
     )
-    verify.add_argument("--end", type=positive, metavar="ID", help="of --changelog: the state to compare with")
+    verify.add_argument(
+        "--end", type=positive, metavar="ID", help="with --changelog: snapshot to compare with; default: the newest"
+    )
 
     explain = table_command(
         verbs,
         "explain",
-        "every version of one row: where it came from, and which is seen",
-        "Snapshot, file, level, kind, sequence number, offsets of the source, for each version that is still on file;\n"
-        "what the changelog holds; and what a read merges.",
+        "show all versions of a row: where they came from, and which one is read",
+        "For each version that a file still holds: snapshot, file, level, kind, sequence number and source offsets.\n"
+        "Also shows the row's changes in the changelog, and which versions a read merges.",
         module="explain",
     )
     explain.add_argument(
@@ -411,12 +425,12 @@ def _add_table_maintenance(verbs: Verbs) -> None:
         default=[],
         required=True,
         metavar="COLUMN=VALUE",
-        help="a column of the primary key, repeatable: all of them",
+        help="a column of the primary key; repeat it for each",
     )
-    explain.add_argument("--snapshot", type=positive, metavar="ID", help="as of this one; default: the newest")
+    explain.add_argument("--snapshot", type=positive, metavar="ID", help="default: the newest")
     verify.add_argument(
         "--orphans-older-than",
         default="1 d",
         metavar="DURATION",
-        help="younger files that nothing names may belong to a commit under way; default: 1 d",
+        help="younger unreferenced files may belong to a running commit; default: 1 d",
     )

@@ -1,4 +1,4 @@
-"""Kinds of values that options take; argparse shows their names and messages."""
+"""Types of option values. argparse shows their names and messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ positive.__name__ = "whole number"  # argparse says: invalid whole number value:
 def duration_s(text: str) -> float:
     seconds = float(text)
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no time to wait; give 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; give 0 or more")
     return seconds
 
 
@@ -74,7 +74,7 @@ _START_WORDS: Final = ("latest", "earliest", "latest-full", "compacted-full")
 
 
 def start(text: str) -> str | int:
-    """A word, a mode with what it needs behind a colon, a position, or a snapshot id."""
+    """A word, a mode with its value after a colon, a position, or a snapshot id."""
     if text in _START_WORDS or text.startswith(("from-", "{")):
         return text
     return positive(text)
@@ -84,7 +84,7 @@ start.__name__ = "start (latest, earliest, a snapshot id, …)"
 
 
 def epoch_ms_of(text: str) -> int:
-    """An ISO time as epoch milliseconds; without a zone it is the local one's."""
+    """An ISO time as epoch milliseconds; without a zone it is local time."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:

@@ -7,24 +7,24 @@ from tidelake.cli.arguments.values import pair
 
 
 def add_view(verbs: Verbs) -> None:
-    listing = command(verbs, "list", "views:list_", "names of a database's views")
+    listing = command(verbs, "list", "views:list_", "list the views of a database")
     listing.add_argument("database", metavar="DATABASE")
     add_warehouse(listing)
-    show = command(verbs, "show", "views:show", "the columns and the queries of a view")
-    create = command(verbs, "create", "views:create", "create a view; engines run its query, nothing here does")
-    drop = command(verbs, "drop", "views:drop", "drop a view; the tables that it reads stay")
-    rename = command(verbs, "rename", "views:rename", "give a view another name")
+    show = command(verbs, "show", "views:show", "show the columns and queries of a view")
+    create = command(verbs, "create", "views:create", "create a view; query engines run it, tidelake does not")
+    drop = command(verbs, "drop", "views:drop", "drop a view; its tables stay")
+    rename = command(verbs, "rename", "views:rename", "rename a view")
     for parser in (show, create, drop, rename):
         parser.add_argument("name", metavar="NAME", help="database.view")
         add_warehouse(parser)
-    create.add_argument("--query", required=True, metavar="SQL", help="for engines that --dialect doesn't name")
+    create.add_argument("--query", required=True, metavar="SQL", help="for engines without a --dialect of their own")
     create.add_argument(
         "--column",
         dest="columns",
         action="append",
         default=[],
         metavar="NAME:TYPE",
-        help="a column that the query gives, repeatable: 'amount:DECIMAL(10,2)'",
+        help="a column of the query's result, repeatable: 'amount:DECIMAL(10,2)'",
     )
     create.add_argument(
         "--dialect",
@@ -33,9 +33,9 @@ def add_view(verbs: Verbs) -> None:
         type=pair,
         default=[],
         metavar="ENGINE=SQL",
-        help="the query as an engine writes it, repeatable",
+        help="the query in the SQL of an engine, repeatable",
     )
     create.add_argument("--comment", metavar="TEXT")
-    create.add_argument("--if-not-exists", action="store_true", help="no error when it exists")
-    drop.add_argument("--if-exists", action="store_true", help="no error when there is none")
+    create.add_argument("--if-not-exists", action="store_true", help="no error if it exists")
+    drop.add_argument("--if-exists", action="store_true", help="no error if it does not exist")
     rename.add_argument("new_name", metavar="NEW_NAME")

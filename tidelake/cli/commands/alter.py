@@ -53,7 +53,7 @@ def alter(
 ) -> None:
     """changes: pairs of option and value, in the order they were typed."""
     if not changes:
-        raise UsageError("say what changes: --add-column, --drop, --rename, --set-type, --set, …; see --help")
+        raise UsageError("no change given: pass --add-column, --drop, --rename, --set-type, --set, …; see --help")
     parsed = [parse_change(option, text) for option, text in changes]
     opened = catalog.open()
     table = opened.table(name)
@@ -66,11 +66,11 @@ def alter(
     for line in differences:
         out.console.print(printable(line), soft_wrap=True)
     if not differences:
-        out.note(f"{table.name} is like that already; nothing was changed")
+        out.note(f"{table.name} already has these values; nothing was changed")
     elif dry_run:
-        out.note(f"nothing was changed: without --dry-run this becomes schema {after.id} of {table.name}")
+        out.note(f"nothing was changed; without --dry-run this would become schema {after.id} of {table.name}")
     else:
-        out.note(f"schema {after.id} of {table.name}; what is writing to the table takes it up when it starts again")
+        out.note(f"schema {after.id} of {table.name}; running writers use it after a restart")
 
 
 def _planned(table: Table, changes: Sequence[SchemaChange]) -> TableSchema:

@@ -42,6 +42,6 @@ def _done(out: CommandOutput, consumer: str, next_snapshot_id: int | None) -> No
     if out.is_json:
         out.document({"consumer": consumer, "next_snapshot_id": next_snapshot_id})
     elif next_snapshot_id is None:
-        out.note(f"{consumer} is deleted: expiry keeps no snapshots for it")
+        out.note(f"deleted consumer {consumer}: its snapshots can expire")
     else:
-        out.note(f"{consumer} goes on with snapshot {next_snapshot_id}")
+        out.note(f"consumer {consumer} reads snapshot {next_snapshot_id} next")

@@ -19,12 +19,12 @@ def list_(out: CommandOutput, *, catalog: CatalogAddress) -> None:
 
 def create(out: CommandOutput, *, name: str, catalog: CatalogAddress, if_not_exists: bool) -> None:
     catalog.open().create_database(name, if_not_exists=if_not_exists)
-    _done(out, {"created": name}, f"database {name} is there")
+    _done(out, {"created": name}, f"created database {name}")
 
 
 def drop(out: CommandOutput, *, name: str, catalog: CatalogAddress, cascade: bool, yes: bool) -> None:
     if cascade and not yes:
-        raise CommandRefused(f"Delete all tables of {name} in {catalog.warehouse}? Pass --yes if that is meant")
+        raise CommandRefused(f"Delete all tables of {name} in {catalog.warehouse}? Pass --yes to confirm")
     catalog.open().drop_database(name, cascade=cascade)
     _done(out, {"dropped": name}, f"dropped database {name}")
 
@@ -36,7 +36,7 @@ def repair(out: CommandOutput, *, name: str | None, catalog: CatalogAddress) -> 
         return
     for table in repaired:
         out.console.print(printable(table), soft_wrap=True)
-    out.note(f"{len(repaired)} tables were not in the catalog as their files say; they are now")
+    out.note(f"{len(repaired)} catalog entries were updated from the tables' files")
 
 
 def _done(out: CommandOutput, document: dict[str, str], note: str) -> None:

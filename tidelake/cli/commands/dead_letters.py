@@ -1,4 +1,4 @@
-"""`tidelake dead-letters …`: records that a pipeline has set aside, in a table."""
+"""`tidelake dead-letters …`: dead letters of a pipeline, in a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VALUE_SHOWN = 4_000  # characters, for people
 def list_(
     out: CommandOutput, *, config: str, settings: Sequence[str], where: str | None = None, limit: int | None = None
 ) -> None:
-    """Without what the records hold."""
+    """Without key, value and headers."""
     columns = tuple(name for name in COLUMNS.names if name not in _PAYLOAD)
     found = _read(load_config(Path(config), settings), where, columns)
     shown = found if limit is None else found[:limit]
@@ -55,7 +55,7 @@ def list_(
 def show(
     out: CommandOutput, *, config: str, settings: Sequence[str], where: str | None = None, limit: int | None = None
 ) -> None:
-    """With what the records hold."""
+    """With key, value and headers."""
     found = _read(load_config(Path(config), settings), where, tuple(COLUMNS.names))
     for letter in found if limit is None else found[:limit]:
         members = _members(letter)
@@ -80,7 +80,7 @@ def replay(
     where: str | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Decoded as the configuration says now; see docs/dead-letters.md."""
+    """Decodes them with the current configuration; see docs/dead-letters.md."""
     condition = None if where is None else parse_condition(where)
     work = DeadLetterReplay(load_config(Path(config), settings))
     reports = asyncio.run(work.run(condition, is_dry=dry_run))
@@ -88,15 +88,15 @@ def replay(
         out.document({"dry_run": dry_run, "replays": [asdict(report) for report in reports]})
         return
     if not reports:
-        out.note("no dead letter waits for a replay")
+        out.note("there are no dead letters to replay")
     for report in reports:
         _print_report(out, report, dry_run)
 
 
 def _print_report(out: CommandOutput, report: ReplayReport, dry_run: bool) -> None:
-    verb = "would be" if dry_run else "are"
+    verb = "would be" if dry_run else "were"
     parts = [
-        f"{number:,} {verb if dry_run or number != 1 else 'is'} {outcome}"
+        f"{number:,} {verb if dry_run or number != 1 else 'was'} {outcome}"
         for outcome, number in sorted(report.outcomes.items())
     ]
     out.note("; ".join(parts) or f"none {verb} replayed")
@@ -109,8 +109,8 @@ def _print_report(out: CommandOutput, report: ReplayReport, dry_run: bool) -> No
 def _read(config: Config, where: str | None, columns: tuple[str, ...]) -> list[dict[str, Any]]:
     if config.dead_letters_table is None:
         raise BadInput(
-            f"the dead letters of {config.pipeline} are files in {config.dead_letters}. With "
-            "`errors.dead_letters: {table: database.table}` they are rows of a table"
+            f"the dead letters of {config.pipeline} are files in {config.dead_letters}. Set "
+            "`errors.dead_letters: {table: database.table}` to keep new ones in a table, which this command reads"
         )
     catalog = open_catalog(config.warehouse, config.warehouse_options)
     condition = None if where is None else parse_condition(where)
@@ -118,7 +118,7 @@ def _read(config: Config, where: str | None, columns: tuple[str, ...]) -> list[d
 
 
 def _members(letter: dict[str, Any]) -> dict[str, Any]:
-    """As JSON holds them: bytes that are no text in base64."""
+    """As JSON: bytes that are not UTF-8 in base64."""
     members: dict[str, Any] = {}
     for name, value in letter.items():
         if name == "headers":

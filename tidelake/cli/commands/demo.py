@@ -65,17 +65,17 @@ def _print_report(out: CommandOutput, report: DemoReport) -> None:
 
     console = out.console
     console.print()
-    console.print(Text("Is every table what the shop is? Compared row by row:", style="bold"))
+    console.print(Text("Each table compared with the shop, row by row:", style="bold"))
     grid = Grid.grid(padding=(0, 2, 0, 0))
     for comparison in report.verdicts:
         mark = Text("✓", style="green") if comparison.is_right else Text("✗", style="bold red")
         rows = (
             f"{comparison.rows:,} rows"
             if comparison.is_right
-            else f"{comparison.rows:,} rows, not {comparison.rows_expected:,}"
+            else f"{comparison.rows:,} rows, expected {comparison.rows_expected:,}"
         )
         grid.add_row(mark, comparison.table.full_name, rows, Text(f"sha256 {comparison.checksum}", style="dim"))
-    counts = Text("insertions less deletions are the rows")
+    counts = Text("inserts minus deletes equal the row count")
     mark = Text("✓", style="green") if report.is_changelog_right else Text("✗", style="bold red")
     grid.add_row(mark, "their changelogs", f"{report.changes:,} changes", counts)
     console.print(grid)
@@ -109,7 +109,7 @@ def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
     warehouse = shlex.quote(str(layout.warehouse))
     condition = "status = 'returned' and amount > 850"
     yield (
-        "Ask a table, and see what it is made of",
+        "Query a table, and show its files",
         f'{program} table scan shop.orders -w {warehouse} --where "{condition}" --limit 10',
         f"{program} table show shop.orders -w {warehouse}",
     )
@@ -130,6 +130,6 @@ def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
 
 
 def _this_program() -> str:
-    """As it was called, so that the line can be copied."""
+    """The program as it was called, so that the line can be copied."""
     name = sys.argv[0]
     return shlex.quote(name) if Path(name).name == "tidelake" else f"{shlex.quote(sys.executable)} -m tidelake"

@@ -38,7 +38,7 @@ def explain(
 
 
 def _values(schema: TableSchema, key: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Typed texts as values of their columns. Raises BadInput for a column that is not there, or another's value."""
+    """Typed texts as values of their columns. Raises BadInput for an unknown column, or a text not of its type."""
     if len({name for name, _ in key}) != len(key):
         raise UsageError("--key names a column twice")
     values = {}
@@ -49,7 +49,9 @@ def _values(schema: TableSchema, key: Sequence[tuple[str, str]]) -> dict[str, An
         try:
             values[name] = pa.scalar(text).cast(kind)
         except (pa.ArrowException, ValueError):
-            raise BadInput(f"--key {name}={text}: column {name} is {kind}, and that is none of its values") from None
+            raise BadInput(
+                f"--key {name}={text}: column {name} has type {kind}, and this is not one of its values"
+            ) from None
     return values
 
 
@@ -71,7 +73,7 @@ def _print_history(out: CommandOutput, table: Table, history: RowHistory) -> Non
     _line(out, f"{_row_text(history.key)} of {table.name} at snapshot {history.snapshot.id}:")
     _line(out, f"  {_row_text(history.visible)}" if history.visible is not None else "  no row")
     _line(out, f"  {which_merge(table.context, history)}")
-    _line(out, "versions on file, oldest first; * is merged by a read of this snapshot")
+    _line(out, "versions in files, oldest first; *: merged by a read of this snapshot")
     for version in history.versions:
         at = "?" if version.snapshot is None else str(version.snapshot.id)
         mark = "*" if version.is_live else " "
@@ -83,7 +85,7 @@ def _print_history(out: CommandOutput, table: Table, history: RowHistory) -> Non
         )
         for source, (start, end) in source_ranges(version.snapshot).items():
             _line(out, f"     source {source}: offsets {start} to {end - 1}")
-    _line(out, "changelog, oldest first" if history.changes else "no change of it is on file")
+    _line(out, "changelog, oldest first" if history.changes else "the changelog has no change of this key")
     for change in history.changes:
         _line(out, f"  #{change.snapshot.id} {change.kind.symbol} {_row_text(change.row)}")
 
@@ -92,7 +94,7 @@ def _print_history(out: CommandOutput, table: Table, history: RowHistory) -> Non
 
 
 def verify_changelog(out: CommandOutput, table: Table, start: int | None, end: int | None) -> ExitCode:
-    """Exit code 1 when the changelog is not the table."""
+    """Exit code 1 if the changelog does not match the table."""
     report = check_changelog(table.context, start, end)
     key = report.first.key if report.first is not None else report.first_ill_formed
     history = None
@@ -132,24 +134,29 @@ def _report_members(table: Table, report: ChangelogReport, history: RowHistory |
 def _print_report(out: CommandOutput, table: Table, report: ChangelogReport, history: RowHistory | None) -> None:
     if report.overwritten:
         numbers = ", ".join(map(str, report.overwritten))
-        _line(out, f"rows were overwritten in snapshot {numbers}: the check begins behind that")
-    begin = "no row" if report.start is None else f"the rows of snapshot {report.start}"
+        _line(out, f"rows were overwritten in snapshot {numbers}: the check starts after it")
+    begin = "the empty table" if report.start is None else f"snapshot {report.start}"
     _line(
         out,
-        f"{begin} and {report.changes:,} changes, beside the rows of snapshot {report.end} of {table.name}: "
+        f"{begin} and {report.changes:,} changes, compared with snapshot {report.end} of {table.name}: "
         f"{report.keys:,} keys",
     )
     if report.differing:
-        _line(out, f"WRONG  {report.differing:,} keys have another row than their changes come to")
+        _line(out, f"WRONG  {report.differing:,} keys whose row differs from the replayed changelog")
     if report.ill_formed:
-        _line(out, f"WRONG  {report.ill_formed:,} keys have a change that does not fit what was there before")
+        _line(out, f"WRONG  {report.ill_formed:,} keys with a change that contradicts the previous row")
     if report.first is not None:
         _line(out, f"first: {_row_text(report.first.key)}")
-        _line(out, f"  folded     {_row_text(report.first.folded)}")
+        _line(out, f"  replayed   {_row_text(report.first.folded)}")
         _line(out, f"  the table  {_row_text(report.first.there)}")
     if history is not None:
         _print_history(out, table, history)
-    _line(out, "sound" if report.is_sound else "the changelog is not the table: report it, and keep both as they are")
+    _line(
+        out,
+        "sound"
+        if report.is_sound
+        else "the changelog does not match the table. Report this and keep the table unchanged",
+    )
 
 
 def _row_text(row: pa.RecordBatch | None) -> str:

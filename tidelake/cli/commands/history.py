@@ -27,12 +27,12 @@ def replace_tag(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, snapshot: int | None, retain: str | None
 ) -> None:
     made = catalog.open().table(name).replace_tag(tag, snapshot=snapshot, retain=_retention(retain))
-    _say(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} keeps snapshot {made.id} of {name} now")
+    _say(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} now keeps snapshot {made.id} of {name}")
 
 
 def rename_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, new_name: str) -> None:
     catalog.open().table(name).rename_tag(tag, new_name)
-    _say(out, {"tag": new_name, "was": tag}, f"tag {tag} of {name} is called {new_name}")
+    _say(out, {"tag": new_name, "was": tag}, f"tag {tag} of {name} is now called {new_name}")
 
 
 def delete_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, dry_run: bool) -> None:
@@ -42,11 +42,11 @@ def delete_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: s
         if tag not in tags:
             raise BadInput(f"{name} has no tag {tag!r}; there are: {', '.join(tags) or 'none'}")
         kept = table.context.snapshots.exists(tags[tag].id)
-        files = "no file: the snapshot is there" if kept else "files that only it keeps"
-        _say(out, {"tag": tag, "files": not kept}, f"tag {tag} of snapshot {tags[tag].id} would go, and {files}")
+        files = "without files: the snapshot exists" if kept else "with the files that only it references"
+        _say(out, {"tag": tag, "files": not kept}, f"tag {tag} of snapshot {tags[tag].id} would be deleted, {files}")
         return
     files_gone = table.delete_tag(tag)
-    _say(out, {"deleted": tag, "files": files_gone}, f"tag {tag} of {name} is gone, with {files_gone:,} files")
+    _say(out, {"deleted": tag, "files": files_gone}, f"tag {tag} of {name} was deleted, with {files_gone:,} files")
 
 
 def expire_tags(
@@ -55,14 +55,14 @@ def expire_tags(
     before = None if older_than is None else _time("--older-than", older_than).astimezone().replace(tzinfo=None)
     names = catalog.open().table(name).expire_tags(older_than=before, dry_run=dry_run)
     shown = ", ".join(names) or "none"
-    _say(out, {"expired": names}, f"tags of {name} that {'would go' if dry_run else 'are gone'}: {shown}")
+    _say(out, {"expired": names}, f"tags of {name} that {'would be' if dry_run else 'were'} deleted: {shown}")
 
 
 def create_branch(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, tag: str | None, snapshot: int | None
 ) -> None:
     catalog.open().table(name).create_branch(branch, tag=tag, snapshot=snapshot)
-    _say(out, {"branch": branch}, f"{name}$branch_{branch} is there")
+    _say(out, {"branch": branch}, f"created {name}$branch_{branch}")
 
 
 def delete_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, dry_run: bool) -> None:
@@ -70,27 +70,29 @@ def delete_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, bra
     if dry_run:
         there = opened.table(f"{name}$branch_{branch}")
         snapshots, tags = len(there.snapshots()), len(there.tags())
-        text = f"branch {branch} of {name} would go, with {snapshots} snapshots and {tags} tags"
+        text = f"branch {branch} of {name} would be deleted, with {snapshots} snapshots and {tags} tags"
         _say(out, {"branch": branch, "snapshots": snapshots, "tags": tags}, text)
         return
     opened.table(name).delete_branch(branch)
-    _say(out, {"deleted": branch}, f"branch {branch} of {name} is gone")
+    _say(out, {"deleted": branch}, f"branch {branch} of {name} was deleted")
 
 
 def rename_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, new_name: str) -> None:
     catalog.open().table(name).rename_branch(branch, new_name)
-    _say(out, {"branch": new_name, "was": branch}, f"branch {branch} of {name} is called {new_name}")
+    _say(out, {"branch": new_name, "was": branch}, f"branch {branch} of {name} is now called {new_name}")
 
 
 def fast_forward(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
     newest = catalog.open().table(name).fast_forward(branch)
-    _say(out, {"snapshot": newest.id}, f"{name} is what branch {branch} is: snapshot {newest.id}")
+    _say(out, {"snapshot": newest.id}, f"{name} now equals branch {branch}: snapshot {newest.id}")
 
 
 def merge_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
     snapshot_id = catalog.open().table(name).merge_branch(branch)
-    what = f"is snapshot {snapshot_id} of {name}" if snapshot_id is not None else f"has nothing that {name} lacks"
-    _say(out, {"snapshot": snapshot_id}, f"what was added on branch {branch} {what}")
+    what = (
+        f"were appended: snapshot {snapshot_id} of {name}" if snapshot_id is not None else f"are all in {name} already"
+    )
+    _say(out, {"snapshot": snapshot_id}, f"the rows added on branch {branch} {what}")
 
 
 def rollback(
@@ -110,7 +112,7 @@ def rollback(
     what = [f"{len(gone.snapshots)} snapshots"]
     what += [f"{len(gone.changelogs)} changelogs"] if gone.changelogs else []
     what += [f"tags {', '.join(gone.tags)}"] if gone.tags else []
-    verb = "would go" if dry_run else "are gone"
+    verb = "would be deleted" if dry_run else "were deleted"
     _say(out, {key: list(value) for key, value in asdict(gone).items()}, f"{', '.join(what)} of {name} {verb}")
 
 
@@ -124,8 +126,8 @@ def orphans(out: CommandOutput, *, name: str, catalog: CatalogAddress, older_tha
         out.console.print(printable(path), soft_wrap=True)
     more = len(found.paths) - _PATHS_SHOWN
     if more > 0:
-        out.note(f"and {more:,} more; --json lists all")
-    verb = "would go" if dry_run else "are gone"
+        out.note(f"{more:,} more; --json lists all")
+    verb = "would be deleted" if dry_run else "were deleted"
     young = f"; {found.young:,} are younger" if found.young else ""
     _say(out, {}, f"{len(found.paths):,} orphans of {name}, {found.size_bytes:,} bytes, {verb}{young}")
 

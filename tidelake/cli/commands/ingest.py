@@ -59,7 +59,8 @@ def run(
     until: str | None = None,
     until_timestamp: int | None = None,
 ) -> None:
-    """until: `latest` ends where the source ends now. until_timestamp: epoch ms of the first record not to be read.
+    """until: `latest` ends where the source ends now
+    until_timestamp: epoch ms of the first record not to be read
 
     Raises StoppedAtOnce after a second signal: what was not committed is read again at the next start.
     """
@@ -73,9 +74,9 @@ def run(
 
 
 def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command: str) -> None:
-    """Run a pipeline, and show how it goes. Raises as `run` does.
+    """Run a pipeline, and show its progress. Raises as `run` does.
 
-    command: runs it again, for messages.
+    command: the command to run it again, for messages
     """
     tables = [table.name for table in loaded.named_tables]
     watch = _ProgressLine()
@@ -103,7 +104,7 @@ def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command
 
 
 def _command(config: str, settings: Sequence[str]) -> str:
-    """What runs this pipeline again, to be pasted; secrets are to be filled in."""
+    """The command to run this pipeline again, to be pasted; secrets are to be filled in."""
     shown_settings = (
         f"{name}={HIDDEN if SECRET_NAME.search(name) else value}"
         for name, _, value in (setting.partition("=") for setting in settings)
@@ -199,10 +200,10 @@ def plan(
     from_snapshot: Sequence[str] = (),
     skip_record: Sequence[str] = (),
 ) -> None:
-    """Where `run` would begin. Nothing is written; the source is asked which partitions it has.
+    """Show where `run` would begin. Writes nothing; asks the source for its partitions.
 
-    details: name every topic and partition, however many there are.
-    sample: how many of the newest records are read for an estimate.
+    details: list all topics and partitions
+    sample: number of the newest records to read for an estimate
     """
     loaded = ingest.pipeline.builder.expanded(load_config(Path(config), settings))
     tables = [table.name for table in loaded.named_tables]
@@ -266,13 +267,13 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
 
 
 def _lag(observed: RunObservations) -> dict[str, dict[int, int]] | None:
-    """By topic and partition, how many offsets there are to read; None where the source can't tell."""
+    """Offsets left to read, by topic and partition; None if the source can't tell."""
     known = {partition: at.lag for partition, at in observed.partitions.items() if at.end is not None}
     return offsets_by_topic(known) if known else None
 
 
 def quarantined_tables(config: Config) -> list[dict[str, Any]]:
-    """Tables that failed, and what waits for them."""
+    """Tables in quarantine, with their waiting records."""
     location = config.quarantine_location
     notices = read_notices(open_file_io(location, config.warehouse_options), location)
     return [{**asdict(notice), "since_ms_ago": max(0, epoch_ms() - notice.since_ms)} for notice in notices]
@@ -284,15 +285,15 @@ def print_quarantine(out: CommandOutput, quarantined: Sequence[dict[str, Any]]) 
     for table in quarantined:
         out.console.print(
             Text(
-                f"{table['table']} is in quarantine ({table['state']}), since {table['since_ms_ago'] / 1000:,.0f} s, "
-                f"tried {table['attempts']:,} times; {table['records']:,} records wait ({size_text(table['nbytes'])})\n"
+                f"{table['table']} is in quarantine ({table['state']}) for {table['since_ms_ago'] / 1000:,.0f} s, "
+                f"{table['attempts']:,} attempts; {table['records']:,} records wait ({size_text(table['nbytes'])})\n"
                 f"  {table['reason']}"
             )
         )
 
 
 def _moved_rows(state: MovedRowsState) -> dict[str, Any] | None:
-    """Rows that left their key and have not come to another."""
+    """Rows that left their key and have not arrived at another."""
     if state.file is None:
         return None
     oldest = None if state.oldest_ms is None else max(0, epoch_ms() - state.oldest_ms)
@@ -320,20 +321,20 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
         ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
         ("schema", _schema_evolution_text([*planned["tables"], *planned["new_tables"]])),
         ("lag", _lag_text(planned["lag"])),
-        ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline never committed'}"),
+        ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline has never committed'}"),
     ):
         facts.add_row(name, Text(str(fact)))
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for title in ("table", "takes", "is", "goes on at"):
+    for title in ("table", "reads", "state", "continues at"):
         grid.add_column(title, overflow="fold")
     for table in planned["tables"]:
-        state = "there" if table["exists"] else "made from its first record"
+        state = "exists" if table["exists"] else "created at its first record"
         position = _position_text(table, details)
         if table["unreadable"] is not None:
-            state, position = "can't be read", "unknown: it is left out until it can be"
+            state, position = "can't be read", "unknown: the table is left out until it can be read"
         grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, position)))
     for table in planned["new_tables"]:
-        state = "made when a record names one"
+        state = "created when a record names it"
         grid.add_row(*map(Text, (table["name"], ", ".join(table["match"]), state, "the first record")))
     moved_rows_lines = [
         Text(f"{table['name']}: {_moved_rows_text(table['moved_rows'])}")
@@ -347,15 +348,15 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
             out.console.print(Text(table["unreadable"]))
     print_quarantine(out, planned["quarantine"])
     for name in planned["left_behind"]:
-        text = f"{name}: the pipeline wrote to it before, and no entry names it any more: no record goes into it"
+        text = f"{name}: the pipeline wrote to it before, but no entry names it now: it gets no more records"
         out.console.print(Text(text))
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
-        out.console.print(Text(f"{difference['text']}: the table stays as it is{remedy}"))
+        out.console.print(Text(f"{difference['text']}: the table is not changed{remedy}"))
 
 
 def _schema_evolution_text(tables: Sequence[dict[str, Any]]) -> str:
-    """What becomes of changes of the source's columns, table by table where they differ."""
+    """How changes of the source's columns are handled, by table if they differ."""
     texts = {table["name"]: table["schema_evolution"] for table in tables}
     if len(set(texts.values())) == 1:
         return str(next(iter(texts.values())))
@@ -364,13 +365,13 @@ def _schema_evolution_text(tables: Sequence[dict[str, Any]]) -> str:
 
 def _lag_text(lag: dict[str, dict[int, int]] | None) -> str:
     if lag is None:
-        return "unknown: the source can't tell where it ends, or has nothing yet"
+        return "unknown: the source can't tell where it ends, or has no records yet"
     total = sum(sum(partitions.values()) for partitions in lag.values())
-    return f"{total:,} records to read, at most" if total else "nothing to read: caught up"
+    return f"at most {total:,} records to read" if total else "nothing to read"
 
 
 def _moved_rows_text(moved: dict[str, Any]) -> str:
-    text = f"rows that left their key and have not come to another: {moved['rows']:,} ({size_text(moved['bytes'])})"
+    text = f"rows that left their key and have not arrived at another: {moved['rows']:,} ({size_text(moved['bytes'])})"
     if moved["oldest_age_ms"] is not None:
         text += f"; the oldest left {moved['oldest_age_ms'] / 1000:,.0f} s ago"
     return text + (f"; {moved['dropped']:,} more are not kept" if moved["dropped"] else "")
@@ -390,7 +391,7 @@ def _position_text(table: dict[str, Any], details: bool) -> str:
     topics = table["next_offsets"]
     partitions = sum(map(len, topics.values()))
     if partitions > _PARTITIONS_SHOWN and not details:
-        where = "where `start` says" if table["position_from"] == "start" else "its own position"
+        where = "from `start`" if table["position_from"] == "start" else "its own position"
         topics_text = f"{len(topics)} topics" if len(topics) > 1 else next(iter(topics))
         return f"{where}: {topics_text}, {partitions:,} partitions (--details)"
     lines = [
@@ -398,5 +399,5 @@ def _position_text(table: dict[str, Any], details: bool) -> str:
         for topic, ends in table["next_offsets"].items()
     ]
     if table["position_from"] == "start":
-        lines += ["as `start` says"] * bool(lines)
+        lines += ["from `start`"] * bool(lines)
     return "\n".join(lines or ["the first record"])

@@ -43,7 +43,7 @@ def update(
 
 
 def _tell_how_many(out: CommandOutput, table: Table, change: RowLevelOperation) -> None:
-    """What would be refused is refused."""
+    """Counts the matching rows. Refuses what a real run would refuse."""
     check_rows_can_change(table.context, change)
     if change.assignments is not None:
         change.assignments.for_table(table.context)
@@ -64,7 +64,7 @@ def _tell(out: CommandOutput, table: Table, done: str, snapshot_id: int | None) 
     if out.is_json:
         out.document({"snapshot": snapshot_id})
     elif snapshot_id is None:
-        _line(out, f"no row of {table.name} fulfils the condition: nothing was {done}")
+        _line(out, f"no row of {table.name} matches the condition: nothing was {done}")
     else:
         _line(out, f"{done} in snapshot {snapshot_id} of {table.name}")
 

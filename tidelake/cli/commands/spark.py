@@ -49,7 +49,7 @@ def run(
         streams = start_query(spark, loaded, checkpoint or _checkpoint(loaded))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-        out.note(f"query {streams.query.name} runs, id {streams.query.id}")
+        out.note(f"query {streams.query.name} is running, id {streams.query.id}")
         while not streams.has_ended() and not stop.wait(_POLL_SECONDS):
             pass
         streams.stop()
@@ -65,9 +65,9 @@ def run(
 def submit(
     out: CommandOutput, *, config: str, settings: Sequence[str], checkpoint: str | None, passed_on: Sequence[str]
 ) -> None:
-    """Becomes spark-submit.
+    """Replaces this process by spark-submit.
 
-    passed_on: its options. With `--deploy-mode cluster` the configuration travels with it.
+    passed_on: its options. With `--deploy-mode cluster` the configuration file is submitted, too.
     """
     loaded = load_config(Path(config), settings)
     if (missing := missing_for_spark()) is not None:
@@ -128,7 +128,7 @@ def call(
 
 
 def _arguments(procedure: str, signature: inspect.Signature, given: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """By name, of the types that the procedure wants."""
+    """Arguments by name, with the types of the procedure's parameters."""
     own = [name for name in signature.parameters if name not in ("spark", "warehouse", "catalog_options")]
     found: dict[str, Any] = {}
     for name, text in given:
@@ -178,10 +178,13 @@ def _members(found: Any) -> Any:
 
 
 def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
-    """As options of spark-submit, of which later ones win. passed_on: the user's."""
+    """JVM flags as options of spark-submit. Later options win.
+
+    passed_on: the user's
+    """
     from tidelake.spark.session import jvm_flags
 
-    # what stands in a file of settings would lose against an option
+    # settings in a properties file would lose against an option
     named = [value for key, value in pairwise(passed_on) if key == "--properties-file"]
     named += [word.partition("=")[2] for word in passed_on if word.startswith("--properties-file=")]
     texts = [path.read_text(encoding="utf-8", errors="replace") for name in named if (path := Path(name)).is_file()]
@@ -189,7 +192,7 @@ def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
 
 
 def _spark_submit() -> str:
-    """Of the Spark that SPARK_HOME names, else of PySpark."""
+    """The spark-submit in SPARK_HOME, otherwise that of PySpark."""
     home = os.environ.get("SPARK_HOME") or str(Path(_file_of("pyspark")).parent)
     path = Path(home, "bin", "spark-submit")
     if not path.is_file():
@@ -198,7 +201,7 @@ def _spark_submit() -> str:
 
 
 def _file_of(module: str) -> str:
-    """Without importing it."""
+    """The file of a module, without importing it."""
     found = find_spec(module)
     assert found is not None
     assert found.origin is not None
@@ -206,7 +209,7 @@ def _file_of(module: str) -> str:
 
 
 def _checkpoint(config: Config) -> str:
-    """Beside the tables; where that is no directory of this machine, Spark may not have the means to write there."""
+    """The default directory, in the warehouse. Only on a local one: Spark may be unable to write to another."""
     if "://" in config.warehouse:
-        raise BadInput(f"warehouse {config.warehouse}: pass --checkpoint with a place that Spark can write to")
+        raise BadInput(f"warehouse {config.warehouse}: pass --checkpoint with a directory that Spark can write to")
     return str(Path(config.warehouse, f"{config.pipeline}.spark").absolute())

@@ -28,15 +28,15 @@ _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class PipelineUnreachable(TidelakeError):
-    """Nobody answers at a pipeline's endpoint. It may not run, or run without one."""
+    """No pipeline answers at the endpoint. It may not run, or run without an endpoint."""
 
 
 def status(
     out: CommandOutput, *, config: str, settings: Sequence[str], url: str | None = None, watch: bool = False
 ) -> ExitCode:
-    """Exit code 1 when a pipeline that was asked is not ready or doesn't answer, or a table is in quarantine.
+    """Exit code 1 if the pipeline is not ready or does not answer, or a table is in quarantine.
 
-    watch: again and again, until Ctrl-C.
+    watch: repeat until Ctrl-C.
     """
     loaded = load_config(Path(config), settings)
     address = url or _address(loaded)
@@ -57,10 +57,10 @@ def status(
 
 
 def _asked(address: str | None) -> tuple[dict[str, Any] | None, str]:
-    """What the pipeline says of itself; without an answer, why there is none."""
+    """The pipeline's status, or the reason why there is no answer."""
     if address is None:
-        reason = "the configuration names no `metrics.port`, so a running pipeline can't be asked"
-        return None, f"{reason}; --url says where one listens"
+        reason = "the configuration has no `metrics.port`, so a running pipeline can't be asked"
+        return None, f"{reason}; pass the address of its endpoint with --url"
     try:
         return _ask(address), ""
     except PipelineUnreachable as error:
@@ -84,7 +84,7 @@ def _print_status(
 
 
 def _address(config: Config) -> str | None:
-    """None where the configuration doesn't tell."""
+    """None if the configuration has no port."""
     metrics = config.metrics
     return f"http://{_ANY_ADDRESS.get(metrics.host, metrics.host)}:{metrics.port}" if metrics.port else None
 
@@ -100,10 +100,12 @@ def _ask(address: str) -> dict[str, Any]:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise PipelineUnreachable(
             f"no answer at {url}: {reason}. Does the pipeline run, on this machine, with this `metrics.port`? "
-            "--url says where else"
+            "If it is elsewhere, pass --url"
         ) from error
     if not isinstance(found, dict) or "pipeline" not in found or "tables" not in found:
-        raise PipelineUnreachable(f"what answers at {url} is no pipeline of Tidelake. --url says where it is")
+        raise PipelineUnreachable(
+            f"the answer at {url} is not from a pipeline of Tidelake. Pass its address with --url"
+        )
     return found
 
 

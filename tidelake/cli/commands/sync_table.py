@@ -40,7 +40,7 @@ def _run(out: CommandOutput, configuration: dict[str, Any], name: str, settings:
 
 
 def _command() -> str:
-    """What runs this again, to be pasted; secrets are to be filled in."""
+    """The command to run this again, to be pasted; secrets are to be filled in."""
     parts = []
     for part in sys.argv[1:]:
         name, equals, _ = part.partition("=")

@@ -79,8 +79,8 @@ def create(  # noqa: PLR0913 - one an option of the command
 
 @contextmanager
 def _database_of(catalog: Catalog, table: str) -> Iterator[bool]:
-    """Creates the table's database if there is none, and yields whether it did. When the table is refused, the
-    database goes again, unless somebody has put another table there.
+    """Creates the table's database if there is none, and yields whether it did. If the table is refused, deletes that
+    database, unless it contains another table by then.
     """
     database = Identifier.parse(table).database
     is_new = database not in catalog.list_databases()
@@ -126,7 +126,7 @@ def snapshots(out: CommandOutput, *, name: str, catalog: CatalogAddress, limit: 
     shown = list(_at_most(newest_first, limit or _SNAPSHOTS_SHOWN))
     _print_snapshots(out, shown)
     if shown and store.exists(shown[-1].id - 1):
-        out.note(f"the newest {len(shown)}; --limit shows more")
+        out.note(f"showing the newest {len(shown)}; --limit shows more")
     if not shown:
         out.note(f"{name} has no snapshot yet: nothing was committed")
 
@@ -174,7 +174,7 @@ def rename(out: CommandOutput, *, name: str, catalog: CatalogAddress, new_name: 
     if out.is_json:
         out.document({"renamed": name, "name": new_name})
     else:
-        out.note(f"{name} is {new_name} now")
+        out.note(f"renamed {name} to {new_name}")
 
 
 def truncate(
@@ -194,7 +194,7 @@ def truncate(
 def _confirm(out: CommandOutput, name: str, question: str, otherwise: str) -> None:
     """Raises CommandRefused unless a person types the table's name."""
     if not sys.stdin.isatty() or out.is_json:
-        raise CommandRefused(f"{question} Pass --yes if that is meant")
+        raise CommandRefused(f"{question} Pass --yes to confirm")
     sys.stderr.write(printable(f"{question} Type its name: "))
     sys.stderr.flush()
     if sys.stdin.readline().strip() != name:
@@ -247,7 +247,7 @@ def changes(  # noqa: PLR0913 - one an option of the command
 ) -> None:
     if follow:
         if between:
-            raise UsageError("--between and --diff name a range that ends; leave them out, or --follow")
+            raise UsageError("--between and --diff name a range with an end: pass either them or --follow")
         start_at = "latest" if start is None else start
         _follow(
             out,
@@ -264,7 +264,7 @@ def changes(  # noqa: PLR0913 - one an option of the command
         )
         return
     if consumer is not None or share is not None or (start is not None and not isinstance(start, int)):
-        raise UsageError("--consumer, --share, and a --start that is no snapshot id, go with --follow")
+        raise UsageError("--consumer, --share, and a --start that is not a snapshot id need --follow")
     table = catalog.open().table(name, _of_bucket(bucket))
     wanted = _Wanted(table, columns, where)
     if between:
@@ -295,7 +295,9 @@ def follow(  # noqa: PLR0913 - one an option of the command
 ) -> None:
     """Ends with Ctrl-C, after the snapshot `until`, or after `limit` rows."""
     if limit is not None and consumer is not None:
-        raise UsageError("--limit may end within what one position stands for, and --consumer keeps it; leave one out")
+        raise UsageError(
+            "--limit may end within a snapshot, but --consumer keeps whole snapshots: pass only one of them"
+        )
     table = catalog.open().table(name, _of_bucket(bucket))
     wanted = _Wanted(table, columns, where)
     out.note(f"following {name}; Ctrl-C ends it")
@@ -329,7 +331,7 @@ def _as_time(text: str) -> datetime | None:
 
 
 class _Wanted:
-    """Which changes are asked for. Raises BadInput for a column or condition that the table doesn't have."""
+    """The changes that are asked for. Raises BadInput for an unknown column, also in the condition."""
 
     def __init__(self, table: Table, columns: Sequence[str] | None, where: str | None) -> None:
         schema = table.schema
@@ -368,7 +370,7 @@ def _definition(query: str | None, freshness: str | None) -> dict[str, str]:
     """Options of a materialized table."""
     if query is None:
         if freshness is not None:
-            raise UsageError("--freshness says how old the rows of a query may be; give --query")
+            raise UsageError("--freshness says how old the rows of a query may be; pass --query, too")
         return {}
     number, _, unit = (freshness or "1 hour").strip().partition(" ")
     unit = unit.strip().lower().removesuffix("s")

@@ -46,7 +46,7 @@ def create(
     catalog.open().create_view(
         name, fields, query, dialects=dict(dialects), comment=comment, if_not_exists=if_not_exists
     )
-    _done(out, {"created": name}, f"view {name} is there")
+    _done(out, {"created": name}, f"created view {name}")
 
 
 def drop(out: CommandOutput, *, catalog: CatalogAddress, name: str, if_exists: bool) -> None:
@@ -56,7 +56,7 @@ def drop(out: CommandOutput, *, catalog: CatalogAddress, name: str, if_exists: b
 
 def rename(out: CommandOutput, *, catalog: CatalogAddress, name: str, new_name: str) -> None:
     catalog.open().rename_view(name, new_name)
-    _done(out, {"renamed": name, "to": new_name}, f"view {name} is {new_name} now")
+    _done(out, {"renamed": name, "to": new_name}, f"renamed view {name} to {new_name}")
 
 
 def _done(out: CommandOutput, document: dict[str, str], note: str) -> None:

@@ -12,7 +12,7 @@ from tidelake.cli.formatting import size_text
 
 
 class DiskFull(TidelakeError):
-    """A pipeline stopped because there was no room for a file."""
+    """A pipeline stopped because the disk was full."""
 
 
 def free_space_text(error: OSError) -> str:
@@ -30,19 +30,22 @@ def free_space_text(error: OSError) -> str:
 
 
 def pipeline_disk_full_text(error: OSError, command: str, warehouse: str, tables: Sequence[str]) -> str:
-    """For a pipeline that stopped. tables: those that are known by name."""
+    """The message for a pipeline that stopped.
+
+    tables: those that are known by name
+    """
     shown = [f"tidelake table expire {table} -w {warehouse}" for table in tables[:5]] or [
         f"tidelake table expire TABLE -w {warehouse}"
     ]
-    more = [f"and so on for {len(tables) - 5} more tables"] if len(tables) > 5 else []
+    more = [f"… and the same for {len(tables) - 5} more tables"] if len(tables) > 5 else []
     lines = [
         free_space_text(error),
-        "The pipeline has stopped. What was committed stays; the next start goes on where each table ends: nothing is "
-        "lost, nothing comes twice.",
+        "The pipeline has stopped. Committed rows stay. The next start continues where each table ends: no record is "
+        "lost or written twice.",
         "Free space on that file system, then start it again:",
         f"  {command}",
-        "Old snapshots are what takes space without being needed; to expire them needs no room "
-        "(--retain-time '10 min', --retain-max 10 for more than the table's options let go):",
+        "Old snapshots use space. Expiring them needs no free space "
+        "(--retain-time '10 min' or --retain-max 10 expire more than the table's options):",
         *(f"  {line}" for line in [*shown, *more]),
     ]
     return "\n".join(lines)

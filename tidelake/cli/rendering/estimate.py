@@ -1,4 +1,4 @@
-"""What a sample says of a pipeline: tables that it would make, what it would stumble over, what an hour comes to."""
+"""Prints the estimate of a sample: new tables, records that would fail, and one hour of the pipeline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _COLUMNS_SHOWN: Final = 12
 
 
 def print_estimate(out: CommandOutput, planned: Mapping[str, Any], *, details: bool) -> None:
-    """planned: the members of an `Estimate`, with `estimate` for `tables`. details: name every column."""
+    """Print an estimate.
+
+    planned: the members of an `Estimate`, with `estimate` for `tables`
+    details: list all columns
+    """
     from rich.text import Text
 
     lines = [*_table_lines(planned["estimate"], details=details), *_obstacle_lines(planned)]
@@ -32,7 +36,7 @@ def _table_lines(estimates: Sequence[dict[str, Any]], *, details: bool) -> Itera
             columns = [*columns[:_COLUMNS_SHOWN], f"and {len(columns) - _COLUMNS_SHOWN} more (--details)"]
         key = f"primary key {', '.join(one['primary_key'])}" if one["primary_key"] else "no primary key"
         partition = f" · partitioned by {', '.join(one['partition_by'])}" if one["partition_by"] else ""
-        yield f"{one['name']} is made with {', '.join(columns)} · {key}{partition}"
+        yield f"{one['name']} would be created with {', '.join(columns)} · {key}{partition}"
 
 
 def _obstacle_lines(planned: Mapping[str, Any]) -> Iterator[str]:
@@ -40,7 +44,7 @@ def _obstacle_lines(planned: Mapping[str, Any]) -> Iterator[str]:
         count = f", {one['records']:,} of the sample's records" if one["records"] else ""
         yield f"{one['table']}: {one['code']}{count}: {one['example']}"
     if planned["passed_over"]:
-        yield f"no table takes records of {', '.join(planned['passed_over'])}; they are skipped"
+        yield f"no table matches records of {', '.join(planned['passed_over'])}; they are skipped"
 
 
 def _print_hour(out: CommandOutput, estimates: Sequence[dict[str, Any]]) -> None:
@@ -49,8 +53,8 @@ def _print_hour(out: CommandOutput, estimates: Sequence[dict[str, Any]]) -> None
     from rich.text import Text
 
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for title in ("an hour like the sample", "rows", "commits", "new files", "bytes", "written with compaction"):
-        grid.add_column(title, overflow="fold", justify="left" if title.startswith("an") else "right")
+    for title in ("estimate for one hour", "rows", "commits", "new files", "bytes", "written with compaction"):
+        grid.add_column(title, overflow="fold", justify="left" if title.startswith("estimate") else "right")
     for one in estimates:
         if one["rows_an_hour"] is None:
             cells = ["unknown" if one["rows"] else "none sampled", *[""] * 4]

@@ -14,7 +14,11 @@ from tidelake.cli.output import CommandOutput
 def print_explained_scan(
     out: CommandOutput, files: Sequence[ExplainedFile], snapshot_id: int | None, estimated_rows: int | None = None
 ) -> None:
-    """files: of the snapshot, all of them. estimated_rows: that come, by the last analysis."""
+    """Print which files a scan reads.
+
+    files: all files of the snapshot
+    estimated_rows: rows of the result, estimated from the last `table analyze`
+    """
     if out.is_json:
         told = {"snapshot": snapshot_id, "estimatedRows": estimated_rows}
         out.document({**told, "files": [_members(file) for file in files]})
@@ -24,12 +28,12 @@ def print_explained_scan(
         return
     read = [file for file in files if file.left_out is None]
     counts = Counter(file.left_out for file in files if file.left_out is not None)
-    why = "".join(f", {count} left out by {reason}" for reason, count in sorted(counts.items()))
+    why = "".join(f", {count} skipped by {reason}" for reason, count in sorted(counts.items()))
     rows, read_rows = (sum(file.row_count for file in some) for some in (files, read))
     _line(out, f"snapshot {snapshot_id}: {len(files)} files with {rows:,} rows")
     _line(out, f"{len(read)} are read, with {read_rows:,} rows{why}")
     if estimated_rows is not None:
-        _line(out, f"about {estimated_rows:,} rows come, by what `table analyze` counted")
+        _line(out, f"about {estimated_rows:,} rows in the result, estimated from `table analyze`")
     place = None
     for file in files:
         if place != (file.partition, file.bucket):

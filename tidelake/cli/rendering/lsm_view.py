@@ -106,7 +106,9 @@ def print_lsm_trees(console: Console, trees: Sequence[LsmTree], *, show_all: boo
     for tree in shown:
         _print_tree(console, tree, show_all=show_all)
     if len(growing) > len(shown):
-        console.print(f"+ {len(growing) - len(shown):,} more buckets of several sorted runs; --all-buckets draws them")
+        console.print(
+            f"+ {len(growing) - len(shown):,} more buckets with several sorted runs; --all-buckets shows them"
+        )
 
 
 def _print_tree(console: Console, tree: LsmTree, *, show_all: bool) -> None:

@@ -37,7 +37,9 @@ _KIND_STYLES = {
 def print_rows(
     out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.RecordBatch], row_format: str, limit: int | None
 ) -> None:
-    """row_format: table, json, csv or arrow. limit: rows; None is all, or TABLE_ROWS_MAX in a table."""
+    """row_format: table, json, csv or arrow
+    limit: rows; None is all, or TABLE_ROWS_MAX in a table
+    """
     match row_format:
         case "table":
             _print_table(out, schema, batches, limit)
@@ -48,14 +50,14 @@ def print_rows(
             _print_csv(out, schema, _first(batches, limit))
         case "arrow":
             if sys.stdout.isatty():
-                raise UsageError("--format arrow writes bytes that no terminal can show; redirect them into a file")
+                raise UsageError("--format arrow writes binary data; redirect it into a file")
             with pa.ipc.new_stream(out.bytes, schema) as stream:
                 for batch in _first(batches, limit):
                     stream.write_batch(batch)
 
 
 def _first(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first rows of all; later batches are not even read."""
+    """The first rows of all batches; later batches are not read."""
     left = sys.maxsize if limit is None else limit
     for batch in batches:
         if batch.num_rows:
@@ -82,7 +84,7 @@ def _print_table(out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.Rec
         grid.add_row(*(_cell(value) for value in row))
     out.console.print(grid)
     if rows.num_rows > shown_max:
-        out.note(f"the first {shown_max} rows; --limit shows more, --format json, csv or arrow all")
+        out.note(f"showing the first {shown_max} rows; --limit shows more, --format json, csv or arrow all")
     else:
         out.note(f"{shown.num_rows} row{'' if shown.num_rows == 1 else 's'}")
 
@@ -98,7 +100,7 @@ def _cell(value: object) -> Text:
 def _print_csv(out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     nested = [field.name for field in schema if pa.types.is_nested(field.type)]
     if nested:
-        raise BadInput(f"CSV has no form for column {nested[0]} ({schema.field(nested[0]).type}); use --format json")
+        raise BadInput(f"CSV can't hold column {nested[0]} ({schema.field(nested[0]).type}); use --format json")
     texts = pa.schema([field.with_type(_csv_type(field.type)) for field in schema])
     with pa.csv.CSVWriter(out.bytes, texts) as writer:
         for batch in batches:
@@ -121,7 +123,10 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
 def print_changes(
     out: CommandOutput, changes: Iterable[ChangeBatch], columns: Iterable[str] | None = None, limit: int | None = None
 ) -> None:
-    """One change a line: `#3 +U order_id=7 amount=12.50`, or as JSON. limit: lines; nothing more is asked for then."""
+    """Print one change per line: `#3 +U order_id=7 amount=12.50`, or as JSON.
+
+    limit: lines; no more changes are read then
+    """
     left = sys.maxsize if limit is None else limit
     for change in changes:
         rows = change.rows if change.is_break else change.rows.slice(0, left)

@@ -36,7 +36,7 @@ TableSummary = dict[str, Any]
 
 
 def summarize_table(table: Table) -> TableSummary:
-    """As plain values, for `--json` and for `print_table_summary`."""
+    """A table's summary as plain values, for `--json` and for `print_table_summary`."""
     context = table.context
     schema = context.schema
     store = context.snapshots
@@ -191,7 +191,7 @@ def _fact_grid(picture: TableSummary) -> Grid:
 
 
 def _print_history(console: Console, history: TableSummary, space: float | None) -> None:
-    """What compaction did lately, newest first, what it cost, and what it left."""
+    """Recent compactions, newest first, with write and space amplification."""
     from rich.text import Text
 
     compactions, write = history["compactions"], history["write_amplification"]
@@ -215,7 +215,7 @@ def _print_history(console: Console, history: TableSummary, space: float | None)
             f"{one['buckets']:,}",
             f"{one['files_before']:,} → {one['files_after']:,}",
             f"{size_text(one['bytes_before'])} → {size_text(one['bytes_after'])}",
-            one["reason"] or "not said",
+            one["reason"] or "unknown",
         )
         grid.add_row(*(Text(printable(cell)) for cell in cells))
     console.print(grid)
@@ -242,10 +242,13 @@ def _snapshot_facts(picture: TableSummary) -> list[tuple[str, str]]:
     facts = [
         ("snapshot", f"{snapshot['id']} · {snapshot['kind']} · {utc_text(snapshot['time_ms'])} UTC"),
         ("", f"by {snapshot['commit_user']}"),
-        ("", f"{snapshot['rows_in_files']:,} rows in files before merging, {snapshot['rows_added']:+,} with this one"),
+        (
+            "",
+            f"{snapshot['rows_in_files']:,} rows in files before merging, {snapshot['rows_added']:+,} by this snapshot",
+        ),
     ]
     if picture["earliest_snapshot"] not in (None, snapshot["id"]):
-        facts.append(("", f"oldest one there: {picture['earliest_snapshot']}"))
+        facts.append(("", f"oldest snapshot: {picture['earliest_snapshot']}"))
     for n, (topic, ends) in enumerate((snapshot["next_offsets"] or {}).items()):
         shown = [f"{partition}: {end:,}" for partition, end in list(ends.items())[:_PARTITIONS_SHOWN_MAX]]
         more = f" and {len(ends) - len(shown)} more" if len(ends) > len(shown) else ""

@@ -49,11 +49,13 @@ def write(
 ) -> int | None:
     """Rows into a table, whatever its buckets: new ones, or newer ones of their keys.
 
-    rows: columns of the table by name, optionally `_VALUE_KIND` (see `Table.writer`).
-    order_by: see `sink`. options: of the store.
+    rows: columns of the table by name, optionally `_VALUE_KIND` (see `Table.writer`)
+    order_by: see `sink`
+    options: of the store
     overwrite: the rows replace others, without a changelog. "static": all rows of the table, "dynamic": those of the
         partitions that rows go to. A partition column's value (or several), {"day": "2026-05-01"}: those of the
         partitions that agree, where all rows must go then.
+
     Returns the snapshot; None for no rows. Nothing is written twice by tasks that are tried again; a call that is
     repeated writes again.
     """
@@ -84,8 +86,9 @@ def update(
     *,
     options: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Change columns of the rows that match. values: by column an expression of Spark over the row as it was
-    (`{"amount": "amount * 2", "status": "'paid'"}`).
+    """Change columns of the rows that match.
+
+    values: by column an expression of Spark over the row as it was (`{"amount": "amount * 2", "status": "'paid'"}`)
 
     Otherwise as `delete`. Only where the newest row of a key wins (merge-engine = deduplicate), and not for columns of
     the key.
@@ -249,7 +252,7 @@ class _Change:
         return before.withColumn(_STEP, lit(0)).union(new.withColumn(_STEP, lit(1)))
 
     def check_once(self, new: DataFrame) -> None:
-        """Tasks look for keys that come twice, except where old rows come beside new ones."""
+        """Tasks check for duplicate keys, except where old rows come with new ones."""
         keys = self.context.schema.primary_keys
         twice = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._tells_old_rows else None
         if twice is not None and (found := twice.limit(1).collect()):

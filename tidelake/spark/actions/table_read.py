@@ -79,7 +79,7 @@ def _native_files(spark: SparkSession, scan: Scan, native: bool | None) -> dict[
         if native:
             raise UnsupportedFeature(
                 "tidelake.spark.read(native=True) on Spark Connect",
-                "the server lists files anew for each query, and leaves those out that are gone",
+                "the server lists files again for each query, and leaves out deleted ones",
                 "Leave native out: the data source reads all of it",
             )
         return {}

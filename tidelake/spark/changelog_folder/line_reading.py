@@ -26,9 +26,13 @@ def record_batches(
     kept_headers: frozenset[str],
     starts: Mapping[TopicPartition, int],
 ) -> Iterator[pa.RecordBatch]:
-    """kept_headers: names of those that `headers` has. starts: records of a partition before its offset are left out.
-    Raises BadInput for a line that is no record, and for a file
-    that is gone, cut, or another one than was planned.
+    """Read the records of file parts as batches.
+
+    kept_headers: names of the headers in the column `headers`
+    starts: partition to the offset of its first record; earlier records are left out
+
+    Raises BadInput for a line that is not a record, and for a file that was deleted, truncated or replaced after
+    planning.
     """
     form = arrow_form(schema)
     for part in parts:

@@ -4,7 +4,7 @@ path                  the folder, as every executor sees it
 headers               names of record headers, with commas between; column `headers` has them
 startingOffsets       {"topic": {"0": 23}}: records of a partition before its offset are left out
 maxFilesPerTrigger    of how many files a batch of a stream takes a part
-maxBytesPerTrigger    how many bytes, as they lie in the folder; a line or a compressed file is taken whole
+maxBytesPerTrigger    how many bytes, as they are in the folder; a line or a compressed file is taken whole
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class FolderReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> FolderReadOptions:
-        """options: without regard to case. Raises BadInput."""
+        """options: without regard to case
+
+        Raises BadInput.
+        """
         given = {name.lower(): text for name, text in options.items()}
         known = {name.lower(): name for name in _NAMES}
         for name in given:

@@ -34,7 +34,10 @@ def ranges_between(starts: Offsets, ends: Offsets) -> list[RecordRange]:
 
 
 def not_held(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, OffsetRange]) -> list[RecordRange]:
-    """The parts that the brokers don't hold. held: without partitions that are gone."""
+    """The parts that the brokers don't hold.
+
+    held: without partitions that are gone
+    """
     lost = []
     for part in wanted:
         there = held.get(part.partition, OffsetRange(part.end, part.end))
@@ -81,7 +84,8 @@ def tasks(
     """What each task reads, in order.
 
     partitions_min: how many tasks there should be at least. Without, a task reads one partition, or several that have
-        few records each. records_max: how many offsets a task reads at most.
+        few records each.
+    records_max: how many offsets a task reads at most
     """
     total = sum(map(len, ranges))
     share = max(1, total // partitions_min) if partitions_min is not None and len(ranges) < partitions_min else total

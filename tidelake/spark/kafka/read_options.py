@@ -50,9 +50,11 @@ _DELAY_MS: Final = 15 * 60_000
 class Boundary:
     """Where reading starts, or ends. One of these is given.
 
-    everywhere: EARLIEST or LATEST. offsets: of each partition; EARLIEST and LATEST stand for themselves.
-    timestamp_ms: the first record that is not older; timestamps_ms: of each partition.
-    group: where a consumer group stands.
+    everywhere: EARLIEST or LATEST
+    offsets: of each partition; EARLIEST and LATEST stand for themselves
+    timestamp_ms: the first record that is not older
+    timestamps_ms: of each partition
+    group: where a consumer group stands
     """
 
     everywhere: int | None = None
@@ -64,12 +66,15 @@ class Boundary:
 
 @dataclass(frozen=True)
 class KafkaReadOptions:
-    """settings: of the client, with topics or their pattern. assigned: None for all partitions of the topics.
-    start: None for the default, which differs between batches (earliest) and streams (latest). end: of batches.
-    needs_match: a partition without a record that is as new as a timestamp is an error; else it starts at its end.
-    max_offsets, min_offsets, max_delay_ms: of a micro-batch. min_partitions, max_records: how ranges become tasks.
-    fails_on_loss: whether records that are gone end the query; else a warning names them.
-    header_names: those that records come with; None for all that they have.
+    """settings: of the client, with topics or their pattern
+    assigned: None for all partitions of the topics
+    start: None for the default, which differs between batches (earliest) and streams (latest)
+    end: of batches
+    needs_match: a partition without a record that is as new as a timestamp is an error; else it starts at its end
+    max_offsets, min_offsets, max_delay_ms: of a micro-batch
+    min_partitions, max_records: how ranges become tasks
+    fails_on_loss: whether records that are gone end the query; else a warning names them
+    header_names: those that records come with; None for all that they have
     """
 
     settings: KafkaSettings

@@ -2,7 +2,7 @@
 
 Spark does not keep where a query begins before its first batch is done. So the first batch is empty: its end, which
 Spark logs, is where reading starts; and a new partition's first batch ends where the partition begins. From then on
-each range lies between two logged offsets, and a batch that is planned again has the same records.
+each range is between two logged offsets, and a batch that is planned again has the same records.
 
 Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Spark `KafkaMicroBatchStream.scala`.
 """

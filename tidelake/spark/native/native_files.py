@@ -42,13 +42,13 @@ _EXACT: Final = frozenset(
         *(Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY, Root.DATE),
     }
 )
-# Spark leaves out such files when it lists them, whoever names them (HadoopFSUtils.shouldFilterOutPathName).
+# Spark leaves out such files when it lists them, even if they are named (HadoopFSUtils.shouldFilterOutPathName).
 _HIDDEN: Final = ("_", ".")
 _HALF_COPIED: Final = "._COPYING_"
 
 
 def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
-    """Where they lie, as the table says it; none where a column that is read has a type that Spark would not give as we
+    """Where they are, as the table says it; none where a column that is read has a type that Spark would not give as we
     do.
 
     any_store: whether Spark reaches each store that we reach; else the files of this machine only.
@@ -61,7 +61,7 @@ def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
         if split.of_other_branch:
             continue
         directory = bucket_directory(scan.context, split.partition, split.bucket)
-        # of several runs versions of a key may lie in more than one file
+        # of several runs versions of a key may be in more than one file
         for file in (file for section in split.sections if len(section) == 1 for file in section[0]):
             path = data_file_path(directory, file)
             if file.file_name not in split.deletion_files and rule.holds(file, path):
@@ -131,9 +131,9 @@ class _Rule:
 
     def _holds_rows_as_they_are(self, file: DataFileMeta) -> bool:
         if self.context.schema.has_primary_key:
-            # files of level 0 may hold deletes that nobody counted
+            # files of level 0 may hold -D rows that were not counted
             return file.level > 0 and not file.may_hold_deletes
-        # A file that was migrated into the table: written by who knows whom, mostly without partition columns.
+        # A file that was migrated into the table: of an unknown writer, mostly without partition columns.
         return file.max_sequence_number > 0
 
     def _is_listed(self, path: str) -> bool:

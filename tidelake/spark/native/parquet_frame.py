@@ -39,7 +39,9 @@ def parquet_frame(
 ) -> DataFrame:
     """The files' rows, with the columns of `schema`, which all of them have.
 
-    types: the table's, by column. Raises CorruptFile for a file that is not there.
+    types: the table's, by column
+
+    Raises CorruptFile for a file that is not there.
     """
     reader = spark.read.schema(schema).options(**_OPTIONS)
     try:

@@ -25,8 +25,9 @@ PINNED_READ: Final = "pinned-read"
 
 @dataclass(frozen=True)
 class PinnedRead:
-    """snapshot: None for a table without. native: of the files that Spark reads itself. any_store: see `native_files`.
-
+    """snapshot: None for a table without
+    native: of the files that Spark reads itself
+    any_store: see `native_files`
     columns: of the read, which decide what Spark may read itself. None: it reads nothing itself.
     """
 

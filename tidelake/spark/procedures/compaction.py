@@ -43,11 +43,14 @@ def compact(
 ) -> CompactionReport:
     """Files of a table into fewer, by tasks of Spark; rows stay as they are.
 
-    compact_strategy: all files, or what is due. order_strategy, order_by: lay rows of an append table out by columns
-    (`a,b`). where: on partition columns, made with `tidelake.col`. options: of the table, for this compaction.
-    catalog_options: of the catalog and the store.
-    Commits once; a table with a primary key again where one compaction makes another one due. Files of tasks that were
-    tried again are orphans (`remove_orphan_files`). Raises CommitConflict when others were first again and again.
+    compact_strategy: all files, or what is due
+    order_strategy, order_by: lay rows of an append table out by columns (`a,b`)
+    where: on partition columns, made with `tidelake.col`
+    options: of the table, for this compaction
+    catalog_options: of the catalog and the store. Commits once; a table with a primary key again where one compaction
+        makes another one due. Files of tasks that were tried again are orphans (`remove_orphan_files`).
+
+    Raises CommitConflict when others were first again and again.
     """
     _check_choice("compact_strategy", compact_strategy, ("full", "minor"))
     _check_choice("order_strategy", order_strategy, ("none", *ClusteringStrategy))
@@ -134,7 +137,10 @@ def _in_a_query(spark: SparkSession, shares: Sequence[int], payloads: Sequence[b
 
 @dataclass(frozen=True)
 class _CompactionTask:
-    """What travels. version: of this package in the driver."""
+    """What travels.
+
+    version: of this package in the driver
+    """
 
     version: str = field(default_factory=package_version)
 

@@ -55,7 +55,11 @@ def create_tag(
     time_retained: str | None = None,
     catalog_options: Options = None,
 ) -> None:
-    """snapshot: an id; None is the latest. time_retained: `7 d`; None is for ever."""
+    """Create a tag.
+
+    snapshot: an id; None is the latest
+    time_retained: `7 d`; None is forever
+    """
     _open(table, warehouse, catalog_options).create_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
 
 
@@ -68,7 +72,10 @@ def create_tag_from_timestamp(
     time_retained: str | None = None,
     catalog_options: Options = None,
 ) -> TaggedSnapshot:
-    """Of the first snapshot committed then or later. timestamp: epoch milliseconds."""
+    """Of the first snapshot committed then or later.
+
+    timestamp: epoch milliseconds
+    """
     opened = _open(table, warehouse, catalog_options)
     found = min((one for one in opened.snapshots() if one.time_ms >= timestamp), key=lambda one: one.id, default=None)
     if found is None:
@@ -138,7 +145,10 @@ def rollback(
     tag: str | None = None,
     catalog_options: Options = None,
 ) -> RolledBack:
-    """To one of them. version: digits are a snapshot's id, anything else a tag."""
+    """To one of them.
+
+    version: digits are a snapshot's id, anything else a tag
+    """
     if sum(way is not None for way in (version, snapshot, tag)) != 1:
         raise BadInput("rollback takes one of version, snapshot and tag")
     if version is not None:

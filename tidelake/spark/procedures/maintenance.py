@@ -37,8 +37,9 @@ def remove_orphan_files(
 ) -> RemovedFiles:
     """Files that nothing names: what tasks and drivers left that ended before their commit.
 
-    table: `db.t`, or `db.*` for all of a database. older_than: a local time; without, a day ago. A commit under way
-    must not have begun before. dry_run: only count them.
+    table: `db.t`, or `db.*` for all of a database
+    older_than: a local time; without, a day ago. A commit under way must not have begun before.
+    dry_run: only count them
     """
     catalog = open_catalog(warehouse, **(catalog_options or {}))
     database, _, name = table.partition(".")
@@ -96,7 +97,10 @@ def clear_consumers(
 def rewrite_file_index(
     table: str, warehouse: str, *, where: Predicate | None = None, catalog_options: Options = None
 ) -> RewrittenIndexes:
-    """Files get the indexes that the options `file-index.*` name now. where: on partition columns."""
+    """Files get the indexes that the options `file-index.*` name now.
+
+    where: on partition columns
+    """
     found = open_catalog(warehouse, **(catalog_options or {})).table(table).rewrite_file_index(where=where)
     return RewrittenIndexes(found.checked, found.rewritten)
 

@@ -21,9 +21,10 @@ def migrate_table(
     delete_origin: bool = True,
     catalog_options: Options = None,
 ) -> Migration:
-    """table: a format table of the catalog (and so one of Hive's), or a folder. target_table: the new one.
-    options: of the new table. delete_origin: drop the entry of a format table, which is empty then.
-    See `Catalog.migrate_table`.
+    """table: a format table of the catalog (and so one of Hive's), or a folder
+    target_table: the new one
+    options: of the new table
+    delete_origin: drop the entry of a format table, which is empty then. See `Catalog.migrate_table`.
     """
     catalog = _opened(source_type, warehouse, catalog_options)
     done = catalog.migrate_table(table, target_table, options=options)

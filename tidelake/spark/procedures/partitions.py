@@ -20,9 +20,11 @@ def rescale(
     partitions: str = "",
     catalog_options: Options = None,
 ) -> list[str]:
-    """Partitions that lie in another number of buckets are overwritten with their own rows, in the driver.
+    """Partitions that are in another number of buckets are overwritten with their own rows, in the driver.
 
-    bucket_num: becomes option `bucket`, too; without, what the option says. partitions: only these, `dt=a,hour=1;dt=b`.
+    bucket_num: becomes option `bucket`, too; without, what the option says
+    partitions: only these, `dt=a,hour=1;dt=b`
+
     Returns directories of what was rewritten. See `Catalog.rescale_table`.
     """
     catalog = open_catalog(warehouse, **(catalog_options or {}))
@@ -47,7 +49,8 @@ def expire_partitions(
 ) -> list[str]:
     """Drops partitions whose time is over; returns them. Arguments go before the table's options `partition.…`.
 
-    expiration_time: how old is too old, `7 d`. expire_strategy: `values-time` or `update-time`.
+    expiration_time: how old is too old, `7 d`
+    expire_strategy: `values-time` or `update-time`
     """
     given = {
         "partition.timestamp-formatter": timestamp_formatter,
@@ -61,7 +64,10 @@ def expire_partitions(
 
 
 def mark_partition_done(table: str, warehouse: str, partitions: str, *, catalog_options: Options = None) -> list[str]:
-    """A file `_SUCCESS` in each of them. partitions: `dt=a,hour=1;dt=b`. Returns their directories."""
+    """A file `_SUCCESS` in each of them.
+
+    partitions: `dt=a,hour=1;dt=b`. Returns their directories.
+    """
     opened = open_catalog(warehouse, **(catalog_options or {})).table(table)
     return opened.mark_done(_partitions(partitions))
 

@@ -19,8 +19,10 @@ class EarliestSnapshots(NamedTuple):
 def compact_manifest(
     table: str, warehouse: str, *, options: Options = None, dry_run: bool = False, catalog_options: Options = None
 ) -> ManifestCompaction:
-    """Joins the table's manifests; commits do so by themselves, but later. options: of the table, such as
-    `manifest.target-file-size`. dry_run: only count them.
+    """Joins the table's manifests; commits do so by themselves, but later.
+
+    options: of the table, such as `manifest.target-file-size`
+    dry_run: only count them
     """
     opened = open_catalog(warehouse, **(catalog_options or {})).table(table, options or {})
     return opened.compact_manifests(dry_run=dry_run)

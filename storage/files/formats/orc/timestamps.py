@@ -1,6 +1,6 @@
 """Timestamps of ORC files, decoded here: Arrow holds them in nanoseconds, which reach from 1677 to 2262 only.
 
-Used for the columns whose bounds in the file's footer lie beyond, such as a `valid_to` of the year 9999. ORC keeps
+Used for the columns whose bounds in the file's footer are beyond, such as a `valid_to` of the year 9999. ORC keeps
 seconds since 2015 in one stream, nanoseconds in another and, where there are nulls, which rows are present in a third.
 
 Source: ORC specification v1, "Run Length Encoding version 2", "Timestamp Columns"; ORC C++ `ColumnReader.cc`.

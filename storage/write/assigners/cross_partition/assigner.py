@@ -1,7 +1,7 @@
 """Dynamic buckets of a table whose keys move between partitions: an index of all its keys says where each lives.
 
 The index is made from the table's files with the first row, and kept as rows come; no file of the table holds it. One
-writer at a time may bring rows: a commit beside which another one brought some is a conflict
+writer at a time may bring rows: a commit conflicts if another one added rows meanwhile
 (`storage.commit.publisher`). Between two commits of ours others may write: then the index is made again.
 
 Source: Java `crosspartition/GlobalIndexAssigner.java`.
@@ -44,11 +44,11 @@ _BRINGS_ROWS: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
 
 @dataclass(frozen=True, slots=True)
 class KeyIndexPart:
-    """Of several assigners, in tasks of their own, that give the rows of one commit their places, each other keys.
+    """One of several assigners, in separate tasks, that place the rows of one commit; each has its own keys.
 
     snapshot: the table as all of them see it; None: without any.
     now_ms: the time, for keys that are forgotten.
-    num_assigners: between whom buckets are divided; `assigner` fills its own.
+    num_assigners: number of assigners that share the buckets; each fills its own
     """
 
     snapshot: Snapshot | None

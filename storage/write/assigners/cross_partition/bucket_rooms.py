@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class RoomRule:
-    """target_rows: a bucket with that many keys is full.
-    num_assigners: buckets belong to assigner `bucket % num_assigners`; `assigner` fills its own.
+    """Which buckets have room for new keys.
+
+    target_rows: a bucket with that many keys is full
+    num_assigners: buckets belong to assigner `bucket % num_assigners`; `assigner` fills its own
     """
 
     target_rows: int
@@ -54,7 +56,10 @@ class BucketRooms:
             self.add(int(self.partition_of[place]), int(self.bucket_of[place]), -int(count))
 
     def take(self, partitions: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Places of new keys (n,), in order of arrival. partitions (n,): of each."""
+        """Places of new keys (n,), in order of arrival.
+
+        partitions (n,): of each
+        """
         order = np.argsort(partitions, kind="stable")
         ordered = partitions[order]
         edges = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))

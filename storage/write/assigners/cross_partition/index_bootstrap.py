@@ -41,7 +41,10 @@ _HELD_BATCHES: Final = 4  # that were read, and wait for the index
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeysOfBucket:
-    """keys: words of n keys, each once, in no order that counts."""
+    """The keys of one bucket.
+
+    keys: words of n keys, each once, in no order that counts
+    """
 
     bucket: Bucket
     keys: IndexWords
@@ -58,10 +61,10 @@ class _Task:
 def read_keys(
     context: TableContext, snapshot: Snapshot | None, *, made_since_ms: int | None, at_once: int
 ) -> Iterator[KeysOfBucket]:
-    """All keys that have a row in the snapshot.
+    """Read all keys that have a row in the snapshot.
 
     made_since_ms: sections whose files are all older are left out; None: none.
-    at_once: sections that are read beside each other, as far as there are cores.
+    at_once: sections to read in parallel, up to the number of cores
     """
     live = live_entries_of(context.shared(ManifestStore), snapshot, None, context.name)
     files: dict[Bucket, list[DataFileMeta]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """Where each key of a table lives: an index in memory of a bounded size, and beyond that in files.
 
-Keys lie in sorted runs, each larger than the next. A known key changes its place where it stands; new keys become a
+Keys are in sorted runs, each larger than the next. A known key changes its place where it stands; new keys become a
 run, and runs of like sizes are merged. When all of them take more memory than they may, the largest go to files, which
 are mapped: a lookup touches the pages that it needs. Nothing of it outlives the process.
 
@@ -141,7 +141,8 @@ class KeyIndex:
     ) -> None:
         """Some of the keys that were just asked for have other places now.
 
-        rows (m,): which, rising. places (m,): where they are.
+        rows (m,): which, rising
+        places (m,): where they are
         """
         runs = found.runs[rows]
         for number, run in enumerate(self._runs):

@@ -28,7 +28,7 @@ from storage.write.assigners.cross_partition.key_words import KeyGroups
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """What becomes of the n rows of a batch with m keys.
+    """The placement of the n rows of a batch with m keys.
 
     places (n,): where each goes.
     is_dropped (n,): which go nowhere; None: all go.

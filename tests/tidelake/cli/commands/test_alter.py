@@ -106,13 +106,13 @@ def test_a_dry_run_and_json_say_what_becomes_of_the_table(call: Call, lake: Path
     assert (done["altered"], done["schema_id"], done["columns"]) == (True, 1, planned["columns"])
     nothing = call("table", "alter", "shop.orders", "-w", lake, "--set", "bucket=2")
     assert (nothing.code, nothing.out) == (0, "")
-    assert nothing.err == "shop.orders is like that already; nothing was changed\n"
+    assert nothing.err == "shop.orders already has these values; nothing was changed\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        pytest.param([], 2, "say what changes", id="nothing"),
+        pytest.param([], 2, "no change given", id="nothing"),
         pytest.param(["--add-column", "note"], 2, "write --add-column 'NAME TYPE", id="no type"),
         pytest.param(
             ["--add-column", "note TEXT"], 2, "--add-column 'note TEXT': not a column type", id="no such type"

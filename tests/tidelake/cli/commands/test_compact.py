@@ -102,7 +102,7 @@ def test_where_nothing_is_to_be_done_it_says_why(call: Call, tmp_path: Path, arg
     write(table, *commits(3))
     table.compact(full=True)
     said = call("table", "compact", "db.t", "-w", tmp_path, *arguments)
-    assert (said.code, said.out, said.err) == (0, "", f"db.t: nothing was done, {why}\n")
+    assert (said.code, said.out, said.err) == (0, "", f"db.t: nothing was done: {why}\n")
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class Asked:
     says: Sequence[str]
 
 
-NOTHING_DONE: Final = "db.a: nothing was done, the job was cancelled first"
-STOPPED: Final = "stopped before everything was done; what is listed above is in the tables"
+NOTHING_DONE: Final = "db.a: nothing was done: the job was cancelled before"
+STOPPED: Final = "stopped before everything was done; what is listed above is committed"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tm
     ]
     assert "commit.callbacks = org.example.Callback: cannot compact" in told[2]["passed_over"]
     people = call("table", "compact", "--database", "db", "-w", tmp_path)
-    assert "db.empty: nothing was done, it has no snapshot yet\n" in people.err
+    assert "db.empty: nothing was done: it has no snapshot yet\n" in people.err
     assert "skipped: db.refused: option commit.callbacks = org.example.Callback: cannot compact" in people.err
     assert "Unset it" in people.err
     assert people.code == 0
@@ -188,8 +188,8 @@ def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tm
     [
         pytest.param([], 2, "one of the arguments NAME --database is required", id="no table"),
         pytest.param(["db.t", "--database", "db"], 2, "not allowed with argument", id="a table and a database"),
-        pytest.param(["db.t", "--watch", "--full"], 2, "usage: --watch does what is due", id="watching in full"),
-        pytest.param(["db.t", "--watch", "--order-by", "k"], 2, "usage: --watch does what", id="watching and sorting"),
+        pytest.param(["db.t", "--watch", "--full"], 2, "usage: --watch compacts what is due", id="watching in full"),
+        pytest.param(["db.t", "--watch", "--order-by", "k"], 2, "usage: --watch compacts", id="watching and sorting"),
         pytest.param(["db.t", "--strategy", "zorder"], 2, "name the columns with --order-by", id="no columns"),
         pytest.param(["db.t", "--order-by", "k", "--strategy", "spiral"], 2, "invalid choice", id="no such strategy"),
         pytest.param(["db.t", "--order-by", "nr"], 1, "no column 'nr'", id="no such column"),
@@ -297,7 +297,7 @@ def test_of_many_buckets_those_with_most_runs_are_drawn(call: Call, tmp_path: Pa
     assert len(re.findall(r"^bucket \d+ · \d+ sorted runs", shown, re.MULTILINE)) == 3
     assert "33 sorted runs" in shown
     assert "…   21 more" in re.sub(r"^… +", "…   ", shown, flags=re.MULTILINE)
-    assert "+ 27 more buckets of several sorted runs; --all-buckets draws them" in shown
+    assert "+ 27 more buckets with several sorted runs; --all-buckets shows them" in shown
     everything = call("table", "show", "db.t", "-w", tmp_path, "--all-buckets").out
     assert len(re.findall(r"^bucket \d+ · ", everything, re.MULTILINE)) == 30
     trees = call("table", "show", "db.t", "-w", tmp_path, "--json").document["trees"]
@@ -370,7 +370,7 @@ def test_compactions_of_java_are_shown_without_a_reason(call: Call, tmp_path: Pa
     members = json.loads(newest.read_text())
     del members["properties"]
     newest.write_text(json.dumps(members))
-    assert "not said" in call("table", "show", "db.t", "-w", tmp_path).out
+    assert "unknown" in call("table", "show", "db.t", "-w", tmp_path).out
 
 
 def test_append_tables_have_no_levels_to_draw(call: Call, tmp_path: Path) -> None:

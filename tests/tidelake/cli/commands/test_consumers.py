@@ -35,7 +35,7 @@ def test_a_reader_goes_on_where_it_was_reset_to(tmp_path: Path, table: tidelake.
     assert listed == [{"name": "jobs", "next_snapshot_id": 4, "behind": 1}]
     assert "jobs" in call("table", "consumers", "list", "db.t", "-w", tmp_path).out
     said = call("table", "consumers", "reset", "db.t", "jobs", "--to", "2", "-w", tmp_path)
-    assert (said.code, said.err) == (0, "jobs goes on with snapshot 2\n")
+    assert (said.code, said.err) == (0, "consumer jobs reads snapshot 2 next\n")
     assert read(table, "jobs", 4) == [2, 3, 4]
 
 

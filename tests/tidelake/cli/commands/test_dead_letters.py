@@ -47,8 +47,8 @@ def test_they_are_listed_shown_and_replayed(shop: Shop, config: Path, call: Call
     (report,) = call("dead-letters", "replay", config, "--where", "offset = 1", "--json").document["replays"]
     assert (report["outcomes"], report["rows"]) == ({"replayed": 1}, {"shop.orders": 1})
     assert shop.rows() == {1: "5", 2: BAD}
-    assert "1 is replayed" in call("dead-letters", "replay", config).err
-    assert "no dead letter waits" in call("dead-letters", "replay", config).err
+    assert "1 was replayed" in call("dead-letters", "replay", config).err
+    assert "there are no dead letters to replay" in call("dead-letters", "replay", config).err
 
 
 def test_the_log_tells_the_reason_where_it_is_asked_for(shop: Shop, config: Path, call: Call) -> None:
@@ -77,7 +77,7 @@ def test_one_record_of_a_far_year_keeps_no_other_from_being_looked_at_and_replay
         assert [letter["timestamp"] for letter in found] == shown
         assert shown[2].split()[0] in "".join(call("dead-letters", command, config).out.split())
     shop.fix()
-    assert "3 are replayed" in call("dead-letters", "replay", config).err
+    assert "3 were replayed" in call("dead-letters", "replay", config).err
     assert shop.rows() == dict.fromkeys(range(3), BAD)
 
 

@@ -57,7 +57,7 @@ def test_long_values_are_cut_for_people_and_whole_for_programs(
 
 def test_a_changelog_that_is_the_table_is_sound(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
     command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
-    assert call(*command).out.endswith("no row and 2 changes, beside the rows of snapshot 2 of db.t: 1 keys\nsound\n")
+    assert call(*command).out.endswith("table and 2 changes, compared with snapshot 2 of db.t: 1 keys\nsound\n")
     document = call(*command, "--start", "1", "--json").document
     assert (document["sound"], document["start"], document["changes"]) == (True, 1, 1)
 
@@ -70,8 +70,8 @@ def test_a_changelog_that_is_not_the_table_fails_with_the_key_and_its_history(
     said = call(*command)
     text = said.out
     assert said.code == 1
-    assert "WRONG  1 keys have another row" in text
-    assert "first: id=1\n  folded     id=1 v=b\n  the table  id=1 v=c\n" in text
+    assert "WRONG  1 keys whose row differs" in text
+    assert "first: id=1\n  replayed   id=1 v=b\n  the table  id=1 v=c\n" in text
     assert "* #3 +I id=1 v=c" in text
     document = call(*command, "--json").document
     assert document["first"] == {"key": {"id": 1}, "folded": {"id": 1, "v": "b"}, "there": {"id": 1, "v": "c"}}
@@ -92,9 +92,9 @@ def test_where_a_changelog_was_tampered_with_the_first_key_is_shown_with_its_ver
     command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
     said = call(*command)
     assert said.code == 1
-    assert "WRONG  2 keys have another row than their changes come to" in said.out
-    assert "first: id=5\n  folded     id=5 v=doctored\n  the table  id=5 v=x\n" in said.out
-    assert "versions on file, oldest first; * is merged by a read of this snapshot\n* #3 +I id=5 v=x\n" in said.out
+    assert "WRONG  2 keys whose row differs from the replayed changelog" in said.out
+    assert "first: id=5\n  replayed   id=5 v=doctored\n  the table  id=5 v=x\n" in said.out
+    assert "versions in files, oldest first; *: merged by a read of this snapshot\n* #3 +I id=5 v=x\n" in said.out
     assert "changelog, oldest first\n  #3 +I id=5 v=doctored\n" in said.out
     document = call(*command, "--json").document
     assert document["first"]["key"] == {"id": 5}

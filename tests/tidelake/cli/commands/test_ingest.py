@@ -110,7 +110,7 @@ def test_a_plan_tells_of_rows_on_their_way_to_another_key(call: Call, tmp_path: 
     assert (moved["rows"], moved["dropped"]) == (1, 0)
     assert moved["bytes"] > 0
     assert moved["oldest_age_ms"] >= 0
-    assert "x.docs: rows that left their key and have not come to another: 1 (" in call("ingest", "plan", config).out
+    assert "x.docs: rows that left their key and have not arrived at another: 1 (" in call("ingest", "plan", config).out
 
 
 def test_a_plan_is_a_page_for_people(call: Call, config: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_plan_is_a_page_for_people(call: Call, config: Path, tmp_path: Path) -
     said = call("ingest", "plan", config)
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines()[0].split() == ["pipeline", "shop"]
-    assert "shop.orders      orders      made from its first record   the first record" in said.out
+    assert "shop.orders      orders      created at its first record   the first record" in said.out
 
 
 def test_a_plan_says_the_first_record_for_a_table_that_a_start_without_records_has_marked(

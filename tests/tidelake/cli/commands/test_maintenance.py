@@ -35,7 +35,7 @@ def snapshots(lake: Path) -> list[int]:
 def test_expire_keeps_what_the_options_say(lake: Path, call: Call) -> None:
     said = call("table", "expire", "shop.t", "-w", lake)
     assert (said.code, snapshots(lake)) == (0, [1, 2, 3, 4, 5])
-    assert "0 snapshots of shop.t are gone" in said.out
+    assert "0 snapshots of shop.t were deleted" in said.out
 
 
 def test_expire_with_arguments_in_place_of_options(lake: Path, call: Call) -> None:
@@ -57,7 +57,7 @@ def test_expire_names_the_consumers_for_whom_snapshots_stay(lake: Path, call: Ca
     planned = call(*arguments, "--dry-run", "--json").document
     assert planned == {"first": 1, "last": 1, "snapshots": 1, "held_by": held_by}
     said = call(*arguments)
-    assert "consumers hold back others: spark-given-up (reads 2 next)" in said.out
+    assert "consumers keep other snapshots: spark-given-up (reads 2 next)" in said.out
     assert f"tidelake table consumers delete shop.t CONSUMER -w {lake}" in said.out
     assert snapshots(lake) == [2, 3, 4, 5]
     call("table", "consumers", "delete", "shop.t", "spark-given-up", "-w", lake)
@@ -104,7 +104,7 @@ def test_one_snapshot_can_be_asked_for(lake: Path, call: Call) -> None:
 
 def test_orphans_are_counted(lake: Path, call: Call) -> None:
     (lake / "shop.db/t/bucket-0/data-stray.parquet").write_bytes(bytes(7))
-    assert "0 files that nothing names (0 bytes), and 1 younger" in call("table", "verify", "shop.t", "-w", lake).out
+    assert "0 orphan files (0 bytes), and 1 younger" in call("table", "verify", "shop.t", "-w", lake).out
     aged = call("table", "verify", "shop.t", "-w", lake, "--orphans-older-than", "0 s", "--json").document["orphans"]
     assert (aged["files"], aged["bytes"]) == (1, 7)
 
@@ -120,10 +120,10 @@ def test_old_partitions_go_and_complete_ones_are_marked(call: Call, tmp_path: Pa
     at = ["db.t", "-w", str(tmp_path)]
     assert (
         call("table", "mark-done", *at, "--partition", "p=new").out
-        == "p=new\n1 partitions of db.t are marked as done\n"
+        == "p=new\n1 partitions of db.t were marked as done\n"
     )
     said = call("table", "expire-partitions", *at, "--dry-run")
-    assert said.out == "p=2020-01-01\n1 partitions of db.t would be gone\n"
+    assert said.out == "p=2020-01-01\n1 partitions of db.t would be dropped\n"
     assert json.loads(call("table", "expire-partitions", *at, "--json").out) == {"partitions": ["p=2020-01-01"]}
     assert table.scan().to_arrow().to_pylist() == [{"k": 2, "p": "new"}]
     assert call("table", "expire-partitions", *at, "--older-than", "x").code == 2

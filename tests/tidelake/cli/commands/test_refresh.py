@@ -44,7 +44,7 @@ def test_create_takes_the_query_and_how_old_rows_may_be(tmp_path: Path, call: Ca
         said = call(*arguments, "--freshness", freshness)
         assert (said.code, "as in '3 hours'" in said.err) == (2, True)
     said = call("table", "create", "shop.t", *columns, "--freshness", "1 day")
-    assert (said.code, "give --query" in said.err) == (2, True)
+    assert (said.code, "pass --query" in said.err) == (2, True)
 
 
 def test_names_and_dialect_are_passed_on(tmp_path: Path, call: Call) -> None:

@@ -35,7 +35,7 @@ def add(table: tidelake.Table, number: int) -> None:
 
 def test_an_analysis_says_what_it_counted(lake: Path, call: Call) -> None:
     said = call("table", "analyze", "shop.t", "-w", lake)
-    assert "2 rows and 2 columns of shop.t are counted: snapshot 3" in said.out
+    assert "2 rows and 2 columns of shop.t were analyzed: snapshot 3" in said.out
     told = call("table", "analyze", "shop.t", "-w", lake, "--columns", "id", "--json").document
     assert (told["rows"], list(told["columns"])) == (2, ["id"])
     assert call("table", "analyze", "shop.t", "-w", lake, "--rows-only", "--json").document["columns"] == {}
@@ -51,7 +51,7 @@ def test_missing_files_are_named_before_they_are_left_out(lake: Path, call: Call
     lost.unlink()
     command = ("table", "remove-missing-files", "shop.t", "-w", lake)
     said = call(*command, "--dry-run")
-    assert "1 missing data files of shop.t would be left out" in said.out
+    assert "1 missing data files of shop.t would be removed from the metadata" in said.out
     assert call(*command, "--json").document == {"missing": [str(lost)]}
     assert "no data files of shop.t are missing" in call(*command).out
     assert len(opened(lake).scan().to_arrow()) == 1
@@ -78,6 +78,6 @@ def test_a_branch_is_merged(lake: Path, call: Call) -> None:
     opened(lake).create_branch("dev", snapshot=2)
     add(opened(lake, "shop.t$branch_dev"), 3)
     merge = ("table", "branch", "merge", "shop.t", "dev", "-w", lake)
-    assert "is snapshot 3 of shop.t" in call(*merge).out
+    assert "were appended: snapshot 3 of shop.t" in call(*merge).out
     assert call(*merge, "--json").document == {"snapshot": None}
     assert len(opened(lake).scan().to_arrow()) == 3

@@ -39,7 +39,7 @@ def test_rows_that_fulfil_the_condition_are_deleted(lake: Path, call: Call) -> N
     assert len(rows(lake)) == 5
     assert call(*arguments).out.strip() == "deleted in snapshot 2 of shop.t"
     assert [id_ for id_, _, _ in rows(lake)] == [1, 2]
-    assert "no row of shop.t fulfils the condition" in call(*arguments).out
+    assert "no row of shop.t matches the condition" in call(*arguments).out
     assert call(*arguments, "--json").document == {"snapshot": None}
 
 

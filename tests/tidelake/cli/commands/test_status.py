@@ -101,6 +101,6 @@ def test_without_an_answer_the_warehouse_is_asked(config: Path, call: Call) -> N
 def test_without_an_endpoint_only_the_warehouse_is_asked(config: Path, call: Call) -> None:
     said = call("ingest", "status", config)
     assert said.code == 0
-    assert "names no `metrics.port`" in said.err
+    assert "has no `metrics.port`" in said.err
     (document,) = call("ingest", "status", config, "--json").lines
     assert document == {"pipeline": "shop", "tables": ["a.b"], "quarantine": [], "running": None}

@@ -194,8 +194,8 @@ options    bucket = 2
            changelog-producer = input
 snapshot   3 · APPEND · {when:%Y-%m-%d %H:%M:%S} UTC
            by etl
-           5 rows in files before merging, +1 with this one
-           oldest one there: 1"""
+           5 rows in files before merging, +1 by this snapshot
+           oldest snapshot: 1"""
     )
     header, _, *lines = (line.split()[:-2] for line in buckets.splitlines())  # without sizes
     assert header == ["bucket", "L0", "files"]
@@ -274,7 +274,7 @@ def test_snapshots_come_newest_first(call: Call, warehouse: Path, orders: tidela
     ]
     said = call("table", "snapshots", "shop.orders", "-w", warehouse, "--limit", "2")
     assert [line.split()[0] for line in said.out.splitlines()[2:]] == ["3", "2"]
-    assert said.err == "the newest 2; --limit shows more\n"
+    assert said.err == "showing the newest 2; --limit shows more\n"
 
 
 # ---------------------------------------------------------------- scan
@@ -325,7 +325,7 @@ def test_a_table_for_people_ends_after_a_hundred_rows(call: Call, warehouse: Pat
         writer.commit()
     said = call("table", "scan", "shop.t", "-w", warehouse)
     assert len(said.out.splitlines()) == 2 + 100
-    assert said.err.startswith("the first 100 rows")
+    assert said.err.startswith("showing the first 100 rows")
     assert len(call("table", "scan", "shop.t", "-w", warehouse, "--limit", "101").out.splitlines()) == 2 + 101
 
 
@@ -345,7 +345,7 @@ def test_a_scan_is_csv(call: Call, warehouse: Path, orders: tidelake.Table) -> N
     assert sorted(map(tuple, zip(*read.to_pydict().values(), strict=True)), key=str) == [(2.5, 1), (None, 2)]
     refused = call("table", "scan", "shop.orders", "-w", warehouse, "--format", "csv")
     assert refused.code == 1
-    assert "CSV has no form for column tags" in refused.err
+    assert "CSV can't hold column tags" in refused.err
 
 
 def test_a_scan_is_arrow(warehouse: Path, orders: tidelake.Table, capfdbinary: Any, tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_a_limit_and_a_position_that_is_kept_are_refused_together(
     for verb in (("follow",), ("changes", "--follow")):
         said = call("table", verb[0], "shop.orders", "-w", warehouse, *verb[1:], "--consumer", "c", "--limit", "1")
         assert (said.code, said.out) == (2, "")
-        assert "--limit may end within what one position stands for" in said.err
+        assert "--limit may end within a snapshot" in said.err
 
 
 def test_a_consumer_goes_on_where_it_was(call: Call, warehouse: Path, orders: tidelake.Table) -> None:

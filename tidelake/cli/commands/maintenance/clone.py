@@ -22,7 +22,7 @@ def clone(
     tag: str | None,
 ) -> None:
     if to is None and to_options:
-        raise UsageError("--to-catalog-option goes with --to")
+        raise UsageError("--to-catalog-option needs --to")
     source = catalog.open()
     target = source if to is None else open_catalog(to, **dict(to_options))
     cloned = target.clone_table(source.table(name), new_name, snapshot=snapshot, tag=tag)

@@ -1,4 +1,4 @@
-"""`tidelake table compact`: files into fewer, once or for as long as it runs."""
+"""`tidelake table compact`: rewrites files into fewer, once or until it is stopped."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ def compact(
     strategy: str | None,
     watch: bool,
 ) -> ExitCode:
-    """Once: ends with INTERRUPTED when it was cancelled before all was done. Watching: until it is cancelled."""
+    """Returns INTERRUPTED if it was cancelled before all was done. With watch, runs until it is cancelled."""
     if watch and (full or order_by):
-        raise UsageError("--watch does what is due; --full and --order-by rewrite everything, so they run once")
+        raise UsageError(
+            "--watch compacts what is due; --full and --order-by rewrite everything and run once: leave one out"
+        )
     if strategy is not None and not order_by:
         raise UsageError("--strategy says how to sort; name the columns with --order-by")
     opened = catalog.open()
@@ -77,8 +79,8 @@ def _once(
     *,
     is_single: bool,
 ) -> ExitCode:
-    """One table that can't be compacted doesn't keep the others from it; its error is raised at the end. Of several,
-    those that this release can't compact at all are passed over.
+    """If one table can't be compacted, the others still are; its error is raised at the end. Of several tables, those
+    that this release can't compact at all are skipped.
     """
     reports: list[CompactionReport] = []
     passed_over: list[dict[str, Any]] = []
@@ -106,7 +108,7 @@ def _once(
     if errors:
         raise errors[0] if len(errors) == 1 else ExceptionGroup("some tables were not compacted", errors)
     if len(reports) + len(passed_over) < len(names) or any(report.is_cancelled for report in reports):
-        out.note("stopped before everything was done; what is listed above is in the tables")
+        out.note("stopped before everything was done; what is listed above is committed")
         return ExitCode.INTERRUPTED
     return ExitCode.DONE
 
@@ -147,7 +149,7 @@ def _print_report(out: CommandOutput, report: CompactionReport, request: Compact
         out.console.print(f"{report.table}: {_summary(report)}", soft_wrap=True)
         return
     if report.is_cancelled:
-        why = "the job was cancelled first"
+        why = "the job was cancelled before"
     elif report.planned_snapshot_id is None:
         why = "it has no snapshot yet"
     elif request.where is not None:
@@ -156,7 +158,7 @@ def _print_report(out: CommandOutput, report: CompactionReport, request: Compact
         why = "everything is compacted already"
     else:
         why = "nothing to compact; --full compacts everything"
-    out.note(f"{report.table}: nothing was done, {why}")
+    out.note(f"{report.table}: nothing was done: {why}")
 
 
 def _grid(buckets: Sequence[BucketCompaction]) -> Grid:

@@ -43,15 +43,15 @@ def expire(
         out.document({**asdict(expired), **_held_by(holders)})
         return
     changelogs = f" and {expired.changelogs} changelogs" if expired.changelogs else ""
-    files = f"{expired.data_files:,} data files and {expired.metadata_files:,} of metadata"
-    _line(out, f"{expired.snapshots} snapshots{changelogs} of {name} are gone, with {files}")
+    files = f"{expired.data_files:,} data files and {expired.metadata_files:,} metadata files"
+    _line(out, f"{expired.snapshots} snapshots{changelogs} of {name} were deleted, with {files}")
     _tell_holders(out, name, catalog, holders)
 
 
 def _holders(
     table: Table, retain_min: int | None, retain_max: int | None, retain_ms: int | None
 ) -> list[ConsumerPosition]:
-    """Consumers for whom snapshots stay that would go without them."""
+    """Consumers that keep snapshots which would otherwise expire."""
     if table.context.options.consumer_changelog_only:
         return []
     context = table.context.with_options({"consumer.changelog-only": "true"})
@@ -70,8 +70,8 @@ def _tell_holders(out: CommandOutput, name: str, catalog: CatalogAddress, holder
         return
     who = ", ".join(f"{one.name} (reads {one.next_snapshot_id} next)" for one in holders)
     delete = f"tidelake table consumers delete {name} CONSUMER -w {catalog.warehouse}"
-    lost = "as a Spark query does not whose checkpoint directory was given up"
-    _line(out, f"consumers hold back others: {who}. If one does not come back, {lost}: {delete}")
+    lost = "for example a Spark query whose checkpoint directory was deleted"
+    _line(out, f"consumers keep other snapshots: {who}. Delete one that will not return, {lost}: {delete}")
 
 
 def _show_expirable(
@@ -90,9 +90,9 @@ def _show_expirable(
         out.document({**found, **_held_by(holders)})
         return
     if ids:
-        _line(out, f"snapshots {ids.start} to {ids.stop - 1} of {table.name} would go")
+        _line(out, f"snapshots {ids.start} to {ids.stop - 1} of {table.name} would be deleted")
     else:
-        _line(out, f"no snapshot of {table.name} would go")
+        _line(out, f"no snapshot of {table.name} would be deleted")
     _tell_holders(out, table.name, catalog, holders)
 
 
@@ -124,13 +124,13 @@ def verify(
     start: int | None,
     end: int | None,
 ) -> ExitCode:
-    """Exit code 1 when something is wrong."""
+    """Exit code 1 if there are problems."""
     age_ms = _duration_ms("--orphans-older-than", orphans_older_than)
     table = catalog.open().table(name)
     if changelog:
         return verify_changelog(out, table, start, end)
     if start is not None or end is not None:
-        raise UsageError("--start and --end go with --changelog")
+        raise UsageError("--start and --end need --changelog")
     report = inspect_table(table, snapshot_id=snapshot, deep=deep, orphans_older_than_ms=age_ms)
     if out.is_json:
         out.document(_members(report))
@@ -169,11 +169,11 @@ def _print(out: CommandOutput, name: str, report: Report) -> None:
     if report.orphans is not None and (report.orphans.paths or report.orphans.young):
         _line(
             out,
-            f"{len(report.orphans.paths):,} files that nothing names ({report.orphans.size_bytes:,} bytes), and "
-            f"{report.orphans.young:,} younger ones, of commits under way perhaps",
+            f"{len(report.orphans.paths):,} orphan files ({report.orphans.size_bytes:,} bytes), and "
+            f"{report.orphans.young:,} younger ones that may belong to a running commit",
         )
     problems = len(report.problems)
-    _line(out, f"{problems} things are wrong" if problems else "sound")
+    _line(out, f"{problems} problems found" if problems else "sound")
 
 
 def _line(out: CommandOutput, text: str) -> None:

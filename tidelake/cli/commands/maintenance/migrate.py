@@ -27,7 +27,7 @@ def migrate(
     opened = catalog.open()
     if add:
         if partition_types or options:
-            raise UsageError("with --add the table is there: leave --partition-type and --option out")
+            raise UsageError("with --add the table exists: leave out --partition-type and --option")
         done = opened.migrate_files(source, name, file_format=file_format, keep_source=keep_source, dry_run=dry_run)
     else:
         done = opened.migrate_table(
@@ -74,17 +74,16 @@ def migrate_database(
     for one in done:
         _say(out, one, dry_run=dry_run)
     if not done:
-        out.note("all of them are tables already")
+        out.note("nothing to migrate: all of them are tables already")
 
 
 def _say(out: CommandOutput, done: Migration, *, dry_run: bool, adds: bool = False) -> None:
     if adds:
-        said = "would get" if dry_run else "has"
+        said = "would get" if dry_run else "got"
         out.note(f"{done.table} {said} {done.files:,} more files with {done.rows:,} rows")
         return
     columns = ", ".join(f"{column} {kind}" for column, kind in done.columns.items())
-    said = "would be" if dry_run else "is"
+    said = "would be created from" if dry_run else "was created from"
     out.note(
-        f"{done.table} {said} the table of {done.files:,} files in {done.partitions:,} partitions with "
-        f"{done.rows:,} rows: {columns}"
+        f"{done.table} {said} {done.files:,} files in {done.partitions:,} partitions with {done.rows:,} rows: {columns}"
     )

@@ -24,7 +24,7 @@ def expire_partitions(
 ) -> None:
     age = None if older_than is None else timedelta(milliseconds=_duration_ms(older_than))
     table = catalog.open().table(name)
-    _show(out, name, table.expire_partitions(older_than=age, strategy=strategy, dry_run=dry_run), "gone", dry_run)
+    _show(out, name, table.expire_partitions(older_than=age, strategy=strategy, dry_run=dry_run), "dropped", dry_run)
 
 
 def mark_done(
@@ -45,7 +45,7 @@ def _show(out: CommandOutput, name: str, partitions: list[str], what: str, dry_r
         return
     for partition in partitions:
         out.console.print(printable(partition), soft_wrap=True)
-    verb = "would be" if dry_run else "are"
+    verb = "would be" if dry_run else "were"
     out.console.print(printable(f"{len(partitions):,} partitions of {name} {verb} {what}"), soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""`tidelake table refresh`: the rows of a materialized table, up to date."""
+"""`tidelake table refresh`: refreshes a materialized table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refresh(
     sources: Sequence[tuple[str, str]],
     every: str | None,
 ) -> None:
-    """every: again and again, until SIGINT or SIGTERM; the first error ends it."""
+    """every: repeat at this interval until SIGINT or SIGTERM; the first error ends it."""
     opened = catalog.open()
 
     def once(opened: Catalog) -> Refreshed:
@@ -52,7 +52,7 @@ def _wait_ms(every: str) -> int:
     except BadInput as error:
         raise UsageError(f"--every: {error}") from None
     if wait_ms < 1:
-        raise UsageError(f"--every {every}: give a time above 0, such as '10 min'")
+        raise UsageError(f"--every {every}: give a time greater than 0, as in '10 min'")
     return wait_ms
 
 

@@ -19,10 +19,10 @@ def analyze(
     snapshot_id = table.analyze([] if rows_only else columns)
     found = table.statistics()
     if snapshot_id is None or found is None:
-        _say(out, {"snapshot": None}, f"{name} has no snapshot, and nothing to count")
+        _say(out, {"snapshot": None}, f"{name} has no snapshot: there is nothing to count")
         return
     members: dict[str, object] = {"snapshot": snapshot_id, "rows": found.merged_record_count, "columns": found.columns}
-    counted = f"{found.merged_record_count:,} rows and {len(found.columns)} columns of {name} are counted"
+    counted = f"{found.merged_record_count:,} rows and {len(found.columns)} columns of {name} were analyzed"
     _say(out, members, f"{counted}: snapshot {snapshot_id}, {name}$statistics")
 
 
@@ -38,10 +38,10 @@ def purge(out: CommandOutput, *, name: str, catalog: CatalogAddress, yes: bool) 
     table = catalog.open().table(name)
     if not yes:
         history = f"{len(table.snapshots())} snapshots, {len(table.tags())} tags, {len(table.branches())} branches"
-        raise CommandRefused(f"Delete all rows of {name}, with {history}? Pass --yes if that is meant")
+        raise CommandRefused(f"Delete all rows of {name}, with {history}? Pass --yes to confirm")
     gone = table.purge()
-    files = f"{len(gone.paths):,} files that nothing named any more"
-    _say(out, {"orphans": len(gone.paths)}, f"{name} is empty, and so is its history; {files} went at the end")
+    files = f"{len(gone.paths):,} orphan files were deleted"
+    _say(out, {"orphans": len(gone.paths)}, f"{name} and its history are now empty; {files}")
 
 
 def _show(out: CommandOutput, what: str, lost: Sequence[str], name: str, dry_run: bool) -> None:
@@ -51,8 +51,8 @@ def _show(out: CommandOutput, what: str, lost: Sequence[str], name: str, dry_run
     for path in lost[:_SHOWN]:
         out.console.print(printable(path), soft_wrap=True)
     if len(lost) > _SHOWN:
-        out.note(f"and {len(lost) - _SHOWN:,} more; --json lists all")
-    verb = "would be left out" if dry_run else "are left out now"
+        out.note(f"{len(lost) - _SHOWN:,} more; --json lists all")
+    verb = "would be removed from the metadata" if dry_run else "were removed from the metadata"
     text = f"{len(lost):,} missing {what} of {name} {verb}" if lost else f"no {what} of {name} are missing"
     _say(out, {}, text)
 
