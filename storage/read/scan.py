@@ -27,8 +27,8 @@ from storage.manifests.snapshot_files import live_entries
 from storage.merge.sorted_run import Section, interval_partition, key_ranges
 from storage.option_support import check_supported
 from storage.options import MergeEngine, Operation
-from storage.read.evolution.group_bounds import group_bounds
-from storage.read.evolution.row_groups import RowGroup, row_groups
+from storage.read.evolution.row_id_group_bounds import row_id_group_bounds
+from storage.read.evolution.row_id_groups import RowIdGroup, row_id_groups
 from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Compare, Maybe, Predicate
@@ -190,7 +190,7 @@ class TableScan:
         options = self.context.options
         packing = BinPacking(options.split_target_size_bytes, options.split_open_file_cost_bytes)
         if self.context.options.data_evolution_enabled:
-            return evolution_splits(self._matching_groups(row_groups(files)), packing)
+            return evolution_splits(self._matching_groups(row_id_groups(files)), packing)
         if not self.context.schema.has_primary_key:
             return append_splits(self._matching(files, by_value=True), packing)
         # A key's other versions are in files whose key range holds it too, so skipping by key skips all or none of
@@ -221,11 +221,11 @@ class TableScan:
                 result.append([run])
         return result
 
-    def _matching_groups(self, groups: list[RowGroup]) -> list[RowGroup]:
-        """Row groups that may hold a matching row: each column has the statistics of the file that gives it."""
+    def _matching_groups(self, groups: list[RowIdGroup]) -> list[RowIdGroup]:
+        """Row-id groups that may hold a matching row: each column has the statistics of the file that gives it."""
         if self.predicate is None or not groups:
             return groups
-        maybe = self.predicate.may_match(group_bounds(self.context, groups), tracked_schema(self.context))
+        maybe = self.predicate.may_match(row_id_group_bounds(self.context, groups), tracked_schema(self.context))
         if maybe is None:
             return groups
         for i in np.flatnonzero(~maybe):

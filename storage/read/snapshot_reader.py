@@ -24,7 +24,7 @@ from storage.merge.merge_reader import drop_retracts
 from storage.merge.section_merge import SectionMerge
 from storage.merge.sections import BatchSize, batch_size
 from storage.merge.sorted_run import Section, SortedRun
-from storage.read.evolution.group_reader import GroupReader
+from storage.read.evolution.row_id_group_reader import RowIdGroupReader
 from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
@@ -89,21 +89,21 @@ class SnapshotReader:
 
     def _section(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
         if self.context.options.data_evolution_enabled:
-            return self._row_group(section, bucket)
+            return self._row_id_group(section, bucket)
         needs_kinds = self._keeps_kinds or any(_may_hold_retracts(file) for run in section for file in run)
         if len(section) == 1:
             return self._single_run(section[0], bucket, needs_kinds)
         return self._merged(section, bucket, needs_kinds)
 
-    def _row_group(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
+    def _row_id_group(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
         files = [file for run in section for file in run]
         batches = self._groups.read(files, bucket.directory, bucket.partition, bucket.deletion_files)
         rows = filtered(self.context, batches, self.predicate)
         return (with_kind(batch, RowKind.INSERT) for batch in rows) if self._keeps_kinds else rows
 
     @cached_property
-    def _groups(self) -> GroupReader:
-        return GroupReader(self.context, (*self._output_fields, *self._tracked_fields), self._file_condition)
+    def _groups(self) -> RowIdGroupReader:
+        return RowIdGroupReader(self.context, (*self._output_fields, *self._tracked_fields), self._file_condition)
 
     @cached_property
     def _tracked_fields(self) -> tuple[DataField, ...]:

@@ -14,7 +14,7 @@ from storage.deletion_vectors.index_file import DeletionFile
 from storage.files.data_file import DataFileMeta
 from storage.merge.sorted_run import KeyRange, Section, interval_partition
 from storage.options import MergeEngine
-from storage.read.evolution.row_groups import RowGroup, is_blob_file
+from storage.read.evolution.row_id_groups import RowIdGroup, is_blob_file
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Split:
 
     partition: serialized BinaryRow.
     sections: in key order; inside one, every run is in key order and runs may overlap. Files that need no merge are
-        sections of one run with one file. With data evolution a section is a row group, each of its files a run.
+        sections of one run with one file. With data evolution a section is a row-id group, each of its files a run.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     deletion_files: by the name of a data file, where its deletion vector lies: the rows at its positions don't count.
     of_other_branch: from the branch that the options name in addition to the opened one
@@ -76,12 +76,12 @@ def append_splits(files: Sequence[DataFileMeta], packing: BinPacking) -> list[tu
     return [([[[file]] for file in group], True) for group in packing.pack(ordered, lambda file: file.file_size)]
 
 
-def evolution_splits(groups: Sequence[RowGroup], packing: BinPacking) -> list[tuple[list[Section], bool]]:
-    """(sections, raw_convertible) of each split of a bucket with data evolution: a section is a row group, its files
+def evolution_splits(groups: Sequence[RowIdGroup], packing: BinPacking) -> list[tuple[list[Section], bool]]:
+    """(sections, raw_convertible) of each split of a bucket with data evolution: a section is a row-id group, its files
     are runs of their own. Blobs count little: they are read when a row is.
     """
 
-    def size_bytes(group: RowGroup) -> int:
+    def size_bytes(group: RowIdGroup) -> int:
         return sum(packing.open_file_cost_bytes if is_blob_file(file) else file.file_size for file in group)
 
     splits = []

@@ -1,7 +1,7 @@
 """Columns of rows that are there, written again by row id: the other columns stay in their files, untouched.
 
-Each row group that is touched gets one new file with these columns of all of its rows, the untouched values copied. Of
-a BLOB column nothing is copied: the new file has placeholders for rows that keep theirs. When others wrote the same
+Each row-id group that is touched gets one new file with these columns of all of its rows, the untouched values copied.
+Of a BLOB column nothing is copied: the new file has placeholders for rows that keep theirs. When others wrote the same
 columns of these rows meanwhile, or moved their files, all begins again from what the table is then.
 
 Source: Java `flink/dataevolution/DataEvolutionPartialWriteOperator.java`; pypaimon `write/table_update_by_row_id.py`.
@@ -29,8 +29,8 @@ from storage.format import BATCH_COMMIT_IDENTIFIER, BLOB_FORMAT, ROW_ID_COLUMN
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.paths import DataFileNames
-from storage.read.evolution.group_reader import GroupReader
-from storage.read.evolution.row_groups import RowGroup, row_ids_of
+from storage.read.evolution.row_id_group_reader import RowIdGroupReader
+from storage.read.evolution.row_id_groups import RowIdGroup, row_ids_of
 from storage.read.scan import TableScan
 from storage.read.split import Split
 from storage.snapshots.snapshot import Snapshot
@@ -41,7 +41,7 @@ from storage.write.row_converter import RowConverter
 
 _ATTEMPTS_MAX: Final = 10
 _OPERATION: Final = "UPDATE"
-# The columns of a row group stay together
+# The columns of a row-id group stay together
 _ONE_FILE: Final = {"target-file-size": f"{2**60} b", "target-file-row-num": str(2**62)}
 
 
@@ -51,7 +51,7 @@ def update_columns(
     commit_user: str,
     identifier: int = BATCH_COMMIT_IDENTIFIER,
 ) -> int | None:
-    """rows: `_ROW_ID`, and the columns that are written again. In memory at once, as a row group's columns are.
+    """rows: `_ROW_ID`, and the columns that are written again. In memory at once, as a row-id group's columns are.
 
     Returns the snapshot that holds them; None when (commit_user, identifier) was committed before, or there are no
     rows.
@@ -145,7 +145,7 @@ class _Update:
         return found
 
 
-def _groups(context: TableContext, snapshot: Snapshot | None) -> Iterator[tuple[Split, RowGroup]]:
+def _groups(context: TableContext, snapshot: Snapshot | None) -> Iterator[tuple[Split, RowIdGroup]]:
     for split in TableScan(context).plan(snapshot):
         for section in split.sections:
             yield split, [file for run in section for file in run]
@@ -157,7 +157,7 @@ class _GroupUpdate:
 
     context: TableContext
     split: Split
-    group: RowGroup
+    group: RowIdGroup
     rows: pa.Table
     ids: NDArray[np.int64]
 
@@ -184,7 +184,7 @@ class _GroupUpdate:
         return positions
 
     def _check_not_deleted(self, directory: str) -> None:
-        deleted = GroupReader(self.context, ()).deleted(self.group, self.split.deletion_files)
+        deleted = RowIdGroupReader(self.context, ()).deleted(self.group, self.split.deletion_files)
         if deleted is not None and len(gone := np.intersect1d(deleted, self._positions)):
             gone_id = row_ids_of(self.group).start + int(gone[0])
             raise BadInput(f"{self.context.name}: row {gone_id} was deleted; nothing was written")
@@ -195,7 +195,7 @@ class _GroupUpdate:
         new = self.rows.select(wanted.schema.names)
         if len(self.ids) < len(ids):
             # deleted rows keep their place, so that all files of the group have the same rows
-            reader = GroupReader(self.context, wanted.schema.fields)
+            reader = RowIdGroupReader(self.context, wanted.schema.fields)
             batches = reader.read(self.group, directory, self.split.partition, {})
             old = pa.Table.from_batches(batches, wanted.schema.arrow)
             places = np.arange(len(ids))

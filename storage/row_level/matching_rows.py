@@ -16,8 +16,8 @@ from storage.errors import CorruptFile
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
-from storage.read.evolution.group_reader import GroupReader
-from storage.read.evolution.row_groups import anchor_of, row_ids
+from storage.read.evolution.row_id_group_reader import RowIdGroupReader
+from storage.read.evolution.row_id_groups import anchor_of, row_ids
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
 from storage.read.scan import TableScan
@@ -51,7 +51,7 @@ def matching_rows(
     Raises SnapshotExpired.
     """
     if context.options.data_evolution_enabled:
-        yield from _of_row_groups(context, snapshot, predicate, columns)
+        yield from _of_row_id_groups(context, snapshot, predicate, columns)
         return
     fields = [*context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)])), POSITION_FIELD]
     question = IndexQuestion(context, predicate)
@@ -80,12 +80,12 @@ def matching_rows(
                         yield MatchingRows(split.partition, split.bucket, file, wanted)
 
 
-def _of_row_groups(
+def _of_row_id_groups(
     context: TableContext, snapshot: Snapshot | None, predicate: Predicate, columns: Sequence[str]
 ) -> Iterator[MatchingRows]:
-    """Rows of several files: the oldest plain one of a group stands for all."""
+    """Rows of several files: the oldest ordinary one of a group stands for all."""
     fields = context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)]))
-    reader = GroupReader(context, (*fields, ROW_ID_FIELD), predicate)
+    reader = RowIdGroupReader(context, (*fields, ROW_ID_FIELD), predicate)
     for split in TableScan(context, predicate).plan(snapshot):
         directory = bucket_directory(context, split.partition, split.bucket)
         for section in split.sections:

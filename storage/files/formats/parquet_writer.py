@@ -38,7 +38,7 @@ from storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed
 from storage.files.formats.parquet_large_values import CODECS as LARGE_VALUES_CODECS
 from storage.files.formats.parquet_large_values import joined, large_columns, read_footer, write_row_group
-from storage.files.formats.parquet_plain_files import PlainParquetFiles, plain_files
+from storage.files.formats.parquet_small_files import EncodedSmallFiles, encode_small_files
 from storage.files.min_max import ColumnMinMax
 from storage.format import PARQUET_CODECS
 from storage.options.values import parse_boolean, parse_size_bytes
@@ -221,7 +221,7 @@ class SmallParquetFiles:
 
     Columns of which a file holds some hundred bytes are not compressed, whatever the table's codec: they would hardly
     become smaller, and it costs as much as all the rest. Where all columns are so small, they need no dictionary
-    either, and Arrow only writes the first file (`parquet_plain_files`).
+    either, and Arrow only writes the first file (`parquet_small_files`).
     """
 
     def __init__(
@@ -245,12 +245,12 @@ class SmallParquetFiles:
             levels = None if level is None else {path: level for path, codec in codecs.items() if codec != "NONE"}
             self._arguments |= {"compression": codecs, "compression_level": levels or None}
         is_plain = {*codecs.values()} <= {"NONE"} and options.may_be_plain and not self._form.int96_leaves
-        self._plain = self._plain_files(edges, settings.bounds_for) if is_plain else None
+        self._plain = self._encoded_files(edges, settings.bounds_for) if is_plain else None
 
-    def _plain_files(self, edges: Edges, bounds_for: Collection[str]) -> PlainParquetFiles | None:
+    def _encoded_files(self, edges: Edges, bounds_for: Collection[str]) -> EncodedSmallFiles | None:
         form = {"use_dictionary": False, "column_encoding": None, "compression": "NONE", "compression_level": None}
         first = self._written(edges[0], edges[1], {**self._arguments, **form}) if len(edges) > 1 else b""
-        return plain_files(self._table, edges, first, bounds_for)
+        return encode_small_files(self._table, edges, first, bounds_for)
 
     def file(self, number: int) -> bytes:
         if self._plain is not None and self._plain.takes(number):

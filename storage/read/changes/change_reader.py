@@ -32,8 +32,8 @@ from storage.read.changes.overwrites import overwritten_rows, turns_overwrites_i
 from storage.read.changes.position import ChangePosition
 from storage.read.changes.read_ahead import read_ahead
 from storage.read.changes.share import ALL, Share
-from storage.read.evolution.group_reader import GroupReader
-from storage.read.evolution.row_groups import row_groups, row_ids_of
+from storage.read.evolution.row_id_group_reader import RowIdGroupReader
+from storage.read.evolution.row_id_groups import row_id_groups, row_ids_of
 from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
 from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from storage.snapshots.snapshot import Snapshot
@@ -187,11 +187,11 @@ class ChangeReader:
         for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: (entry.partition, entry.bucket)):
             directory = bucket_directory(self._context, partition, bucket)
             if self._context.options.data_evolution_enabled:
-                for group in row_groups([entry.file for entry in of_bucket]):
+                for group in row_id_groups([entry.file for entry in of_bucket]):
                     if skip_rows >= (count := len(row_ids_of(group))):
                         skip_rows -= count
                         continue
-                    batches = GroupReader(self._context, tuple(self._fields)).read(group, directory, partition, {})
+                    batches = RowIdGroupReader(self._context, tuple(self._fields)).read(group, directory, partition, {})
                     for batch in without_first(batches, skip_rows):
                         yield with_kind(batch, RowKind.INSERT)
                     skip_rows = 0

@@ -1,4 +1,4 @@
-"""A BLOB column of a row group: of several files, the newest that has a value for a row gives it.
+"""A BLOB column of a row-id group: of several files, the newest that has a value for a row gives it.
 
 Source: Java `operation/BlobFallbackRecordReader.java`.
 """
@@ -19,7 +19,7 @@ from storage.files.formats.blob.blob_file import BlobFile, pieces
 from storage.files.formats.blob.descriptor import BlobDescriptor
 from storage.files.reader import open_data_file
 from storage.merge.sections import BatchSize
-from storage.read.evolution.row_groups import row_ids
+from storage.read.evolution.row_id_groups import row_ids
 from storage.table import TableContext
 
 

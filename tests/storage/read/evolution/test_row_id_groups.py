@@ -10,7 +10,7 @@ from storage.errors import CorruptFile
 from storage.fileio.local import LocalFileIO
 from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from storage.options import TableOptions
-from storage.read.evolution.row_groups import anchor_of, column_sources, plain_files, row_groups
+from storage.read.evolution.row_id_groups import anchor_of, column_sources, ordinary_files, row_id_groups
 from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import INT, AtomicType, DataField, Root
@@ -40,7 +40,7 @@ NEXT = file("next.parquet", 10, 5, 2)
 
 
 def test_files_whose_row_ids_overlap_are_a_group() -> None:
-    groups = row_groups([NEXT, BLOB_2, OLD, NEW_V, BLOB_1])
+    groups = row_id_groups([NEXT, BLOB_2, OLD, NEW_V, BLOB_1])
     assert groups == [[BLOB_2, OLD, NEW_V, BLOB_1], [NEXT]]
 
 
@@ -64,10 +64,10 @@ def test_rows_are_deleted_by_the_oldest_plain_file() -> None:
 @pytest.mark.parametrize(
     "group",
     [
-        pytest.param([OLD, file("x.parquet", 0, 9, 7, "v")], id="plain files of other rows"),
+        pytest.param([OLD, file("x.parquet", 0, 9, 7, "v")], id="ordinary files of other rows"),
         pytest.param([OLD, file("y.parquet", None, 10, 7)], id="no row ids"),
     ],
 )
 def test_files_that_contradict_each_other_are_told(group: list[DataFileMeta]) -> None:
     with pytest.raises(CorruptFile):
-        plain_files(group)
+        ordinary_files(group)

@@ -1,4 +1,4 @@
-"""The rows of a row group: columns of several files side by side.
+"""The rows of a row-id group: columns of several files side by side.
 
 Source: Java `operation/DataEvolutionSplitRead.java`, `reader/DataEvolutionFileReader.java`.
 """
@@ -22,13 +22,13 @@ from storage.files.reader import read_data_file
 from storage.merge.sections import BatchSize, batch_size
 from storage.read.evolution.blob_column import blob_column
 from storage.read.evolution.inline_blobs import with_inline_blobs
-from storage.read.evolution.row_groups import (
+from storage.read.evolution.row_id_groups import (
     ColumnSource,
-    RowGroup,
+    RowIdGroup,
     anchor_of,
     claimed_columns,
     column_sources,
-    plain_files,
+    ordinary_files,
     row_ids,
     row_ids_of,
 )
@@ -39,8 +39,8 @@ from storage.types import DataField, arrow_schema, arrow_type
 
 
 @dataclass(frozen=True)
-class GroupReader:
-    """Reads row groups of one table.
+class RowIdGroupReader:
+    """Reads row-id groups of one table.
 
     context: under the schema to read with.
     fields: its columns, `_ROW_ID`, `_SEQUENCE_NUMBER`. A column that no file of a group holds is null.
@@ -52,11 +52,11 @@ class GroupReader:
     condition: Predicate | None = None
 
     def read(
-        self, group: RowGroup, directory: str, partition: bytes, deletion_files: Mapping[str, DeletionFile]
+        self, group: RowIdGroup, directory: str, partition: bytes, deletion_files: Mapping[str, DeletionFile]
     ) -> Iterator[pa.RecordBatch]:
         """Never empty.
 
-        deletion_files: by the name of the group's oldest plain file
+        deletion_files: by the name of the group's oldest ordinary file
 
         Raises CorruptFile.
         """
@@ -76,7 +76,7 @@ class GroupReader:
         place = places.get(field.id)
         return pa.nulls(rows, arrow_type(field.type)) if place is None else columns[place]
 
-    def _check_missing(self, group: RowGroup, places: Mapping[int, int]) -> None:
+    def _check_missing(self, group: RowIdGroup, places: Mapping[int, int]) -> None:
         for field in self.fields:
             if field.id not in places and not field.type.nullable:
                 raise UnsupportedFeature(
@@ -85,7 +85,7 @@ class GroupReader:
                     "Leave the column out, or let it be null (ALTER)",
                 )
 
-    def deleted(self, group: RowGroup, deletion_files: Mapping[str, DeletionFile]) -> NDArray[np.int64] | None:
+    def deleted(self, group: RowIdGroup, deletion_files: Mapping[str, DeletionFile]) -> NDArray[np.int64] | None:
         """Positions in the group of rows that don't count."""
         anchor = anchor_of(group)
         if anchor is None or (deletion := deletion_files.get(anchor.file_name)) is None:
@@ -98,7 +98,7 @@ class GroupReader:
     def _names(self) -> Mapping[int, str]:
         return {field.id: field.name for field in self.context.schema.fields}
 
-    def _rules_out(self, group: RowGroup, directory: str) -> bool:
+    def _rules_out(self, group: RowIdGroup, directory: str) -> bool:
         """Whether the index of a file says that none of the values that count fulfils the condition."""
         if self.condition is None or len(group) == 1:
             return False
@@ -114,16 +114,16 @@ class GroupReader:
 class _GroupInBucket:
     """deleted: positions in the group."""
 
-    reader: GroupReader
-    group: RowGroup
+    reader: RowIdGroupReader
+    group: RowIdGroup
     directory: str
     partition: bytes
     deleted: NDArray[np.int64] | None
 
     @property
     def size(self) -> BatchSize:
-        plain = plain_files(self.group)
-        return batch_size([plain[:1] or self.group[:1]])
+        ordinary = ordinary_files(self.group)
+        return batch_size([ordinary[:1] or self.group[:1]])
 
     def stream(self, source: ColumnSource, *, is_alone: bool) -> Iterator[pa.RecordBatch]:
         context, rows = self.reader.context, row_ids_of(self.group)
@@ -164,7 +164,9 @@ class _GroupInBucket:
         return positions[(positions >= 0) & (positions < file.row_count)]
 
 
-def _side_by_side(streams: Sequence[Iterator[pa.RecordBatch]], group: RowGroup) -> Iterator[tuple[list[pa.Array], int]]:
+def _side_by_side(
+    streams: Sequence[Iterator[pa.RecordBatch]], group: RowIdGroup
+) -> Iterator[tuple[list[pa.Array], int]]:
     """Columns of all streams, cut where a batch of any of them ends. Raises CorruptFile when one ends too early."""
     held: list[pa.RecordBatch | None] = [None] * len(streams)
     while True:

@@ -3,7 +3,7 @@
 Arrow makes writers for a file and for each of its columns, which takes ten times as long as such a file's bytes. Here
 a column is encoded for all files at once, and a footer is put together from pieces that are the same in all of them,
 taken from one that Arrow wrote; so columns, their types and their ids are Arrow's. Bounds are those that Arrow would
-find: `tests/storage/files/formats/test_parquet_plain_files.py` compares both, file by file.
+find: `tests/storage/files/formats/test_parquet_small_files.py` compares both, file by file.
 
 Source: apache/parquet-format `parquet.thrift`, `Encodings.md`.
 """
@@ -30,9 +30,9 @@ _TEXT_BYTES_MAX: Final = 1_000  # bounds of longer ones Arrow leaves out, from s
 _SMALL: Final = tuple(map(zigzag, range(1 << 14)))  # most numbers of such files
 
 
-def plain_files(
+def encode_small_files(
     table: pa.Table, edges: Edges, arrow_file: bytes, bounds_for: Collection[str]
-) -> PlainParquetFiles | None:
+) -> EncodedSmallFiles | None:
     """None for what Arrow must write: nested columns, types without a plain form here, long texts, many rows.
 
     table: as Arrow would be given it, all columns flat. edges (n + 1,): where the rows of each file begin, then end;
@@ -44,11 +44,11 @@ def plain_files(
     if not all(map(_is_plain, table.columns, table.schema)):
         return None
     footer_start = len(arrow_file) - len(MAGIC) - 4 - int.from_bytes(arrow_file[-8:-4], "little")
-    return PlainParquetFiles(table, edges, parse(arrow_file[footer_start:-8]), bounds_for)
+    return EncodedSmallFiles(table, edges, parse(arrow_file[footer_start:-8]), bounds_for)
 
 
-class PlainParquetFiles:
-    """See `plain_files`."""
+class EncodedSmallFiles:
+    """See `encode_small_files`."""
 
     def __init__(self, table: pa.Table, edges: Edges, footer: Struct, bounds_for: Collection[str]) -> None:
         chunks = footer.get(4).items[0].get(1).items

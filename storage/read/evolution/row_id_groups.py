@@ -25,9 +25,9 @@ from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
 from storage.types import DataField
 
-RowGroup: TypeAlias = list[DataFileMeta]
+RowIdGroup: TypeAlias = list[DataFileMeta]
 
-_TRACKED: Final = (ROW_ID_FIELD, SEQUENCE_FIELD)  # every plain file tells them of its rows
+_TRACKED: Final = (ROW_ID_FIELD, SEQUENCE_FIELD)  # every ordinary file tells them of its rows
 
 
 def row_ids(file: DataFileMeta) -> range:
@@ -42,8 +42,8 @@ def row_ids_of(group: Sequence[DataFileMeta]) -> range:
     return range(min(ids.start for ids in ranges), max(ids.stop for ids in ranges))
 
 
-def row_groups(files: Sequence[DataFileMeta]) -> list[RowGroup]:
-    """Row groups in the order of row ids; the files of a group in the given order."""
+def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
+    """Row-id groups in the order of row ids; the files of a group in the given order."""
     groups: list[list[int]] = []
     end = -1
     for number in sorted(range(len(files)), key=lambda i: (row_ids(files[i]).start, row_ids(files[i]).stop)):
@@ -64,23 +64,26 @@ def is_vector_file(file: DataFileMeta) -> bool:
     return VECTOR_FILE_MARK in file.file_name
 
 
-def plain_files(group: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+def ordinary_files(group: Sequence[DataFileMeta]) -> list[DataFileMeta]:
     """Those of ordinary columns, newest first. Raises CorruptFile where they are not of the same rows."""
-    plain = [file for file in group if not is_blob_file(file) and not is_vector_file(file)]
-    for file in plain[1:]:
-        if row_ids(file) != row_ids(plain[0]):
-            raise CorruptFile(file.file_name, f"rows {row_ids(plain[0])}, as {plain[0].file_name}", str(row_ids(file)))
-    return sorted(plain, key=lambda file: -file.max_sequence_number)
+    ordinary = [file for file in group if not is_blob_file(file) and not is_vector_file(file)]
+    for file in ordinary[1:]:
+        if row_ids(file) != row_ids(ordinary[0]):
+            raise CorruptFile(
+                file.file_name, f"rows {row_ids(ordinary[0])}, as {ordinary[0].file_name}", str(row_ids(file))
+            )
+    return sorted(ordinary, key=lambda file: -file.max_sequence_number)
 
 
 def anchor_of(group: Sequence[DataFileMeta]) -> DataFileMeta | None:
-    """The file by whose name and positions the group's rows are deleted: the oldest plain one. None: there is none."""
-    return min(plain_files(group), key=lambda file: (file.max_sequence_number, file.file_name), default=None)
+    """The file by whose name and positions the group's rows are deleted: the oldest ordinary one. None: there is
+    none."""
+    return min(ordinary_files(group), key=lambda file: (file.max_sequence_number, file.file_name), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """The source of some columns of a group: one plain file, or the files of a blob or of vectors.
+    """The source of some columns of a group: one ordinary file, or the files of a blob or of vectors.
 
     fields: as asked for.
     """
@@ -116,8 +119,8 @@ def column_sources(
 
 
 def _bunches(context: TableContext, group: Sequence[DataFileMeta]) -> Iterator[tuple[DataFileMeta, ...]]:
-    """Files that together have a value for each row: plain files alone, newest first; then blobs, then vectors."""
-    for file in plain_files(group):
+    """Files that together have a value for each row: ordinary files alone, newest first; then blobs, then vectors."""
+    for file in ordinary_files(group):
         yield (file,)
     by_column: dict[tuple[bool, tuple[int, ...]], list[DataFileMeta]] = {}
     for file in group:
@@ -147,13 +150,13 @@ def _newest_vectors(files: Sequence[DataFileMeta]) -> Iterator[DataFileMeta]:
 def claimed_columns(
     context: TableContext, group: Sequence[DataFileMeta], *, names: Mapping[int, str]
 ) -> list[tuple[DataFileMeta, frozenset[str]]]:
-    """For each plain file, newest first, the columns that it gives: values of others in it don't count any more.
+    """For each ordinary file, newest first, the columns that it gives: values of others in it don't count any more.
 
     names: of the table's columns, by field id.
     """
     taken: set[int] = set()
     claims = []
-    for file in plain_files(group):
+    for file in ordinary_files(group):
         own = {field.id for field in written_fields(context, file)} - taken
         taken |= own
         claims.append((file, frozenset(names[number] for number in own if number in names)))

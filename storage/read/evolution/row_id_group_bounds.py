@@ -1,5 +1,5 @@
-"""What is known of the columns of row groups before any file is opened: each column has the statistics of the file that
-gives it.
+"""What is known of the columns of row-id groups before any file is opened: each column has the statistics of the file
+that gives it.
 
 Source: Java `operation/DataEvolutionFileStoreScan.java` (evolutionStats).
 """
@@ -17,12 +17,12 @@ from storage.files.data_file import DataFileMeta
 from storage.files.reader import written_fields
 from storage.files.statistics import value_bounds
 from storage.format import ROW_ID_COLUMN
-from storage.read.evolution.row_groups import RowGroup, plain_files, row_ids_of
+from storage.read.evolution.row_id_groups import RowIdGroup, ordinary_files, row_ids_of
 from storage.table import TableContext
 from storage.types import arrow_type
 
 
-def group_bounds(context: TableContext, groups: Sequence[RowGroup]) -> Bounds:
+def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> Bounds:
     """Bounds of the table's columns, and of `_ROW_ID`, by name, one a group.
 
     context: under the schema to read with.
@@ -53,18 +53,18 @@ def group_bounds(context: TableContext, groups: Sequence[RowGroup]) -> Bounds:
     return cache(bounds)
 
 
-def _starts(groups: Sequence[RowGroup]) -> list[int]:
+def _starts(groups: Sequence[RowIdGroup]) -> list[int]:
     """Where the files of each group begin among all files."""
     return [0, *np.cumsum([len(group) for group in groups]).tolist()][: len(groups)]
 
 
-def _givers(context: TableContext, group: RowGroup, start: int) -> Mapping[int, int]:
+def _givers(context: TableContext, group: RowIdGroup, start: int) -> Mapping[int, int]:
     """By field id, the number of the file that gives the column. Not there: no file, or unknown."""
     rows = len(row_ids_of(group))
     numbers = {id(file): start + i for i, file in enumerate(group)}
     newest: dict[int, DataFileMeta] = {}
     unknown: set[int] = set()
-    for file in plain_files(group):
+    for file in ordinary_files(group):
         for f in written_fields(context, file):
             first = newest.setdefault(f.id, file)
             # of two files of one sequence number, the order in which they are listed decides
@@ -73,7 +73,7 @@ def _givers(context: TableContext, group: RowGroup, start: int) -> Mapping[int, 
     return {number: numbers[id(file)] for number, file in newest.items() if number not in unknown}
 
 
-def _row_id_bounds(groups: Sequence[RowGroup], row_counts: pa.Array) -> ColumnBounds:
+def _row_id_bounds(groups: Sequence[RowIdGroup], row_counts: pa.Array) -> ColumnBounds:
     ranges = [row_ids_of(group) for group in groups]
     return ColumnBounds(
         pa.array([ids.start for ids in ranges], pa.int64()),
