@@ -96,7 +96,7 @@ def computed_columns(expressions: Mapping[str, str], types: Mapping[str, DataTyp
     return found
 
 
-def with_column_in_small_letters(name: str, text: str) -> str:
+def with_lower_case_column(name: str, text: str) -> str:
     """A call, with the column that it is made of in lower case. Raises BadInput for what is no call."""
     call = _parsed(name, text)
     if call.column is None:

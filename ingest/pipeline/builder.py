@@ -13,7 +13,7 @@ from ingest.clock import Clock, SystemClock
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.building.failing_records import build_failing_records
-from ingest.pipeline.building.letter_case import format_of, in_letters_of_catalog
+from ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
 from ingest.pipeline.building.monitor import build_monitor
 from ingest.pipeline.building.parts import (
     DEFAULT_COMMAND,
@@ -155,7 +155,7 @@ def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None =
     """With an entry for each table that entries of many tables have made already, and names as the catalog takes them.
     Blocks.
     """
-    config = in_letters_of_catalog(config)
+    config = lower_case_for_catalog(config)
     if not config.templates:
         return config
     options = config.warehouse_options

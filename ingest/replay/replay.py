@@ -28,7 +28,7 @@ from compaction.compact_manager import compact_manager_factory
 from ingest.dead_letter_table import DeadLetterTable, values_of
 from ingest.pipeline.builder import expanded
 from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.building.letter_case import format_of
+from ingest.pipeline.building.lower_case import format_of
 from ingest.pipeline.building.sources import build_source
 from ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
 from ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of

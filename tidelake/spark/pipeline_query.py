@@ -23,7 +23,7 @@ from checkpoint.offsets import TopicPartition
 from ingest.formats.base import OpenedFormat
 from ingest.formats.registry import open_format
 from ingest.pipeline.builder import configuration_differences
-from ingest.pipeline.building.letter_case import format_of, in_letters_of_catalog
+from ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
 from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
 from ingest.spark.batch_rows import BatchInput, RawRecords
 from ingest.spark.query_monitor import QueryMonitor
@@ -90,7 +90,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
             "its driver runs in the server, which has no access to the tables and errors of this process",
             "Run it with --master or `tidelake spark submit`, or write a job around tidelake.spark.sink",
         )
-    config = in_letters_of_catalog(config)
+    config = lower_case_for_catalog(config)
     _refuse(config)
     check_differences(configuration_differences(config))
     monitor = QueryMonitor(config.metrics, config.pipeline, config.warehouse, config.checkpoint.interval_ms)

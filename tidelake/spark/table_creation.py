@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.building.letter_case import format_of
+from ingest.pipeline.building.lower_case import format_of
 from ingest.settings import Config
 from ingest.spark.first_records import first_records
 from ingest.tables.pipeline_tables import PipelineTables

@@ -15,7 +15,7 @@ from ingest.evolution.needed_changes import NeededChange, columns_left, needed_c
 from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Target
 from ingest.formats.source_table import SourceTable
 from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.building.letter_case import format_of
+from ingest.pipeline.building.lower_case import format_of
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config, TableSettings
 from ingest.tables.pipeline_tables import check_inferred

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.ingest.pipeline.test_letter_case import SpellingWorld
+from tests.ingest.pipeline.test_lower_case import SpellingWorld
 
 
 async def test_a_row_whose_partition_column_changes_leaves_its_old_partition_over_restarts() -> None:

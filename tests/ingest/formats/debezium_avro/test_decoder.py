@@ -19,9 +19,9 @@ from ingest.derived.derived_columns import DerivedColumns
 from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.formats.avro.schema_registry import RegistryUnavailable
 from ingest.formats.base import DecodedBatch, FailureKind, OpenedFormat, Skipped, Target
+from ingest.formats.case_insensitive.format import LowerCaseFormat
 from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from ingest.formats.debezium_avro import decoder as decoder_module
-from ingest.formats.letter_case.format import InSmallLetters
 from ingest.formats.registry import open_format
 from ingest.raw_batch import RawBatch
 from ingest.settings import TableSettings
@@ -116,17 +116,17 @@ ROW: Final = {"id": 1, "note": "a", "qty": 5}
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("is_in_small_letters", [False, True])
+@pytest.mark.parametrize("is_lower_case", [False, True])
 def test_metadata_columns_tell_the_source_table_and_its_time(
-    registry: SchemaRegistryServer, is_in_small_letters: bool
+    registry: SchemaRegistryServer, is_lower_case: bool
 ) -> None:
     names = {"database_name": "STRING", "schema_name": "STRING", "table_name": "STRING", "op_ts": "TIMESTAMP_LTZ(3)"}
     names["timestamp_type"] = "STRING"
     target = orders({"id": "BIGINT", "note": "STRING", "qty": "INT", **names})
     table = TableSettings(name=target.name, metadata_columns=list(names))
     format_: OpenedFormat = open_format("debezium-avro", {"schema_registry_url": registry.url})
-    if is_in_small_letters:
-        format_ = InSmallLetters(open_format("debezium-avro", {"schema_registry_url": registry.url}))
+    if is_lower_case:
+        format_ = LowerCaseFormat(open_format("debezium-avro", {"schema_registry_url": registry.url}))
     derived = {target.name: DerivedColumns.of(table, "debezium-avro")}
     decoder = DerivingDecoder(format_, lambda source: target, derived)
     batch = batch_of([change("c", after=ROW, schema=6, source={**SOURCE, "ts_ms": 1_700_000_000_123})])

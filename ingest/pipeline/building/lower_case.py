@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
-from ingest.derived.computed_columns import with_column_in_small_letters
+from ingest.derived.computed_columns import with_lower_case_column
 from ingest.formats.base import OpenedFormat
-from ingest.formats.letter_case.format import InSmallLetters
+from ingest.formats.case_insensitive.format import LowerCaseFormat
 from ingest.formats.registry import open_format
 from ingest.settings import PLACEHOLDER, Config, SourceTablesSettings, TableSettings
 from storage.catalog.options import is_case_sensitive
@@ -21,17 +21,17 @@ T = TypeVar("T")
 def format_of(config: Config) -> OpenedFormat:
     """What the records are, and what becomes of names in them. Raises as `open_format` does."""
     found = open_format(config.format, config.format_options)
-    return found if is_case_sensitive(config.warehouse_options) else InSmallLetters(found)
+    return found if is_case_sensitive(config.warehouse_options) else LowerCaseFormat(found)
 
 
-def in_letters_of_catalog(config: Config) -> Config:
+def lower_case_for_catalog(config: Config) -> Config:
     """Raises BadInput for names that can't be a table's, or that would be one."""
     if is_case_sensitive(config.warehouse_options):
         return config
-    return msgspec.structs.replace(config, tables=[_in_small_letters(table) for table in config.tables])
+    return msgspec.structs.replace(config, tables=[_lower_case(table) for table in config.tables])
 
 
-def _in_small_letters(table: TableSettings) -> TableSettings:
+def _lower_case(table: TableSettings) -> TableSettings:
     fixed = PLACEHOLDER.sub("", table.name)
     if fixed != fixed.lower():
         raise BadInput(
@@ -51,7 +51,7 @@ def _in_small_letters(table: TableSettings) -> TableSettings:
         source_types=_keyed(table, "source_types", table.source_types),
         rounded_columns=_lowered(table.rounded_columns),
         columns=_keyed(table, "columns", table.columns),
-        computed_columns={name: with_column_in_small_letters(name, text) for name, text in computed.items()},
+        computed_columns={name: with_lower_case_column(name, text) for name, text in computed.items()},
         metadata_column_prefix=table.metadata_column_prefix.lower(),
         source_tables=of,
     )

@@ -20,9 +20,9 @@ from ingest.formats.base import (
     Target,
     TargetOf,
 )
-from ingest.formats.letter_case.joined_rows import joined_rows
-from ingest.formats.letter_case.same_names import first_with_one_name, one_name_text
-from ingest.formats.letter_case.spelled_target import SpelledTarget
+from ingest.formats.case_insensitive.case_duplicates import case_duplicate_text, first_case_duplicate
+from ingest.formats.case_insensitive.case_mapped_target import CaseMappedTarget
+from ingest.formats.case_insensitive.joined_rows import joined_rows
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 from ingest.raw_batch import RawBatch
@@ -31,7 +31,7 @@ _FIRST_RECORDS = 64  # that are decoded after a change of spelling: shards of on
 
 
 @dataclass(frozen=True, slots=True)
-class _Lesson:
+class _SourceSpelling:
     """How a record spells a column. is_of_key: in its key."""
 
     name: str
@@ -47,7 +47,7 @@ class _Found:
     skipped: dict[Skipped, int] = field(default_factory=dict)
     unrouted: dict[SourceTable, int] = field(default_factory=dict)
 
-    def add(self, part: DecodedBatch, spelled: Mapping[str, SpelledTarget], begin: int) -> None:
+    def add(self, part: DecodedBatch, spelled: Mapping[str, CaseMappedTarget], begin: int) -> None:
         """begin: the row of the batch that the part begins with."""
         for rows in part.tables:
             self.tables.setdefault(rows.target.name, []).append(spelled[rows.target.name].rows(rows))
@@ -71,7 +71,7 @@ class _Found:
         return DecodedBatch(tables, tuple(self.failures), self.skipped, self.unrouted)
 
 
-class SmallLettersDecoder:
+class LowerCaseDecoder:
     """See `ingest.formats.base.Decoder`. Two columns of a record that have one name in lower case are a bad record.
 
     make: the decoder of the format.
@@ -79,7 +79,7 @@ class SmallLettersDecoder:
 
     def __init__(self, make: Callable[[TargetOf], Decoder], target_of: TargetOf) -> None:
         self._target_of = target_of
-        self._spelled: dict[str, SpelledTarget] = {}  # by the table's name
+        self._spelled: dict[str, CaseMappedTarget] = {}  # by the table's name
         self._decoder = make(self._spelled_target_of)
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:
@@ -92,30 +92,39 @@ class SmallLettersDecoder:
     def decode(self, batch: RawBatch) -> DecodedBatch:
         found = _Found()
         begin, count = 0, len(batch)
-        here: dict[tuple[str, str], _Lesson] = {}  # of the record at `begin`, by (table, column)
+        here: dict[tuple[str, str], _SourceSpelling] = {}  # of the record at `begin`, by (table, column)
         while True:
             end = min(begin + count, len(batch))
             part = batch.slice(begin, end)
             decoded = self._decoder.decode(part)
-            odd = self._first_to_learn_from(decoded, part, here)
-            if odd is None:
+            mismatch = self._first_mismatch(decoded, part, here)
+            if mismatch is None:
                 found.add(decoded, self._spelled, begin)
                 begin, count, here = end, 2 * max(count, _FIRST_RECORDS), {}
-            elif odd.failure.row > 0:
-                found.add(self._decoder.decode(batch.slice(begin, begin + odd.failure.row)), self._spelled, begin)
-                begin, count, here = begin + odd.failure.row, _FIRST_RECORDS, {}
-            elif (twice := odd.twice(here)) is not None:
+            elif mismatch.failure.row > 0:
+                found.add(self._decoder.decode(batch.slice(begin, begin + mismatch.failure.row)), self._spelled, begin)
+                begin, count, here = begin + mismatch.failure.row, _FIRST_RECORDS, {}
+            elif (twice := mismatch.twice(here)) is not None:
                 found.failures.append(
                     DecodeFailure(
-                        begin, odd.failure.offset, FailureKind.BAD_RECORD, one_name_text(*twice), odd.failure.source
+                        begin,
+                        mismatch.failure.offset,
+                        FailureKind.BAD_RECORD,
+                        case_duplicate_text(*twice),
+                        mismatch.failure.source,
                     )
                 )
                 begin, here = begin + 1, {}
             else:
-                here |= {(odd.table, c): _Lesson(name, odd.is_of_key) for c, name in odd.learned.items()}
-                spelled = self._spelled[odd.table]
+                here |= {
+                    (mismatch.table, c): _SourceSpelling(name, mismatch.is_of_key)
+                    for c, name in mismatch.learned.items()
+                }
+                spelled = self._spelled[mismatch.table]
                 # a new object also where the source writes what the table does: known decoders are found by it
-                self._spelled[odd.table] = SpelledTarget(spelled.whole, {**spelled.spellings, **odd.learned})
+                self._spelled[mismatch.table] = CaseMappedTarget(
+                    spelled.whole, {**spelled.spellings, **mismatch.learned}
+                )
                 count = _FIRST_RECORDS
             if begin >= len(batch):
                 return found.whole()
@@ -129,24 +138,26 @@ class SmallLettersDecoder:
             spellings = {} if known is None else known.spellings
             columns = {*whole.schema.names, *whole.ignored_columns}
             kept = {column: name for column, name in spellings.items() if column in columns}
-            known = self._spelled[whole.name] = SpelledTarget(whole, kept)
+            known = self._spelled[whole.name] = CaseMappedTarget(whole, kept)
         return known.target
 
-    def _first_to_learn_from(
-        self, decoded: DecodedBatch, part: RawBatch, here: Mapping[tuple[str, str], _Lesson]
-    ) -> _Odd | None:
+    def _first_mismatch(
+        self, decoded: DecodedBatch, part: RawBatch, here: Mapping[tuple[str, str], _SourceSpelling]
+    ) -> _CaseMismatch | None:
         """The first failure that may be one of spelling. here: what the first record taught already."""
         for failure in decoded.failures:
-            odd = self._odd(failure, part, {} if failure.row else here)
-            if odd is not None and (odd.learned or odd.same is not None):
-                return odd
+            mismatch = self._mismatch(failure, part, {} if failure.row else here)
+            if mismatch is not None and (mismatch.learned or mismatch.same is not None):
+                return mismatch
         return None
 
-    def _odd(self, failure: DecodeFailure, part: RawBatch, here: Mapping[tuple[str, str], _Lesson]) -> _Odd | None:
+    def _mismatch(
+        self, failure: DecodeFailure, part: RawBatch, here: Mapping[tuple[str, str], _SourceSpelling]
+    ) -> _CaseMismatch | None:
         if failure.kind is FailureKind.UNKNOWN_COLUMN and failure.target is not None:
             table = failure.target.name
             names = [one.path[0] for one in failure.needed if len(one.path) == 1]
-            return _Odd(failure, table, self._spelled[table].learned(names), first_with_one_name(names))
+            return _CaseMismatch(failure, table, self._spelled[table].learned(names), first_case_duplicate(names))
         if failure.kind is not FailureKind.BAD_RECORD or failure.source is None:
             return None
         whole = self._target_of(failure.source)
@@ -160,11 +171,11 @@ class SmallLettersDecoder:
         learned = self._spelled[whole.name].learned(names)
         keys = whole.schema.primary_keys
         new = {c: name for c, name in learned.items() if c in keys and (whole.name, c) not in here}
-        return _Odd(failure, whole.name, new, None, is_of_key=True)
+        return _CaseMismatch(failure, whole.name, new, None, is_of_key=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Odd:
+class _CaseMismatch:
     """learned: the table's columns that the record spells otherwise than was known.
     same: two of its columns that differ in nothing but case.
     is_of_key: whether the record's key says so, which may spell a column otherwise than the row.
@@ -176,12 +187,12 @@ class _Odd:
     same: tuple[str, str] | None
     is_of_key: bool = False
 
-    def twice(self, here: Mapping[tuple[str, str], _Lesson]) -> tuple[str, str] | None:
+    def twice(self, here: Mapping[tuple[str, str], _SourceSpelling]) -> tuple[str, str] | None:
         """Two spellings of one column in the record's row. here: what it taught before."""
         if self.same is not None:
             return self.same
         for column, name in self.learned.items():
-            lesson = here.get((self.table, column))
-            if lesson is not None and not lesson.is_of_key:
-                return lesson.name, name
+            spelling = here.get((self.table, column))
+            if spelling is not None and not spelling.is_of_key:
+                return spelling.name, name
         return None

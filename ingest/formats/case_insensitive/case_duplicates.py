@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 
-def first_with_one_name(names: Collection[str]) -> tuple[str, str] | None:
+def first_case_duplicate(names: Collection[str]) -> tuple[str, str] | None:
     """Two of these names that differ in nothing but case."""
     seen: dict[str, str] = {}
     for name in names:
@@ -14,7 +14,7 @@ def first_with_one_name(names: Collection[str]) -> tuple[str, str] | None:
     return None
 
 
-def one_name_text(one: str, other: str) -> str:
+def case_duplicate_text(one: str, other: str) -> str:
     return (
         f"its columns {one!r} and {other!r} are both {one.lower()!r} in lower case, and the catalog takes no "
         "upper case. Rename one at the source, or leave it out at the connector"

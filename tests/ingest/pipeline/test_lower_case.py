@@ -67,7 +67,7 @@ class SpellingWorld:
         return FileSystemCatalog(self.store, self.warehouse)
 
 
-async def test_a_configured_table_follows_its_source_in_small_letters_over_restarts() -> None:
+async def test_a_configured_table_follows_its_source_in_lower_case_over_restarts() -> None:
     world = SpellingWorld(
         "{name: ods.orders, match: Orders, primary_key: [Id], columns: {Amount: 'DECIMAL(9, 2)'}, rounded_columns: "
         "[Amount], computed_columns: {Year: 'substring(At, 0, 4)'}, metadata_columns: [topic], "
@@ -88,7 +88,7 @@ async def test_a_configured_table_follows_its_source_in_small_letters_over_resta
     assert (await asyncio.to_thread(world.catalog.load, "ods.orders")).schema.primary_keys == ("id",)
 
 
-async def test_names_of_tables_become_small_letters_and_a_restart_finds_them() -> None:
+async def test_names_of_tables_become_lower_case_and_a_restart_finds_them() -> None:
     world = SpellingWorld(
         "{name: 'ods.{database}_{table}', source_tables: {including_tables: 'Orders|ITEMS|Mapped', mapping: {MAPPED: "
         "other}, partition_by: {Orders: [Day]}}, primary_key: [ID, day]}"
@@ -140,7 +140,7 @@ async def test_two_columns_of_one_name_stop_the_pipeline_or_become_a_dead_letter
     assert found == [{"id": "1", "note": "a"}, {"id": "3", "note": "c"}]
 
 
-async def test_a_statement_of_the_source_renames_the_column_in_small_letters() -> None:
+async def test_a_statement_of_the_source_renames_the_column_in_lower_case() -> None:
     world = SpellingWorld(
         "{name: ods.orders, match: '*'}",
         "format: canal-json\nschema_evolution: {include: [add, alter, rename.column]}",

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.formats.base import DecodedBatch, FailureKind, NeededColumn, Skipped, Target
+from ingest.formats.case_insensitive.format import LowerCaseFormat
 from ingest.formats.ddl_statements import ColumnStatement
-from ingest.formats.letter_case.format import InSmallLetters
 from ingest.formats.registry import open_format
 from storage.errors import BadInput
 from storage.types import STRING
@@ -41,7 +41,7 @@ def test_a_history_gives_the_same_rows_however_its_columns_are_spelled(
     spelled = [respelled(record, spellings[at % len(spellings)]) for at, record in enumerate(records)]
     format_ = open_format(name, {})
     expected = format_.decoder(lambda source: target).decode(batch_of(records))
-    decoder = InSmallLetters(format_).decoder(lambda source: target)
+    decoder = LowerCaseFormat(format_).decoder(lambda source: target)
     for _ in range(2):  # before and after it has learned
         assert_same(decoder.decode(batch_of(spelled)), expected)
 
@@ -69,7 +69,7 @@ def respelled(record: Record, names: Mapping[str, str]) -> Record:
 
 def decoded(records: Sequence[Record], target: Target | None = None, format_: str = "debezium-json") -> DecodedBatch:
     table = target or orders()
-    return InSmallLetters(open_format(format_, {})).decoder(lambda source: table).decode(batch_of(records))
+    return LowerCaseFormat(open_format(format_, {})).decoder(lambda source: table).decode(batch_of(records))
 
 
 def test_a_delete_that_has_nothing_but_its_key_is_one_of_the_row() -> None:
@@ -107,7 +107,7 @@ def test_two_columns_of_one_name_are_a_bad_record_that_names_both(image: Mapping
     assert repr(other) in failure.reason
 
 
-def test_columns_that_the_table_lacks_are_told_in_small_letters() -> None:
+def test_columns_that_the_table_lacks_are_told_in_lower_case() -> None:
     target = orders()
     (failure,) = decoded([change("c", after={"ID": 1, "Colour": "red"})], target).failures
     assert (failure.kind, failure.columns) == (FailureKind.UNKNOWN_COLUMN, ("colour",))
@@ -140,8 +140,8 @@ def test_settings_of_columns_hold_whatever_the_source_writes() -> None:
     assert rows_of(found) == [("+I", 1, 18446744073709551615)]
 
 
-def test_a_table_that_is_to_be_made_gets_small_letters() -> None:
-    format_ = InSmallLetters(open_format("debezium-json", {}))
+def test_a_table_that_is_to_be_made_gets_lower_case() -> None:
+    format_ = LowerCaseFormat(open_format("debezium-json", {}))
     batch = batch_of([change("c", after={"ID": 1, "Note": "a"}, key={"ID": 1})])
     table = format_.infer_table(batch, 0)
     assert [field.name for field in table.fields] == ["id", "note"]

@@ -16,7 +16,7 @@ from storage.schema.table_schema import TableSchema
 
 
 @dataclass(frozen=True)
-class SpelledTarget:
+class CaseMappedTarget:
     """whole: the table.
     spellings: its columns, as far as the source writes them otherwise, to what it writes.
     """

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ingest.formats.base import Decoder, Format, InferredTable, TableNotInferred, TargetOf
-from ingest.formats.letter_case.decoder import SmallLettersDecoder
-from ingest.formats.letter_case.same_names import first_with_one_name, one_name_text
+from ingest.formats.case_insensitive.case_duplicates import case_duplicate_text, first_case_duplicate
+from ingest.formats.case_insensitive.decoder import LowerCaseDecoder
 from ingest.formats.record_facts import RecordFacts
 from ingest.raw_batch import RawBatch
 
 
 @dataclass(frozen=True)
-class InSmallLetters:
+class LowerCaseFormat:
     """See `ingest.formats.base.Format`. format: what the records are."""
 
     format: Format
@@ -33,14 +33,14 @@ class InSmallLetters:
         return self.format.FACTS
 
     def decoder(self, target_of: TargetOf) -> Decoder:
-        return SmallLettersDecoder(self.format.decoder, target_of)
+        return LowerCaseDecoder(self.format.decoder, target_of)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         """Raises TableNotInferred, too, for two columns that would have one name."""
         found = self.format.infer_table(batch, row)
         names = [field.name for field in found.fields]
-        if same := first_with_one_name(names):
-            raise TableNotInferred.because(batch, row, one_name_text(*same))
+        if same := first_case_duplicate(names):
+            raise TableNotInferred.because(batch, row, case_duplicate_text(*same))
         return InferredTable(
             tuple(replace(field, name=field.name.lower()) for field in found.fields),
             tuple(name.lower() for name in found.primary_key),
