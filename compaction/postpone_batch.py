@@ -41,7 +41,7 @@ def gives_buckets_at_once(context: TableContext) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class FixedBucketWrite:
     """Staged files of one partition, in the order of their rows, and the number of buckets that they go into."""
 
     partition: bytes
@@ -54,23 +54,23 @@ class Placing:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacingPlan:
-    """The plan for placing postponed rows into buckets.
+class FixedBucketPlan:
+    """The plan for writing postponed rows into buckets.
 
-    placings: what is to be done
+    writes: what is to be done
     staged: the messages whose files these are. Once all is done they are not needed any more, and the caller's to
         delete.
     kept: the others, to be committed as they are
     """
 
-    placings: Sequence[Placing]
+    writes: Sequence[FixedBucketWrite]
     staged: Sequence[CommitMessage]
     kept: Sequence[CommitMessage]
 
 
-def plan_placings(
+def plan_fixed_bucket_writes(
     context: TableContext, staged: Sequence[CommitMessage], *, rescale: Rescale, replaces: bool
-) -> PlacingPlan:
+) -> FixedBucketPlan:
     """Partitions that have become too large for their number of buckets are rescaled here. See `PostponedBatch`."""
     options = PostponeOptions.of(context.options)
     numbers, waiting = ({}, set()) if replaces else _partitions(context)
@@ -79,14 +79,14 @@ def plan_placings(
     files: dict[bytes, list[DataFileMeta]] = {}
     for message in placed:
         files.setdefault(message.partition, []).extend(message.new_files)
-    placings: list[Placing] = []
+    writes: list[FixedBucketWrite] = []
     for partition, of_partition in files.items():
         rows, size_bytes = (sum(file.row_count for file in of_partition), sum(file.file_size for file in of_partition))
         number, must_rescale = options.bucket_num_at_once(rows, size_bytes, numbers.get(partition))
         if must_rescale:
             rescale(context.with_options({"bucket": str(number)}), partition)
-        placings.append(Placing(partition, tuple(in_order(of_partition)), number))
-    return PlacingPlan(placings, placed, kept)
+        writes.append(FixedBucketWrite(partition, tuple(in_order(of_partition)), number))
+    return FixedBucketPlan(writes, placed, kept)
 
 
 def _partitions(context: TableContext) -> tuple[Mapping[bytes, int], set[bytes]]:
@@ -102,7 +102,7 @@ def _partitions(context: TableContext) -> tuple[Mapping[bytes, int], set[bytes]]
     return numbers, waiting
 
 
-class Placer:
+class FixedBucketWriter:
     """Writes staged rows into level 0 of buckets. One thread at a time.
 
     replaces: rows will replace those of their partitions.
@@ -114,12 +114,12 @@ class Placer:
         self._memory = memory
         self._writers: dict[int, TableWriter] = {}  # by number of buckets
 
-    def place(self, placing: Placing, share: int = 0, shares: int = 1) -> None:
+    def write(self, write: FixedBucketWrite, share: int = 0, shares: int = 1) -> None:
         """share: of so many that divide the buckets among themselves; each reads all rows."""
-        writer = self._writer(placing.bucket_num)
-        files = BucketFiles(self._context, BucketKey(placing.partition, POSTPONE_BUCKET))
-        bucketing = Bucketing.of(self._context.schema, self._options(placing.bucket_num).options)
-        for file in placing.files:
+        writer = self._writer(write.bucket_num)
+        files = BucketFiles(self._context, BucketKey(write.partition, POSTPONE_BUCKET))
+        bucketing = Bucketing.of(self._context.schema, self._options(write.bucket_num).options)
+        for file in write.files:
             for batch in files.read(file):
                 rows = batch.drop_columns([SEQUENCE_COLUMN])
                 if shares > 1:
@@ -169,9 +169,9 @@ class PostponedBatch:
         self._context = context
         self._rescale = rescale
         self._replaces = replaces
-        self._placer = Placer(context, replaces=replaces, memory=memory)
-        self.set_next_sequence_numbers = self._placer.set_next_sequence_numbers
-        self.close = self._placer.close
+        self._writer = FixedBucketWriter(context, replaces=replaces, memory=memory)
+        self.set_next_sequence_numbers = self._writer.set_next_sequence_numbers
+        self.close = self._writer.close
 
     def into_buckets(self, staged: Sequence[CommitMessage]) -> tuple[list[CommitMessage], list[CommitMessage]]:
         """Messages to be committed instead of those of bucket -2, and those that are not needed any more: their files
@@ -179,11 +179,11 @@ class PostponedBatch:
 
         When it raises, nothing was handed over, and the staged files may still be committed as they are.
         """
-        plan = plan_placings(self._context, staged, rescale=self._rescale, replaces=self._replaces)
+        plan = plan_fixed_bucket_writes(self._context, staged, rescale=self._rescale, replaces=self._replaces)
         try:
-            for placing in plan.placings:
-                self._placer.place(placing)
-            return [*plan.kept, *self._placer.prepare_commit()], list(plan.staged)
+            for write in plan.writes:
+                self._writer.write(write)
+            return [*plan.kept, *self._writer.prepare_commit()], list(plan.staged)
         except BaseException:
             self.close()
             raise

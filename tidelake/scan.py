@@ -15,7 +15,7 @@ from storage.errors import BadInput, UnsupportedFeature
 from storage.read.changes.share import Share
 from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.explain import ExplainedFile, explain_scan
-from storage.read.increment import Increment, read_increment
+from storage.read.incremental_read import Increment, read_increment
 from storage.read.other_branch import OtherBranch, PartOfRead, parts_of_read
 from storage.read.predicate import And, Predicate, as_predicate
 from storage.read.scan import TableScan, made_since

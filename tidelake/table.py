@@ -24,7 +24,7 @@ from storage.options import Operation
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader
 from storage.read.changes.share import Share
 from storage.read.follow import Bound, CancelEvent, Follower, follow
-from storage.read.increment import (
+from storage.read.incremental_read import (
     NO_INCREMENT,
     Increment,
     NoIncrement,

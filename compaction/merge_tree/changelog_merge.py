@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.format import LEVEL_COLUMN
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.row_changes import KeyedRows, changes_among, row_changes
 from storage.merge.sort_order import RowIndices

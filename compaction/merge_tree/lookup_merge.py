@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from compaction.merge_tree.changelog_merge import Merged, adds, merged_by_key, newest_rows
 from storage.format import LEVEL_COLUMN
 from storage.lookup.previous_rows import as_new_as_the_newest, with_previous
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_reader import MergeOrder
 from storage.merge.row_changes import KeyedRows, changes_among, row_changes

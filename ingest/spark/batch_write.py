@@ -2,7 +2,7 @@
 
 1. Records are decoded once, for whatever table, and become blobs, which Spark keeps. The driver learns where they were
    read and which buckets they go to: a batch that must not be written is refused before a file is.
-2. Of tables whose buckets an index chooses, the first job divided rows by shares of their keys. Another one has
+2. Of tables whose buckets an index chooses, the first job divided rows by key groups. Another one has
    assigners give them their buckets (`ingest.spark.assigning`), and Spark keeps what they made.
 3. The driver reads what those buckets hold, once, and sends each task its part. Tasks write files.
 
@@ -30,7 +30,7 @@ from ingest.spark.assigning.assign_task import AssignTask
 from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput, RawRecords
 from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffling.key_shares import is_indexed
+from ingest.spark.shuffling.key_groups import is_indexed
 from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
 from ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
 from storage.collector import paused_collection

@@ -34,7 +34,7 @@ from checkpoint.routing import takes_topic
 from compaction.postpone_batch import Rescale
 from ingest.dead_letter_table import DeadLetterTable
 from ingest.formats.registry import open_format
-from ingest.spark.assigning.placing import placed_at_once
+from ingest.spark.assigning.fixed_bucket_write import written_in_fixed_buckets
 from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
 from ingest.spark.batch_facts import BatchFacts, SchemaNeed, TableFacts
 from ingest.spark.batch_position import BatchPosition, Ranges
@@ -239,7 +239,7 @@ class TableBatch:
         """What is to be committed of what tasks wrote."""
         if self.sink.rescale is None:
             return written
-        messages = placed_at_once(
+        messages = written_in_fixed_buckets(
             rows.session,
             self.context,
             written.messages,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.format import SEQUENCE_COLUMN
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_reader import MergeOrder
 from storage.merge.normalized_keys import Word, normalize_column
 from storage.merge.row_changes import KeyedRows

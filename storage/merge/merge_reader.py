@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from storage.files.formats.base import BATCH_BYTES_MAX, LARGE_ROW_BYTES
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.normalized_keys import KeyWords, NormalizedKey, Word, align_keys, count_rows_up_to, normalize_column
 from storage.merge.sort_order import merge_order
 from storage.merge.spill_file import ParkedRows

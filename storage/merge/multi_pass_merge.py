@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
 from storage.merge.spill_file import ParkedRows, SpillFile
 from storage.options import TableOptions

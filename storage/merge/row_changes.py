@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.format import KIND_COLUMN, RowKind
-from storage.merge.key_groups import Mask
+from storage.merge.equal_keys import Mask
 from storage.merge.sort_order import RowIndices
 from storage.merge.values.equality import value_codes
 from storage.types.row_kinds import is_retract, row_kinds

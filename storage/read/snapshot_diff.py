@@ -17,7 +17,7 @@ import pyarrow as pa
 from storage.errors import BadInput, UnsupportedFeature
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.manifests.snapshot_files import live_entries
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
 from storage.merge.row_changes import KeyedRows, equal_rows, row_changes
 from storage.merge.sorted_run import Section

@@ -17,7 +17,7 @@ from storage.errors import UnsupportedFeature
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader
 from storage.read.changes.share import Share
-from storage.read.increment import ChangesOf, DifferenceOf, Increment, NoIncrement
+from storage.read.incremental_read import ChangesOf, DifferenceOf, Increment, NoIncrement
 from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_diff import SnapshotDiff

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from storage.errors import UnsupportedFeature
 from storage.read.changes.change_reader import ChangeBatch
-from storage.read.increment import NO_INCREMENT, Increment, NoIncrement
+from storage.read.incremental_read import NO_INCREMENT, Increment, NoIncrement
 from storage.read.other_branch import OtherBranch
 from storage.read.predicate import Predicate
 from storage.snapshots.snapshot import Snapshot

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from storage.read.increment import NoIncrement
+from storage.read.incremental_read import NoIncrement
 from storage.read.predicate import Predicate
 from storage.system_tables.base import ReadAt, SystemTable
 from storage.table import TableContext

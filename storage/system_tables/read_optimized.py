@@ -12,7 +12,7 @@ import pyarrow as pa
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.read.changes.change_reader import ChangeBatch
 from storage.read.changes.share import Share
-from storage.read.increment import NoIncrement
+from storage.read.incremental_read import NoIncrement
 from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
 from storage.system_tables.base import ReadAt, SystemTable

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from storage.errors import BadInput
 from storage.read.changes.share import Share
-from storage.read.increment import NoIncrement
+from storage.read.incremental_read import NoIncrement
 from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
 from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD

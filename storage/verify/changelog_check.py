@@ -34,7 +34,7 @@ from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.files.reader import read_data_file
 from storage.format import KIND_COLUMN, CommitKind, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
-from storage.merge.key_groups import Groups, Mask
+from storage.merge.equal_keys import Groups, Mask
 from storage.merge.merge_functions import merge_function_of
 from storage.merge.merge_reader import Merge, MergeOrder
 from storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge

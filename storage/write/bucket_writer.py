@@ -25,8 +25,8 @@ from storage.merge.merge_reader import MergeOrder
 from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
+from storage.write.commit_increment import CommitIncrement, merge_compactions
 from storage.write.compactor import Compactor, CompactResult, RestoredBucket
-from storage.write.increment import Increment, merge_compactions
 from storage.write.memory_budget import large_row_bytes
 from storage.write.write_buffer import WriteBuffer
 
@@ -64,7 +64,7 @@ class BucketWriter(Protocol):
         """
         ...
 
-    def take_increment(self) -> Increment:
+    def take_increment(self) -> CommitIncrement:
         """Take the files finished since the last call; `abort` no longer deletes them. Quick; never fails."""
         ...
 
@@ -195,9 +195,9 @@ class PrimaryKeyBucketWriter:
                 is_late = self._compactor.excess_runs > 1
                 self._take_compacted(wait=wait_compaction or full_compaction or self._waits_for_compaction or is_late)
 
-    def take_increment(self) -> Increment:
+    def take_increment(self) -> CommitIncrement:
         with self.lock:
-            increment = Increment(tuple(self._new_files), tuple(self._changelog_files), self._compacted)
+            increment = CommitIncrement(tuple(self._new_files), tuple(self._changelog_files), self._compacted)
             self._handed_over += self._new_files
             self._awaits_commit |= not increment.is_empty
             self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
@@ -348,9 +348,9 @@ class AppendBucketWriter:
                 self._new_files += self._closed(self._open)
                 self._open = None
 
-    def take_increment(self) -> Increment:
+    def take_increment(self) -> CommitIncrement:
         with self._lock:
-            increment = Increment(tuple(self._new_files))
+            increment = CommitIncrement(tuple(self._new_files))
             self._new_files = []
             return increment
 

@@ -30,9 +30,9 @@ from storage.write.assigners import BucketAssigner, bucket_assigner_of
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey, BucketRouter, RoutedRows, split_by_group
 from storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
+from storage.write.commit_increment import CommitIncrement, as_written
 from storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
 from storage.write.evolution.tracked_bucket_writer import append_bucket_writer
-from storage.write.increment import Increment, as_written
 from storage.write.memory_budget import MemoryBudget, pieces
 from storage.write.postpone.bucket_writer import PostponeBucketWriter
 from storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
@@ -256,7 +256,7 @@ class TableWriter:
             if key in lost:
                 bucket.reset_compaction(restore_bucket(self._context, key))
             if not (compacted := bucket.compact_left()).is_empty:
-                messages.append(self._message(key, Increment(compacted=compacted)))
+                messages.append(self._message(key, CommitIncrement(compacted=compacted)))
                 self._left_on_level_0.add(key)
         self._lost_compactions -= left
         return messages
@@ -343,7 +343,7 @@ class TableWriter:
             self._memory.join(bucket)
         return self._buckets[key]
 
-    def _message(self, key: BucketKey, increment: Increment) -> CommitMessage:
+    def _message(self, key: BucketKey, increment: CommitIncrement) -> CommitMessage:
         return CommitMessage(
             partition=key.partition,
             bucket=key.bucket,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from storage.fileio.local import LocalFileIO
 from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN, RowKind
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions import MergeFunction, merge_function_of
 from storage.merge.merge_reader import MergeOrder, merge_batch
 from storage.merge.sort_order import merge_order

@@ -10,7 +10,7 @@ import numpy as np
 
 from storage.ddl.schema_validation import check_new_schema
 from storage.format import KIND_COLUMN
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.options import TableOptions
 from storage.types import DataType, not_null

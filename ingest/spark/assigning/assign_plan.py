@@ -1,4 +1,4 @@
-"""Who assigns the buckets of which rows of a batch: shuffle partitions of key shares become tasks.
+"""Who assigns the buckets of which rows of a batch: shuffle partitions of key groups become tasks.
 
 assigners of a table    as many as the work of the batch is worth; or what its options say, a share each
 tasks                   one has all shuffle partitions of an assigner, and those whose rows take values from them
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingest.spark.batch_facts import BatchFacts, TableFacts
-from ingest.spark.shuffling.key_shares import fixed_assigners, keys_change_partition, owners_of
+from ingest.spark.shuffling.key_groups import fixed_assigners, keys_change_partition, owners_of
 from ingest.spark.shuffling.task_plan import ShufflePlan, plan_shuffle
 from storage.clock import epoch_ms
 from storage.snapshots.snapshot import Snapshot
@@ -69,19 +69,21 @@ class AssignPlan:
 def plan_assigners(
     tables: Mapping[int, TableContext], facts: BatchFacts, shuffle_partitions: int, cores: int
 ) -> tuple[ShufflePlan, list[AssignPlan]]:
-    """tables: by number, those with an index that rows go to. facts: of the shuffle by shares. Reads their newest
+    """tables: by number, those with an index that rows go to. facts: of the shuffle by key groups. Reads their newest
     snapshots.
     """
-    by_share = {
+    by_key_group = {
         number: TableFacts(shuffle_bytes=of.shuffle_bytes, linked_partitions=of.linked_partitions)
         for number, of in facts.tables.items()
         if number in tables
     }
-    assigners = plan_shuffle(BatchFacts({}, by_share), shuffle_partitions, cores).tasks
+    assigners = plan_shuffle(BatchFacts({}, by_key_group), shuffle_partitions, cores).tasks
     linked = {(number % assigners, number) for number in range(assigners, shuffle_partitions)}
-    joined = {number: replace(of, linked_partitions=of.linked_partitions | linked) for number, of in by_share.items()}
+    joined = {
+        number: replace(of, linked_partitions=of.linked_partitions | linked) for number, of in by_key_group.items()
+    }
     plan = plan_shuffle(BatchFacts({}, joined), shuffle_partitions, cores)
-    groups = plan_shuffle(BatchFacts({}, by_share), shuffle_partitions, cores).groups
+    groups = plan_shuffle(BatchFacts({}, by_key_group), shuffle_partitions, cores).groups
     snapshots = {number: context.snapshots.latest() for number, context in tables.items()}
     now_ms = epoch_ms()
     plans = [

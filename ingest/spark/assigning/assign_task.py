@@ -1,4 +1,4 @@
-"""The task that gives rows their buckets: blobs of key shares in; out come blobs that name buckets, and the index."""
+"""The task that gives rows their buckets: blobs of key groups in; out come blobs that name buckets, and the index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ORDER_COLUMN = f"{ORDER_PREFIX}0"
 
 @dataclass(frozen=True)
 class AssignTask:
-    """For `mapInArrow` after the shuffle by shares.
+    """For `mapInArrow` after the shuffle by key groups.
 
     tables: see `open_reader`.
     batch_id: the commit identifier.

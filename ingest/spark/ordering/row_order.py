@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.base import KeyChange, KeyChanges
 from ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TIME_COLUMN, order_columns
-from ingest.spark.shuffling.key_shares import keys_change_partition
+from ingest.spark.shuffling.key_groups import keys_change_partition
 from storage.errors import BadInput
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge.aggregate_functions import is_order_free

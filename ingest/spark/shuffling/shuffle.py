@@ -25,7 +25,7 @@ from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
 from ingest.spark.package_version import package_version
 from ingest.spark.raw_columns import raw_batches
-from ingest.spark.shuffling.key_shares import KeyShares, is_indexed, shuffle_partition_of_share
+from ingest.spark.shuffling.key_groups import KeyGroupAssigner, is_indexed, shuffle_partition_of_key_group
 from ingest.spark.task_start import begin_task
 from storage.bucketing import BucketMode, bucket_mode
 from storage.files.partition_times import partition_check
@@ -56,7 +56,7 @@ class ShuffleMap:
     tables: see `open_reader`.
     shuffle_partitions: into how many the buckets are divided.
     bucket_assigner: makes the assigner of each table in each task; it must be a function of the rows. Of tables that
-        have no such (`is_indexed`) rows are divided by shares of their keys, and get their buckets in another task.
+        have no such (`is_indexed`) rows are divided by key groups, and get their buckets in another task.
     version: of this package in the driver.
     """
 
@@ -93,11 +93,13 @@ class ShuffleMap:
         yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
     def _assigner_of(self, context: TableContext) -> BucketAssigner:
-        return KeyShares(context, self.shuffle_partitions) if is_indexed(context) else self.bucket_assigner(context)
+        return (
+            KeyGroupAssigner(context, self.shuffle_partitions) if is_indexed(context) else self.bucket_assigner(context)
+        )
 
     def _shuffle_partition_of(self, context: TableContext) -> Callable[[BucketKey], int]:
         if is_indexed(context):
-            return lambda key: shuffle_partition_of_share(context, key, self.shuffle_partitions)
+            return lambda key: shuffle_partition_of_key_group(context, key, self.shuffle_partitions)
         if not has_unaware_buckets(context):
             return lambda key: shuffle_partition_of(context, key, self.shuffle_partitions)
         task = TaskContext.get()  # the same for a task that is tried again: its rows must not change shuffle partitions

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from storage.errors import BadInput
 from storage.merge.aggregate_functions import ColumnAggregation
-from storage.merge.key_groups import Groups, Mask
+from storage.merge.equal_keys import Groups, Mask
 
 
 class Step(IntEnum):

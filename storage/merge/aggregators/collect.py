@@ -13,7 +13,7 @@ import pyarrow as pa
 from storage.merge.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators.base import Step, Steps, valid_rows
 from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.key_groups import Groups, Mask
+from storage.merge.equal_keys import Groups, Mask
 from storage.merge.values.entries import Entries, EntryColumn
 from storage.merge.values.equality import value_codes
 from storage.merge.values.hash_order import HashOrderedList, hash_codes

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from storage.merge.aggregators.base import Step, Steps, valid_rows
 from storage.merge.aggregators.row_aggregator import SimpleRowAggregator
-from storage.merge.key_groups import Groups, Mask
+from storage.merge.equal_keys import Groups, Mask
 from storage.merge.sort_order import RowIndices
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from storage.merge.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators.base import Step, Steps, valid_rows
 from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.key_groups import Groups, Mask
+from storage.merge.equal_keys import Groups, Mask
 from storage.merge.values.linked_list import LinkedList
 
 # Character.isWhitespace: Unicode's separators but the three that don't break a line, and the ASCII ones. Python's

@@ -15,7 +15,7 @@ import pyarrow as pa
 from storage.merge.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators.base import Steps
 from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.values.entries import Entries, EntryColumn
 from storage.merge.values.equality import value_codes
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
 from storage.merge.aggregators.first_last import take_positions
-from storage.merge.key_groups import Groups, Mask
+from storage.merge.equal_keys import Groups, Mask
 from storage.merge.normalized_keys import Word, normalize_column
 from storage.merge.values.wide_ints import WideInts, from_wide_ints, is_integer_like
 

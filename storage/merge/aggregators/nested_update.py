@@ -17,7 +17,7 @@ from storage.errors import BadInput
 from storage.merge.aggregate_functions import ColumnAggregation, NullKeys, inner_row
 from storage.merge.aggregators.base import Steps
 from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.normalized_keys import normalize_column
 from storage.merge.values.entries import Entries, EntryColumn, rebuilt
 from storage.merge.values.equality import NULL, value_codes

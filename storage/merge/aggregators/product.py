@@ -15,7 +15,7 @@ import pyarrow as pa
 from storage.merge.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
 from storage.merge.aggregators.row_aggregator import SimpleRowAggregator
-from storage.merge.key_groups import Groups, Mask
+from storage.merge.equal_keys import Groups, Mask
 from storage.merge.values.overflow import OverflowCheck
 from storage.merge.values.wide_ints import WideInts, from_wide_ints, to_wide_ints
 from storage.types.arrow_buffers import fixed_width_values

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from storage.merge.aggregators.base import Step, Steps
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 
 Item = TypeVar("Item")
 Accumulator = TypeVar("Accumulator")

@@ -12,7 +12,7 @@ from storage.errors import BadInput
 from storage.merge.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators.base import Steps
 from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 
 
 class UnionAccumulator(Protocol):

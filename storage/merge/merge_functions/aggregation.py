@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge.aggregate_functions import ColumnAggregation, column_aggregations
 from storage.merge.aggregators import Aggregator, Step, aggregator_of
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.options import TableOptions
 from storage.schema.table_schema import TableSchema

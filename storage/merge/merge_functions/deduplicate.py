@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.merge.sort_order import RowIndices
 from storage.types.row_kinds import is_retract, row_kinds

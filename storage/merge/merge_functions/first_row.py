@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import BadInput
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.types.row_kinds import is_retract, row_kinds
 

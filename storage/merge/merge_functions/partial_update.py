@@ -29,7 +29,7 @@ from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.merge.aggregators import aggregator_of
 from storage.merge.aggregators.base import Aggregator, Step, valid_rows
 from storage.merge.aggregators.first_last import take_positions
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions.base import shortcut_groups
 from storage.merge.merge_functions.record_deletes import record_deletes
 from storage.merge.merge_functions.sequences import Sequences, not_older

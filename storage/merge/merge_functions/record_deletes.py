@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions.sequences import Sequences
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.normalized_keys import Word, normalize_column
 from storage.merge.sort_order import RowIndices
 

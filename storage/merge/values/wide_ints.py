@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.key_groups import Groups, Mask
+from storage.merge.equal_keys import Groups, Mask
 from storage.types.arrow_buffers import fixed_width_values
 
 _LOW_32_BITS = np.uint64(0xFFFFFFFF)

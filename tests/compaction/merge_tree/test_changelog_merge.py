@@ -12,7 +12,7 @@ import pytest
 from compaction.merge_tree.changelog_merge import CompactionMerge, FullCompactionMerge, Merged, compared_columns
 from compaction.merge_tree.lookup_merge import FirstRowLookup, LookupMerge
 from storage.fileio.local import LocalFileIO
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions import Deduplicate, MergeFunction, merge_engine_of
 from storage.merge.merge_functions.first_row import FirstRow
 from storage.merge.merge_reader import MergeOrder

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.lookup.previous_rows import with_previous
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_reader import MergeOrder
 from storage.merge.row_changes import KeyedRows
 from storage.types import BIGINT

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.merge import merge_reader
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions import Deduplicate
 from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch, merge_runs, sort_batch
 from storage.merge.spill_file import ParkedRows

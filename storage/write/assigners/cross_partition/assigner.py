@@ -32,7 +32,7 @@ from storage.write.assigners.base import AssignedRows, PartitionedRows
 from storage.write.assigners.cross_partition.bucket_rooms import BucketRooms, RoomRule
 from storage.write.assigners.cross_partition.index_bootstrap import KeysOfBucket, read_keys
 from storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
-from storage.write.assigners.cross_partition.key_words import KeyGroups, index_words
+from storage.write.assigners.cross_partition.key_words import RowsByKey, index_words
 from storage.write.assigners.cross_partition.placement import RULES, Placement
 
 _log = get_logger(__name__)
@@ -109,7 +109,7 @@ class CrossPartitionAssigner:
         """
         if self._expected is None:
             self._expected = self._empty_index()
-        groups = KeyGroups.of(index_words([rows.column(name) for name in self._keys]))
+        groups = RowsByKey.of(index_words([rows.column(name) for name in self._keys]))
         found = self._expected.find(groups.keys)
         new = np.flatnonzero(found.places == UNKNOWN)
         self._expected.put(groups.keys, found, new, np.full(len(new), _NO_PLACE))
@@ -118,7 +118,7 @@ class CrossPartitionAssigner:
         index = self._opened()
         numbers = np.array([self._partition_number(partition) for partition in rows.partitions], np.int32)
         partitions = numbers[rows.partition_ids]
-        groups = KeyGroups.of(index_words([rows.rows.column(name) for name in self._keys]))
+        groups = RowsByKey.of(index_words([rows.rows.column(name) for name in self._keys]))
         now_s = self._now_s()
         found = index.find(groups.keys, now_s)
         placed = self._place_rows(groups, partitions, found.places, self._rooms)
@@ -285,7 +285,7 @@ class CrossPartitionAssigner:
             count = len(part.keys[0])
             places.append(np.full(count, self._rooms.place(partition, bucket), np.int32))
             self._rooms.add(partition, bucket, count)
-        groups = KeyGroups.of(tuple(np.concatenate(words) for words in zip(*(p.keys for p in parts), strict=True)))
+        groups = RowsByKey.of(tuple(np.concatenate(words) for words in zip(*(p.keys for p in parts), strict=True)))
         place_of_row = np.concatenate(places)[groups.order]
         if len(again := np.flatnonzero(~groups.is_first)):
             raise self._twice(place_of_row[again[0] - 1], place_of_row[again[0]])

@@ -60,7 +60,7 @@ def _mixed(hashes: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyGroups:
+class RowsByKey:
     """The rows of a batch (n,) by their keys.
 
     order (n,): rows, those of a key side by side in order of arrival.
@@ -75,7 +75,7 @@ class KeyGroups:
     keys: IndexWords
 
     @classmethod
-    def of(cls, words: IndexWords) -> KeyGroups:
+    def of(cls, words: IndexWords) -> RowsByKey:
         order = np.argsort(words[0])
         ordered = words[0][order]
         if len(order) > 1 and (ordered[1:] == ordered[:-1]).any():  # then arrival, and the second word, matter

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from storage.options import MergeEngine
 from storage.write.assigners.cross_partition.bucket_rooms import BucketRooms
 from storage.write.assigners.cross_partition.key_index import UNKNOWN
-from storage.write.assigners.cross_partition.key_words import KeyGroups
+from storage.write.assigners.cross_partition.key_words import RowsByKey
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,14 +43,14 @@ class Placement:
     deleted_from: NDArray[np.int32] | None = None
 
 
-Rule: TypeAlias = Callable[[KeyGroups, NDArray[np.int32], NDArray[np.int32], BucketRooms], Placement]
+Rule: TypeAlias = Callable[[RowsByKey, NDArray[np.int32], NDArray[np.int32], BucketRooms], Placement]
 """Called with the keys of a batch, the partition of each row (n,), where each key lives (m,), and the buckets' rooms,
 which it changes.
 """
 
 
 def _move_the_key(
-    groups: KeyGroups, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
 ) -> Placement:
     """All arrays are in the order of `groups.order`, but for what is returned."""
     order, is_first = groups.order, groups.is_first
@@ -75,7 +75,7 @@ def _move_the_key(
 
 
 def _stay_with_the_key(
-    groups: KeyGroups, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
 ) -> Placement:
     key_places = known.copy()
     first_rows = groups.order[groups.is_first]
@@ -88,7 +88,7 @@ def _stay_with_the_key(
 
 
 def _drop_where_the_key_is_elsewhere(
-    groups: KeyGroups, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
 ) -> Placement:
     placed = _stay_with_the_key(groups, partitions, known, rooms)
     is_dropped = rooms.partition_of[placed.places] != partitions

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from storage.merge.aggregate_functions import ColumnAggregation
 from storage.merge.aggregators import Aggregator, Step, aggregator_of
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.options import TableOptions
 from storage.types import DataField, DataType, arrow_type, parse_type
 

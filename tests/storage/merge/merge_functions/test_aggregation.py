@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
-from storage.merge.key_groups import Groups
+from storage.merge.equal_keys import Groups
 from storage.merge.sort_order import merge_order
 from storage.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
 from tests.support import aggregate_rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from storage.write.assigners.cross_partition import key_index
 from storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
-from storage.write.assigners.cross_partition.key_words import IndexWords, KeyGroups, index_words
+from storage.write.assigners.cross_partition.key_words import IndexWords, RowsByKey, index_words
 
 
 def words_of(keys: list[int], num_words: int) -> IndexWords:
@@ -30,7 +30,7 @@ def test_every_key_has_the_place_that_it_was_given_last(
     index, naive = KeyIndex(num_words, memory_bytes), dict[int, int]()
     for batch in batches:
         given_places = dict(batch)
-        groups = KeyGroups.of(words_of(list(given_places), num_words))
+        groups = RowsByKey.of(words_of(list(given_places), num_words))
         found = index.find(groups.keys)
         keys = groups.keys[-1].tolist()
         assert found.places.tolist() == [naive.get(key, UNKNOWN) for key in keys]
@@ -38,7 +38,7 @@ def test_every_key_has_the_place_that_it_was_given_last(
         changed = np.flatnonzero(places != found.places)
         index.put(groups.keys, found, changed, places[changed])
         naive |= given_places
-    groups = KeyGroups.of(words_of(list(range(61)), num_words))
+    groups = RowsByKey.of(words_of(list(range(61)), num_words))
     assert index.find(groups.keys).places.tolist() == [naive.get(key, UNKNOWN) for key in groups.keys[-1].tolist()]
     assert len(index) == len(naive)
     assert index.memory_bytes <= memory_bytes
@@ -50,17 +50,17 @@ def test_runs_are_merged_piece_by_piece(num_words: int, monkeypatch: pytest.Monk
     index = KeyIndex(num_words, 2_000)
     keys = np.random.default_rng(3).permutation(1_000)
     for part in np.array_split(keys, 30):
-        groups = KeyGroups.of(words_of(part.tolist(), num_words))
+        groups = RowsByKey.of(words_of(part.tolist(), num_words))
         places = (groups.keys[-1] % np.uint64(17)).astype(np.int32)
         index.put(groups.keys, index.find(groups.keys), np.arange(len(part)), places)
-    groups = KeyGroups.of(words_of(list(range(1_100)), num_words))
+    groups = RowsByKey.of(words_of(list(range(1_100)), num_words))
     expected = [key % 17 if key < 1_000 else UNKNOWN for key in groups.keys[-1].tolist()]
     assert index.find(groups.keys).places.tolist() == expected
 
 
 def test_files_go_with_the_index(tmp_path: Path) -> None:
     index = KeyIndex(1, 0, spill_directory=str(tmp_path))
-    groups = KeyGroups.of(words_of(list(range(100)), 1))
+    groups = RowsByKey.of(words_of(list(range(100)), 1))
     index.put(groups.keys, index.find(groups.keys), np.arange(100), np.zeros(100, np.int32))
     assert list(tmp_path.glob("*/*.arrow"))
     assert index.memory_bytes == 0
@@ -69,7 +69,7 @@ def test_files_go_with_the_index(tmp_path: Path) -> None:
 
 
 def test_a_key_is_forgotten_after_its_time_and_may_come_again() -> None:
-    index, groups = KeyIndex(1, 1 << 20, ttl_s=10), KeyGroups.of(words_of([1, 2], 1))
+    index, groups = KeyIndex(1, 1 << 20, ttl_s=10), RowsByKey.of(words_of([1, 2], 1))
     index.put(groups.keys, index.find(groups.keys, 0), np.arange(2), np.array([5, 6], np.int32), 0)
     index.put(groups.keys, index.find(groups.keys, 8), np.array([1]), np.array([7], np.int32), 8)
     assert index.find(groups.keys, 10).places.tolist() == [5, 7]

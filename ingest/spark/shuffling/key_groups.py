@@ -1,8 +1,8 @@
-"""The keys of a table whose buckets an index chooses, divided into shares: all rows of a key reach one assigner.
+"""The keys of a table whose buckets an index chooses, divided into key groups: all rows of a key reach one assigner.
 
-    key ── hash ── share ── shuffle partition ── assigner        bucket b gets new keys of assigner b % assigners only
+    key ── hash ── key group ── shuffle partition ── assigner     bucket b gets new keys of assigner b % assigners only
 
-A share is a function of the key; where a key keeps its partition, of the hash that the index knows it by.
+A key group is a function of the key; where a key keeps its partition, of the hash that the index knows it by.
 
 Source: Java `index/BucketAssigner.java` (computeHashKey, isMyBucket).
 """
@@ -37,10 +37,10 @@ def fixed_assigners(context: TableContext) -> int | None:
     return None if keys_change_partition(context) else num_assigners_of(context)
 
 
-class KeyShares(StatelessAssigner):
-    """A `BucketAssigner` for the shuffle to assigners: its buckets are shares.
+class KeyGroupAssigner(StatelessAssigner):
+    """A `BucketAssigner` for the shuffle to assigners: its buckets are key groups.
 
-    shares: how many there are.
+    key_groups: how many there are.
     """
 
     is_function_of_rows = True
@@ -49,20 +49,20 @@ class KeyShares(StatelessAssigner):
         schema = context.schema
         self._keys = schema.primary_keys if keys_change_partition(context) else schema.trimmed_primary_keys
         self._types = [field.type for field in schema.select(self._keys)]
-        self.shares = fixed_assigners(context) or shuffle_partitions
+        self.key_groups = fixed_assigners(context) or shuffle_partitions
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         hashes = hash_rows([rows.rows.column(name) for name in self._keys], self._types)
-        return AssignedRows(rows, shares_of(hashes, self.shares))
+        return AssignedRows(rows, key_groups_of(hashes, self.key_groups))
 
 
-def shares_of(hashes: NDArray[np.int32], shares: int) -> NDArray[np.int32]:
-    of_keys: NDArray[np.int32] = np.abs(np.fmod(hashes, np.int32(shares)))
+def key_groups_of(hashes: NDArray[np.int32], key_groups: int) -> NDArray[np.int32]:
+    of_keys: NDArray[np.int32] = np.abs(np.fmod(hashes, np.int32(key_groups)))
     return of_keys
 
 
-def shuffle_partition_of_share(context: TableContext, key: BucketKey, shuffle_partitions: int) -> int:
-    """key: a share of a partition. Of a key that changes its partition all rows go to one shuffle partition."""
+def shuffle_partition_of_key_group(context: TableContext, key: BucketKey, shuffle_partitions: int) -> int:
+    """key: a key group of a partition. Of a key that changes its partition all rows go to one shuffle partition."""
     partition = b"" if keys_change_partition(context) else key.partition
     return (zlib.crc32(context.name.encode()) + zlib.crc32(partition) + key.bucket) % shuffle_partitions
 
@@ -77,11 +77,11 @@ def owners_of(
     fixed = fixed_assigners(context)
 
     def owners(partition: bytes, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        shares = shares_of(hashes, fixed or shuffle_partitions)
+        key_groups = key_groups_of(hashes, fixed or shuffle_partitions)
         if fixed is not None:
-            return shares
-        first = shuffle_partition_of_share(context, BucketKey(partition, 0), shuffle_partitions)
-        found: NDArray[np.int32] = ((first + shares) % shuffle_partitions % num_assigners).astype(np.int32)
+            return key_groups
+        first = shuffle_partition_of_key_group(context, BucketKey(partition, 0), shuffle_partitions)
+        found: NDArray[np.int32] = ((first + key_groups) % shuffle_partitions % num_assigners).astype(np.int32)
         return found
 
     return owners

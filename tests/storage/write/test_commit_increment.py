@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from storage.files.data_file import DataFileMeta
+from storage.write.commit_increment import merge_compactions
 from storage.write.compactor import CompactResult
-from storage.write.increment import merge_compactions
 from tests.compaction.files import paper_file
 
 

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from compaction.postpone_batch import Placer, Placing, Rescale, gives_buckets_at_once, plan_placings
+from compaction.postpone_batch import (
+    FixedBucketWrite,
+    FixedBucketWriter,
+    Rescale,
+    gives_buckets_at_once,
+    plan_fixed_bucket_writes,
+)
 from ingest.spark.package_version import package_version
 from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
 from ingest.spark.task_start import begin_task
@@ -23,10 +29,10 @@ from storage.commit.commit_message import CommitMessage
 from storage.commit.table_commit import TableCommit
 from storage.table import TableContext
 
-_Share = tuple[Placing, int, int]  # which of how many
+_Share = tuple[FixedBucketWrite, int, int]  # which of how many
 
 
-def placed_at_once(
+def written_in_fixed_buckets(
     spark: SparkSession,
     context: TableContext,
     staged: Sequence[CommitMessage],
@@ -42,31 +48,31 @@ def placed_at_once(
     """
     if not gives_buckets_at_once(context):
         return list(staged)
-    plan = plan_placings(context, staged, rescale=rescale, replaces=replaces)
-    if not plan.placings:
+    plan = plan_fixed_bucket_writes(context, staged, rescale=rescale, replaces=replaces)
+    if not plan.writes:
         return list(plan.kept)
-    works = _shares(plan.placings, cores)
+    works = _shares(plan.writes, cores)
     given = pa.table({"task": pa.array(range(len(works)), pa.int32()), "work": [pickle.dumps(one) for one in works]})
     tasks = spark.createDataFrame(given).repartitionById(len(works), "task")
-    rows = tasks.mapInArrow(_PlaceTask(context, replaces), SHUFFLE_SCHEMA).select("payload").collect()
+    rows = tasks.mapInArrow(_FixedBucketTask(context, replaces), SHUFFLE_SCHEMA).select("payload").collect()
     messages = [message for row in rows for message in pickle.loads(bytes(row.payload))]
     TableCommit(context, commit_user).abort(plan.staged)
     return [*plan.kept, *messages]
 
 
-def _shares(placings: Sequence[Placing], cores: int) -> list[list[_Share]]:
+def _shares(writes: Sequence[FixedBucketWrite], cores: int) -> list[list[_Share]]:
     """By task: the largest partitions are divided by buckets where there are more cores than partitions."""
-    each = max(1, cores // len(placings))
+    each = max(1, cores // len(writes))
     found: list[_Share] = []
-    for placing in sorted(placings, key=lambda one: -one.size_bytes):
-        shares = min(each, placing.bucket_num)
-        found += [(placing, share, shares) for share in range(shares)]
+    for write in sorted(writes, key=lambda one: -one.size_bytes):
+        shares = min(each, write.bucket_num)
+        found += [(write, share, shares) for share in range(shares)]
     count = min(len(found), cores)
     return [found[task::count] for task in range(count)]
 
 
 @dataclass(frozen=True)
-class _PlaceTask:
+class _FixedBucketTask:
     """For `mapInArrow`. A task that is tried again writes other files: only messages that reach the driver count.
 
     version: of this package in the driver.
@@ -78,12 +84,12 @@ class _PlaceTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task(self.version)
-        placer = Placer(self.context, replaces=self.replaces)
+        writer = FixedBucketWriter(self.context, replaces=self.replaces)
         try:
             for batch in batches:
                 for work in batch.column("work").to_pylist():
-                    for placing, share, shares in pickle.loads(work):
-                        placer.place(placing, share, shares)
-            yield payload_row(0, 0, PayloadKind.MESSAGES, pickle.dumps(placer.prepare_commit()))
+                    for write, share, shares in pickle.loads(work):
+                        writer.write(write, share, shares)
+            yield payload_row(0, 0, PayloadKind.MESSAGES, pickle.dumps(writer.prepare_commit()))
         finally:
-            placer.close()
+            writer.close()

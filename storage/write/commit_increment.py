@@ -12,7 +12,7 @@ from storage.write.compactor import CompactResult
 
 
 @dataclass(frozen=True, slots=True)
-class Increment:
+class CommitIncrement:
     """A bucket's new and compacted files since its last increment. They are durable; no snapshot names them yet.
 
     compacted: several compactions merged into one.
@@ -62,7 +62,7 @@ def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[Compact
     return merged, CompactResult(after=tuple(needless), new_index_files=tuple(replaced))
 
 
-def as_written(increment: Increment) -> tuple[Increment, CompactResult]:
+def as_written(increment: CommitIncrement) -> tuple[CommitIncrement, CompactResult]:
     """What was compacted of new files alone, as if it had been written so; and the files that are not needed then."""
     done = increment.compacted
     consumed = {file.place for file in done.before}
