@@ -64,8 +64,8 @@ class Writer:
                 context, rescale=rescale_partition, replaces=self._overwrite is not False, memory=memory
             )
         self._commit = TableCommit(context, commit_user, on_lost_compaction=self._writer.restart_compaction)
-        self._expiry = MaintenanceWorker()
-        self._expire = self._expiry.watch(context)
+        self._maintenance = MaintenanceWorker()
+        self._expire = self._maintenance.watch(context)
         self._table_name = context.name
         self._unpublished: list[CommitMessage] = []  # durable files that no commit took so far
         self._unknown: int | None = None  # the identifier of a commit that may have landed
@@ -165,7 +165,7 @@ class Writer:
         if not self._writer.is_in_its_process:
             return
         with ExitStack() as steps:  # each is taken, whatever becomes of the others
-            steps.callback(self._expiry.close, finish=True)
+            steps.callback(self._maintenance.close, finish=True)
             if self._batch is not None:
                 steps.callback(self._batch.close)
             if self._unknown is None:

@@ -156,7 +156,7 @@ class FailureKind(StrEnum):
     TRUNCATE = "truncate"  # the source emptied its table: an operator has to decide
 
     @property
-    def may_be_set_aside(self) -> bool:
+    def is_tolerable(self) -> bool:
         """Whether a dead letter may take the record's place."""
         return self in (FailureKind.BAD_RECORD, FailureKind.UNKNOWN_VALUE)
 

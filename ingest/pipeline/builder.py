@@ -87,19 +87,19 @@ def build_pipeline(
     catalog = open_catalog(config.warehouse, options, store)
     config = expanded(config, catalog, io)
     format_ = format_of(config)
-    memory, expiry = MemoryBudget(config.write.memory_bytes), MaintenanceWorker()
+    memory, maintenance = MemoryBudget(config.write.memory_bytes), MaintenanceWorker()
     observed = RunObservations(config.checkpoint.interval_ms, clock or SystemClock())
     monitor = build_monitor(config, observed, memory)
     configured = ConfiguredTables.of(config)
     tables = PipelineTables(
         config.tables,
         catalog,
-        _sinks(config, configured, memory, expiry, observed, monitor),
+        _sinks(config, configured, memory, maintenance, observed, monitor),
         format_.infer_table,
         configured.targets,
         configured.column_types,
         configured.add,
-        sets_aside=has_quarantine(config),
+        quarantines_unreadable=has_quarantine(config),
     )
     check_differences(tables.differences)
     for difference in tables.differences:
@@ -117,7 +117,7 @@ def build_pipeline(
         build_failing_records(config, flags.skip, catalog, io, observed.clock),
         CheckpointParts(policy, progress, flags, command),
         observed,
-        expiry,
+        maintenance,
         monitor,
         build_quarantine(config, io, tables, format_),
     )
@@ -127,7 +127,7 @@ def _sinks(
     config: Config,
     configured: ConfiguredTables,
     memory: MemoryBudget,
-    expiry: MaintenanceWorker,
+    maintenance: MaintenanceWorker,
     observed: RunObservations,
     monitor: PipelineMonitor | None,
 ) -> Callable[[TableContext], StorageTableSink]:
@@ -142,7 +142,7 @@ def _sinks(
             config.pipeline,
             memory,
             config.write.spill_directory,
-            expiry,
+            maintenance,
             configured.shared_with[context.name],
             history,
             observed.table_compacted,
@@ -170,7 +170,7 @@ def connect_parts(
     failing: FailingRecords,
     checkpoint: CheckpointParts,
     observed: RunObservations,
-    expiry: MaintenanceWorker,
+    maintenance: MaintenanceWorker,
     monitor: PipelineMonitor | None = None,
     quarantine: QuarantineParts | None = None,
 ) -> Pipeline:
@@ -208,7 +208,7 @@ def connect_parts(
     flow = Flow(
         read,
         source.decoder,
-        FlowTables(create, router.tables_of, sinks.keys(), failing.policy.may_set_aside),
+        FlowTables(create, router.tables_of, sinks.keys(), failing.policy.tolerates),
         writes.of_all(),
         checkpoints,
         tracker,
@@ -219,7 +219,7 @@ def connect_parts(
     )
     startup = Startup(recovery, checkpoints, dead_letters, tables.moved_files, writes.writer, checkpoint.flags, kept)
     metrics = RunMetrics(observed, failing.policy.unused_skips)
-    return Pipeline(startup, flow, read, sinks, expiry, metrics, monitor)
+    return Pipeline(startup, flow, read, sinks, maintenance, metrics, monitor)
 
 
 def configuration_differences(config: Config, unreadable: Collection[str] = ()) -> list[TableDifference]:

@@ -105,7 +105,7 @@ class Checkpointer:
         *Crash in between: some tables are at an epoch that no process has; the next one goes above it.*
         """
         if self._quarantine is not None:
-            await self._quarantine.set_aside(recovered.unreadable)
+            await self._quarantine.quarantine_unreadable(recovered.unreadable)
         self._moved.begin(recovered.moved_rows)
         self._facts.origins.restore(recovered.origins)
         epoch = Epoch(recovered.last_epoch + 1, new_writer_id())

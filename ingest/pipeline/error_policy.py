@@ -63,35 +63,35 @@ class ErrorPolicy:
     def first_fatal(
         self,
         failures: Sequence[DecodeFailure],
-        is_set_aside: Callable[[DecodeFailure], bool],
+        was_tolerated: Callable[[DecodeFailure], bool],
         partition: TopicPartition | None = None,
     ) -> DecodeFailure | None:
         """The first of these, in order, that is too much; those before it are counted as tolerated.
 
         partition: where they come from.
-        is_set_aside: whether a run before has set the record aside for good.
+        was_tolerated: whether a run before has set the record aside for good.
         """
         for failure in failures:
             if partition is not None and (partition, failure.offset) in self._skip:
                 self.unused_skips.discard((partition, failure.offset))
                 continue
-            if not failure.kind.may_be_set_aside:
+            if not failure.kind.is_tolerable:
                 return failure
-            if is_set_aside(failure):
+            if was_tolerated(failure):
                 continue
             if self._left < 1:
                 return failure
             self._left -= 1
         return None
 
-    def may_set_aside(self, partition: TopicPartition, offset: int) -> bool:
+    def tolerates(self, partition: TopicPartition, offset: int) -> bool:
         """Whether a bad record there may become a dead letter, as far as the number of those allows it."""
         return self._allowed > 0 or (partition, offset) in self._skip
 
     def refusal(self, failure: DecodeFailure, batch: RawBatch) -> RecordRefused:
         """Says which record, why, and what to do."""
         remedy = _REMEDIES[failure.kind]
-        if failure.kind.may_be_set_aside and self._allowed:
+        if failure.kind.is_tolerable and self._allowed:
             count = "1 record" if self._allowed == 1 else f"{self._allowed} records"
             remedy = (
                 f"This run has set {count} aside before it, as many as `errors.tolerance` allows. Look "

@@ -33,7 +33,7 @@ from ingest.pipeline.progress_tracker import ProgressTracker
 from ingest.pipeline.write_stage import WriteStage
 from ingest.quarantine.catch_up import CatchUp
 from ingest.quarantine.failures import TableFailed
-from ingest.quarantine.first_record_parts import SetsAside, decoded_parts
+from ingest.quarantine.first_record_parts import Tolerates, decoded_parts
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import Source
 from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
@@ -70,13 +70,13 @@ class FlowTables:
     create: called for records that no table takes.
     of_topic: whose position must tell how far a topic was read.
     existing: the tables that exist; it may grow when `create` is called.
-    sets_aside: of records that should make a table.
+    tolerates: of records that should make a table.
     """
 
     create: CreateTables
     of_topic: TablesOfTopic
     existing: Collection[str]
-    sets_aside: SetsAside = lambda partition, offset: False
+    tolerates: Tolerates = lambda partition, offset: False
 
 
 class Flow:
@@ -101,7 +101,7 @@ class Flow:
     ) -> None:
         self._catch_up = catch_up
         self._run_cpu_bound = run_cpu_bound
-        self._sets_aside = tables.sets_aside
+        self._tolerates = tables.tolerates
         self._quarantine = None if catch_up is None else catch_up.quarantine
         self._source = source
         self._decoder = decoder
@@ -213,7 +213,7 @@ class Flow:
                 if not raw:  # one that lags behind has no time to give away
                     await self._checkpoints.priority.give_way()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
-                async for part, result in decoded_parts(batch, self._decoded, self._created, self._sets_aside):
+                async for part, result in decoded_parts(batch, self._decoded, self._created, self._tolerates):
                     await decoded.send(_Decoded(part, result, routing), part.nbytes + result.nbytes)
 
     async def _decoded(self, batch: RawBatch) -> DecodedBatch:
@@ -227,7 +227,7 @@ class Flow:
         except TableFailed as failed:
             if isinstance(failed.error, TableNotInferred):
                 partition, offset = TopicPartition(batch.topic, batch.partition), int(batch.offsets[failed.error.row])
-                if self._sets_aside(partition, offset):
+                if self._tolerates(partition, offset):
                     raise failed.error from failed.error.__cause__
             if self._quarantine is None:
                 raise failed.error from failed.error.__cause__

@@ -30,7 +30,7 @@ class Pipeline:
     """`run` it once, or `plan`; `stop` may be called at any time from the same event loop.
 
     sinks: the tables that exist, by name; it may grow.
-    expiry: expires the tables' snapshots, after commits
+    maintenance: maintains the tables, after commits
     monitor: tells others of it, from the start of a run to its end.
     """
 
@@ -40,7 +40,7 @@ class Pipeline:
         flow: Flow,
         source: Source,
         sinks: Mapping[str, TableSink],
-        expiry: MaintenanceWorker,
+        maintenance: MaintenanceWorker,
         metrics: RunMetrics,
         monitor: PipelineMonitor | None = None,
     ) -> None:
@@ -48,7 +48,7 @@ class Pipeline:
         self._flow = flow
         self.source = source
         self._sinks = sinks
-        self._expiry = expiry
+        self._maintenance = maintenance
         self.metrics = metrics
         self.observed = metrics.observed
         self.monitor = monitor
@@ -62,7 +62,7 @@ class Pipeline:
         Nothing is lost either way: what was not committed is read again.
         """
         before = self._state
-        self._enter(RunEvent.STOPPED)
+        self._enter(RunEvent.STOP_REQUESTED)
         if self._state is before:
             return
         match self._state:
@@ -71,7 +71,7 @@ class Pipeline:
             case RunState.CANCELLED:
                 self._cancel()
             case RunState.CLEANING_UP_CANCELLED:
-                self._expiry.cancel()
+                self._maintenance.cancel()
 
     async def run(self) -> RunMetrics:
         """Until the source ends, `stop` is called, or something fails.
@@ -96,7 +96,7 @@ class Pipeline:
         finally:
             self._enter(RunEvent.WORK_ENDED)
             is_complete = self._reading_began and self.metrics.ended in ("stopped", "end of source")
-            await self._clean_up(is_expiry_finished=is_complete)
+            await self._clean_up(is_maintenance_finished=is_complete)
             self._enter(RunEvent.CLEANED_UP)
         return self.metrics
 
@@ -145,7 +145,7 @@ class Pipeline:
         with suppress(BadInput, SourceUnavailable):
             await self._startup.plan_next()
 
-    async def _clean_up(self, *, is_expiry_finished: bool) -> None:
+    async def _clean_up(self, *, is_maintenance_finished: bool) -> None:
         """Each step is tried, whatever became of the others; what is raised stays how the run itself ended.
 
         Cancelled: the other steps are done first.
@@ -155,7 +155,7 @@ class Pipeline:
             f"drop what {name} holds": partial(run_uncancellable, sink.writer.abort)
             for name, sink in list(self._sinks.items())
         }
-        steps["end expiry"] = partial(run_uncancellable, self._expiry.close, finish=is_expiry_finished)
+        steps["end expiry"] = partial(run_uncancellable, self._maintenance.close, finish=is_maintenance_finished)
         steps["close the source"] = self.source.close
         for what, step in steps.items():
             try:

@@ -123,7 +123,7 @@ class PipelineRecovery:
                 with opened_at_start(table, is_only=len(table_states) == 1):
                     recovered_tables[table] = recover_table(table, seen, progress, self._routings.get(table))
             except TableUnusable as error:
-                self._set_aside(table, error)
+                self._quarantine(table, error)
                 del table_states[table]
         if self._unreadable and not recovered_tables:
             raise next(iter(self._unreadable.values()))
@@ -186,14 +186,14 @@ class PipelineRecovery:
                 with opened_at_start(table, is_only=len(self._router.tables) == 1):
                     return MISSING_TABLE if sink is None else sink.read_state()
             except TableUnusable as error:
-                self._set_aside(table, error)
+                self._quarantine(table, error)
                 return None
 
         tables = [table for table in self._router.tables if table not in self._unreadable]
         states = zip(tables, await map_uncancellable(of, tables, _TABLES_AT_ONCE), strict=True)
         return {table: state for table, state in states if state is not None}
 
-    def _set_aside(self, table: str, error: TableUnusable) -> None:
+    def _quarantine(self, table: str, error: TableUnusable) -> None:
         """Raises the error where the pipeline can't do without the table, or a person decided about its position."""
         if self._found_unreadable is None or table in self._flags.tables:
             raise error

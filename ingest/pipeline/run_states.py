@@ -1,12 +1,12 @@
 """The life of one run of a pipeline, as data: everything that affects a transition lives in this file.
 
-    CREATED ──STARTED──► STARTING ──READING_BEGAN──► RUNNING ──STOPPED──► STOPPING ──STOPPED──► CANCELLED
-                           │                           │                     │                      │
-                           │ STOPPED: CANCELLED        │ WORK_ENDED          │ WORK_ENDED           │ WORK_ENDED
-                           │                           ▼                     ▼                      │
-                           │                      CLEANING_UP ──STOPPED──► CLEANING_UP_STOPPED ◄────┘
-                           │ WORK_ENDED                                      ▲      │
-                           └─────────────────────────────────────────────────┘      └──STOPPED──► CLEANING_UP_CANCELLED
+    CREATED ──STARTED──► STARTING ──READING_BEGAN──► RUNNING ──STOP_REQUESTED──► STOPPING ──STOP_REQUESTED──► CANCELLED
+                           │ STOP_REQUESTED: CANCELLED │ WORK_ENDED                 │ WORK_ENDED        WORK_ENDED │
+                           │                           ▼                            ▼                              │
+                           │                      CLEANING_UP ──STOP_REQUESTED──► CLEANING_UP_STOPPED ◄────────────┘
+                           │ WORK_ENDED                                            ▲  │ STOP_REQUESTED
+                           └───────────────────────────────────────────────────────┘  ▼
+                                                                              CLEANING_UP_CANCELLED
 
 Nothing is lost in any of them: what was not committed is read again by the next run. What is absent from the table is
 illegal: it raises, and changes nothing. A stop that changes nothing leaves the state as it is.
@@ -28,9 +28,9 @@ class RunState(Enum):
     RUNNING = "reads, decodes, writes and commits"
     STOPPING = "reads no more; writes and commits what was read"
     CANCELLED = "ends at once; waits only for work that can't be interrupted"
-    CLEANING_UP = "drops what is not committed, finishes expiry, closes the source"
+    CLEANING_UP = "drops what is not committed, finishes maintenance, closes the source"
     CLEANING_UP_STOPPED = "the same, and was asked to stop"
-    CLEANING_UP_CANCELLED = "the same, without waiting for expiry"
+    CLEANING_UP_CANCELLED = "the same, without waiting for maintenance"
     ENDED = "everything is closed"
 
 
@@ -39,7 +39,7 @@ class RunEvent(Enum):
 
     STARTED = "`run` was called"
     READING_BEGAN = "the first record may come"
-    STOPPED = "somebody asked to stop"
+    STOP_REQUESTED = "somebody asked to stop"
     WORK_ENDED = "the source ended, everything was committed, or something failed"
     CLEANED_UP = "every step of the clean-up was tried"
 
@@ -49,23 +49,23 @@ _S, _E = RunState, RunEvent
 TRANSITIONS: Final[Mapping[tuple[RunState, RunEvent], RunState]] = MappingProxyType(
     {
         (_S.CREATED, _E.STARTED): _S.STARTING,
-        (_S.CREATED, _E.STOPPED): _S.CREATED,
+        (_S.CREATED, _E.STOP_REQUESTED): _S.CREATED,
         (_S.STARTING, _E.READING_BEGAN): _S.RUNNING,
-        (_S.STARTING, _E.STOPPED): _S.CANCELLED,
-        (_S.STARTING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,  # it failed: its expiry is not awaited
-        (_S.RUNNING, _E.STOPPED): _S.STOPPING,
+        (_S.STARTING, _E.STOP_REQUESTED): _S.CANCELLED,
+        (_S.STARTING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,  # it failed: its maintenance is not awaited
+        (_S.RUNNING, _E.STOP_REQUESTED): _S.STOPPING,
         (_S.RUNNING, _E.WORK_ENDED): _S.CLEANING_UP,
-        (_S.STOPPING, _E.STOPPED): _S.CANCELLED,
+        (_S.STOPPING, _E.STOP_REQUESTED): _S.CANCELLED,
         (_S.STOPPING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,
-        (_S.CANCELLED, _E.STOPPED): _S.CANCELLED,
+        (_S.CANCELLED, _E.STOP_REQUESTED): _S.CANCELLED,
         (_S.CANCELLED, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,
-        (_S.CLEANING_UP, _E.STOPPED): _S.CLEANING_UP_STOPPED,
+        (_S.CLEANING_UP, _E.STOP_REQUESTED): _S.CLEANING_UP_STOPPED,
         (_S.CLEANING_UP, _E.CLEANED_UP): _S.ENDED,
-        (_S.CLEANING_UP_STOPPED, _E.STOPPED): _S.CLEANING_UP_CANCELLED,
+        (_S.CLEANING_UP_STOPPED, _E.STOP_REQUESTED): _S.CLEANING_UP_CANCELLED,
         (_S.CLEANING_UP_STOPPED, _E.CLEANED_UP): _S.ENDED,
-        (_S.CLEANING_UP_CANCELLED, _E.STOPPED): _S.CLEANING_UP_CANCELLED,
+        (_S.CLEANING_UP_CANCELLED, _E.STOP_REQUESTED): _S.CLEANING_UP_CANCELLED,
         (_S.CLEANING_UP_CANCELLED, _E.CLEANED_UP): _S.ENDED,
-        (_S.ENDED, _E.STOPPED): _S.ENDED,
+        (_S.ENDED, _E.STOP_REQUESTED): _S.ENDED,
     }
 )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from checkpoint.offsets import TopicPartition
-from ingest.evolution.schema_fence import NoFence, SchemaFence
+from ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
 from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
@@ -47,14 +47,14 @@ class _CommitFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fences:
+class Barriers:
     """Records before which all that came is committed.
 
     schemas: what becomes of records that don't fit their table.
     truncates: empties tables; None: a truncate stops the pipeline.
     """
 
-    schemas: SchemaFence | NoFence
+    schemas: SchemaBarrier | NoBarrier
     truncates: Truncates | None = None
 
 
@@ -64,7 +64,7 @@ class WriteStage:
 
     pending: what partitions hold back.
     decode: as the batches were; for tables that change, or come out of quarantine.
-    fences: what becomes of records that change a table as a whole.
+    barriers: what becomes of records that change a table as a whole.
     commit: makes a checkpoint.
     quarantine: takes tables that fail, and keeps their records; None: what a table raises is raised.
     run_cpu_bound: runs what never waits.
@@ -76,7 +76,7 @@ class WriteStage:
         pending: PendingBatches,
         observed: RunObservations,
         decode: Callable[[RawBatch], DecodedBatch],
-        fences: Fences,
+        barriers: Barriers,
         commit: Callable[[Any], Awaitable[None]],
         quarantine: Quarantine | None = None,
         run_cpu_bound: RunCpuBound = run_cpu_bound,
@@ -88,7 +88,7 @@ class WriteStage:
         self._clock = observed.clock
         self._observed = observed
         self._decode = decode
-        self._schemas, self._truncates = fences.schemas, fences.truncates
+        self._schemas, self._truncates = barriers.schemas, barriers.truncates
         self._commit = commit
         self._unrouted: set[SourceTable] = set()
 

@@ -27,7 +27,7 @@ from ingest.dead_letters import DeadLetters
 from ingest.formats.base import DecodedBatch, Decoder, TableNotInferred, Target, TargetOf
 from ingest.formats.source_table import SourceTable
 from ingest.quarantine.failures import TableFailed, failures_of
-from ingest.quarantine.first_record_parts import SetsAside, decoded_parts
+from ingest.quarantine.first_record_parts import Tolerates, decoded_parts
 from ingest.quarantine.own_position import join_log
 from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from ingest.raw_batch import RawBatch, join_batches
@@ -92,7 +92,7 @@ class CatchUp:
     """opener: opens tables, and makes them.
     new_writes: what writes a table from these offsets on.
     new_decoder: decodes the pipeline's format.
-    sets_aside: of records that should make a table.
+    tolerates: of records that should make a table.
     """
 
     quarantine: Quarantine
@@ -105,7 +105,7 @@ class CatchUp:
     new_decoder: Callable[[TargetOf], Decoder]
     clock: Clock
     origins: TableOrigins
-    sets_aside: SetsAside = lambda partition, offset: False
+    tolerates: Tolerates = lambda partition, offset: False
 
     async def run(self, flow: FlowControl, end: asyncio.Event) -> None:
         """Until `end` is set, when what can be tried is tried once more."""
@@ -286,7 +286,7 @@ class _Attempt:
         if not len(batch):
             return
         try:
-            async for part, decoded in decoded_parts(batch, self._decoded, self._created, self._parts.sets_aside):
+            async for part, decoded in decoded_parts(batch, self._decoded, self._created, self._parts.tolerates):
                 await self._write_part(part, decoded, partition)
         except TableNotInferred as error:
             raise TableFailed(self._table, error) from error

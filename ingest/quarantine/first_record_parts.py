@@ -12,7 +12,7 @@ from checkpoint.offsets import TopicPartition
 from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, TableNotInferred
 from ingest.raw_batch import RawBatch
 
-SetsAside: TypeAlias = Callable[[TopicPartition, int], bool]
+Tolerates: TypeAlias = Callable[[TopicPartition, int], bool]
 """(partition, offset): whether a bad record there may become a dead letter."""
 
 Decode: TypeAlias = Callable[[RawBatch], Awaitable[DecodedBatch]]
@@ -25,11 +25,11 @@ async def decoded_parts(
     batch: RawBatch,
     decode: Decode,
     create: Create,
-    sets_aside: SetsAside,
+    tolerates: Tolerates,
 ) -> AsyncIterator[tuple[RawBatch, DecodedBatch]]:
     """The batch in its order, in one part or several, with the tables that its records make.
 
-    Raises TableNotInferred where `sets_aside` says no.
+    Raises TableNotInferred where `tolerates` says no.
     """
     begin = 0
     while True:
@@ -39,14 +39,14 @@ async def decoded_parts(
             if decoded.unrouted and await create(rest, decoded):
                 decoded = await decode(rest)
         except TableNotInferred as error:
-            if not _sets_aside(rest, error, sets_aside):
+            if not _tolerates(rest, error, tolerates):
                 raise
             if error.row:
                 before = rest.slice(0, error.row)
                 yield before, await decode(before)
             end, failures = begin + error.row, list[DecodeFailure]()
             # neighbours are mostly alike: to decode all that follows for each would take long
-            while failure := await _failure(batch.slice(end, end + 1), len(failures), decode, create, sets_aside):
+            while failure := await _failure(batch.slice(end, end + 1), len(failures), decode, create, tolerates):
                 failures.append(failure)
                 end += 1
             yield batch.slice(end - len(failures), end), DecodedBatch((), tuple(failures), {}, {})
@@ -59,7 +59,7 @@ async def decoded_parts(
 
 
 async def _failure(
-    record: RawBatch, number: int, decode: Decode, create: Create, sets_aside: SetsAside
+    record: RawBatch, number: int, decode: Decode, create: Create, tolerates: Tolerates
 ) -> DecodeFailure | None:
     """Of a record alone; None for one that makes a table, or needs none, and where no record is left."""
     if not len(record):
@@ -69,11 +69,11 @@ async def _failure(
         if decoded.unrouted:
             await create(record, decoded)
     except TableNotInferred as error:
-        if _sets_aside(record, error, sets_aside):
+        if _tolerates(record, error, tolerates):
             (source,) = decoded.unrouted
             return DecodeFailure(number, int(record.offsets[0]), FailureKind.BAD_RECORD, error.reason, source)
     return None
 
 
-def _sets_aside(batch: RawBatch, error: TableNotInferred, sets_aside: SetsAside) -> bool:
-    return sets_aside(TopicPartition(batch.topic, batch.partition), int(batch.offsets[error.row]))
+def _tolerates(batch: RawBatch, error: TableNotInferred, tolerates: Tolerates) -> bool:
+    return tolerates(TopicPartition(batch.topic, batch.partition), int(batch.offsets[error.row]))

@@ -155,7 +155,7 @@ class Quarantine:
         self.read_again.set()
         return entry
 
-    async def set_aside(self, unreadable: Mapping[str, Exception]) -> None:
+    async def quarantine_unreadable(self, unreadable: Mapping[str, Exception]) -> None:
         """Tables that can't be read at the start. What an earlier process kept for them stays."""
         new = {table: error for table, error in unreadable.items() if table not in self.failed}
         await self.fail(new)

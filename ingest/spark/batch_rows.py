@@ -171,7 +171,7 @@ class _RawReader:
             self._facts.add(raw)
             decoded = self._decoder.decode(raw)
             for failure in decoded.failures:
-                self._set_aside(raw, failure)
+                self._handle_failure(raw, failure)
             for table in decoded.tables:
                 number = self._numbers[table.target.name]
                 yield number, _ordered(_without_later_columns(table, raw, self._inputs[number].new_columns), raw)
@@ -183,7 +183,7 @@ class _RawReader:
         self._facts.table(self._numbers[name]).sources.add(str(source))
         return self._router.target(name)
 
-    def _set_aside(self, raw: RawBatch, failure: DecodeFailure) -> None:
+    def _handle_failure(self, raw: RawBatch, failure: DecodeFailure) -> None:
         """What the table can't hold is no dead letter: good rows would be lost."""
         number = self._number_of(raw, failure)
         decisions = self._inputs[number].decisions
@@ -195,7 +195,7 @@ class _RawReader:
                 self._tell(number, SchemaNeed(failure.describe(raw), partition, failure))
             elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # then it is left as it is, and may lack a column later
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
-        elif not failure.kind.may_be_set_aside:
+        elif not failure.kind.is_tolerable:
             raise BadInput(f"{failure.describe(raw)}. {_DECIDE}")
         elif not self._inputs[number].keeps_dead_letters:
             raise BadInput(f"{failure.describe(raw)}. {keeping_remedy(self._inputs[number])}")

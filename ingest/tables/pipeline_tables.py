@@ -36,7 +36,7 @@ class PipelineTables:
     open_sink: makes the writer of an opened table, and reads nothing.
     infer: columns and key of the table behind a record.
     named: called with each table that an entry for many has named, before anything else is.
-    sets_aside: whether tables that can't be read are left out, in `unreadable`; else that is raised.
+    quarantines_unreadable: whether tables that can't be read are left out, in `unreadable`; else that is raised.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class PipelineTables:
         column_types: Mapping[str, ColumnTypes] | None = None,
         named: Callable[[ExpandedTable], None] = lambda _: None,
         *,
-        sets_aside: bool = False,
+        quarantines_unreadable: bool = False,
     ) -> None:
         self.router = router_of(settings)
         settings = [table for table in settings if not table.is_template]
@@ -60,7 +60,7 @@ class PipelineTables:
         self._infer = infer
         self._column_types = {table.name: ColumnTypes() for table in settings} if column_types is None else column_types
         self._targets = targets or TableTargets(self._settings)
-        self._sets_aside = sets_aside
+        self._quarantines_unreadable = quarantines_unreadable
         self.unreadable: dict[str, Exception] = {}
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []
@@ -175,7 +175,7 @@ class PipelineTables:
             with opened_at_start(table.name, is_only=len(self._settings) == 1):
                 return self._opened(table)
         except TableUnusable as error:
-            if not self._sets_aside:
+            if not self._quarantines_unreadable:
                 raise
             self.unreadable[table.name] = error
             return None

@@ -153,8 +153,8 @@ class TableSink(RowLookup, Protocol):
 class StorageTableSink:
     """A table of `storage`, written under the pipeline's commit user.
 
-    memory, expiry: shared by all tables of the pipeline.
-    expiry: None lets nothing expire.
+    memory, maintenance: shared by all tables of the pipeline.
+    maintenance: None lets nothing expire.
     compacted: called after each compaction during writing
     """
 
@@ -164,7 +164,7 @@ class StorageTableSink:
         commit_user: str,
         memory: MemoryBudget,
         spill_directory: Path | None = None,
-        expiry: MaintenanceWorker | None = None,
+        maintenance: MaintenanceWorker | None = None,
         shared_with: Collection[str] = (),
         history_snapshots: int = HISTORY_SNAPSHOTS,
         compacted: CompactionListener | None = None,
@@ -187,7 +187,9 @@ class StorageTableSink:
             guard=self._fence,
             on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # noqa: PLW0108 - it may change
         )
-        self._published = (lambda _: None) if expiry is None else expiry.watch(context, pins=self._own_position)
+        self._published = (
+            (lambda _: None) if maintenance is None else maintenance.watch(context, pins=self._own_position)
+        )
 
     def _open_writer(self, *, replaces: bool = False) -> TableWriter:
         return TableWriter(

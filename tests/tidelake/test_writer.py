@@ -186,7 +186,7 @@ def test_a_writer_that_cannot_drop_its_rows_drops_the_files_of_a_failed_commit_a
     with pytest.raises(PermissionError):
         slow.close()
     assert files_of(tmp_path) == live_files_of(table)
-    assert slow._expiry.is_closing
+    assert slow._maintenance.is_closing
 
 
 # ---------------------------------------------------------------- replays

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from checkpoint.offsets import TopicPartition
 from ingest.evolution.behavior import Action, ChangeKind
-from ingest.evolution.schema_fence import SchemaFence
+from ingest.evolution.schema_barrier import SchemaBarrier
 from ingest.formats.base import DecodeFailure, Target
 from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.error_policy import RecordRefused, remedy_of
@@ -52,7 +52,7 @@ class SchemaFollowing:
         self._targets = TableTargets(configured.settings, configured.following_types)
         self._tables = _Tables(open_catalog(config.warehouse, config.warehouse_options), self._targets)
         nothing_kept = TableOrigins(lambda _: ())
-        self._fence = SchemaFence(self._tables, configured.behaviors, configured.column_types, nothing_kept)
+        self._barrier = SchemaBarrier(self._tables, configured.behaviors, configured.column_types, nothing_kept)
         self._new_columns: dict[str, NewColumns] = {}
 
     def decided(self, sink: SparkSink) -> SparkSink:
@@ -69,7 +69,7 @@ class SchemaFollowing:
                 if (failure := self._still_needed(table, need.failure)) is None:
                     has_changed = True  # as another record needed it
                     continue
-                reason = asyncio.run(self._fence.follow(failure, _nothing_to_commit))
+                reason = asyncio.run(self._barrier.follow(failure, _nothing_to_commit))
                 if reason is not None:
                     refused = f"{need.record}. {remedy_of(failure.kind)}"
                     raise RecordRefused(f"{refused}. The schema can't follow: {reason}" if reason else refused)
@@ -108,7 +108,7 @@ async def _nothing_to_commit() -> None:
 
 
 class _Tables:
-    """`Schemas` for a fence that keeps no writer and no decoder."""
+    """`Schemas` for a barrier that keeps no writer and no decoder."""
 
     def __init__(self, catalog: Catalog, targets: TableTargets) -> None:
         self._catalog = catalog

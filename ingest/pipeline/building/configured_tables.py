@@ -10,7 +10,7 @@ from checkpoint.routing import Routing
 from ingest.derived.derived_columns import DerivedColumns
 from ingest.derived.deriving_decoder import DerivingDecoder
 from ingest.evolution.behavior import SchemaBehavior
-from ingest.evolution.schema_fence import SchemaFence
+from ingest.evolution.schema_barrier import SchemaBarrier
 from ingest.evolution.table_schemas import TableSchemas
 from ingest.formats.base import Decoder, OpenedFormat, TargetOf
 from ingest.pipeline.building.parts import TableParts
@@ -72,7 +72,7 @@ class ConfiguredTables:
             tables.create,
             self.routings,
             moved,
-            SchemaFence(
+            SchemaBarrier(
                 TableSchemas(catalog, router, tables.sinks, self.targets, moved),
                 self.behaviors,
                 self.column_types,

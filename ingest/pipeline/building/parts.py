@@ -9,7 +9,7 @@ from typing import Final
 from checkpoint.coordinator import CheckpointPolicy
 from checkpoint.routing import Routing
 from ingest.dead_letters import DeadLetters
-from ingest.evolution.schema_fence import NoFence, SchemaFence
+from ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
 from ingest.formats.base import Decoder
 from ingest.formats.source_order import SourceOrderOf
 from ingest.pipeline.error_policy import ErrorPolicy
@@ -69,7 +69,7 @@ class TableParts:
         create: CreateTables,
         routings: Mapping[str, Routing] | None = None,
         moved: MovedRowsByTable | None = None,
-        schemas: SchemaFence | NoFence | None = None,
+        schemas: SchemaBarrier | NoBarrier | None = None,
         *,
         applies_truncates: bool = True,
     ) -> None:
@@ -79,8 +79,8 @@ class TableParts:
         self.routings = {} if routings is None else routings  # one that is empty may grow
         self.moved = MovedRowsByTable(MovedRowsBudget()) if moved is None else moved
         self.moved_files = MovedRowsStore(lambda table: sinks[table].moved_row_files, self.moved)
-        self.schemas = schemas or NoFence()
-        self.origins = schemas.origins if isinstance(schemas, SchemaFence) else TableOrigins(router.sources_of)
+        self.schemas = schemas or NoBarrier()
+        self.origins = schemas.origins if isinstance(schemas, SchemaBarrier) else TableOrigins(router.sources_of)
         self.applies_truncates = applies_truncates
 
 

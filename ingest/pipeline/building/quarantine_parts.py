@@ -65,7 +65,7 @@ class QuarantineParts:
             self.decoder,
             quarantine.clock,
             tables.origins,
-            failing.policy.may_set_aside,
+            failing.policy.tolerates,
         )
 
 

@@ -163,7 +163,7 @@ class SampledTables:
         )
 
     def _follow(self, failure: DecodeFailure) -> bool:
-        """Have the table fit the record as a run would (see `SchemaFence`); whether anything is another than before."""
+        """Have the table fit the record as a run would (see `SchemaBarrier`); whether anything has changed."""
         assert failure.target is not None
         sampled = self.known[failure.target.name]
         name, schema = sampled.context.name, sampled.context.schema

@@ -11,7 +11,7 @@ from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.building.parts import FailingRecords, SourceParts, TableParts
 from ingest.pipeline.checkpointer import Checkpointer
-from ingest.pipeline.write_stage import Fences, WriteStage
+from ingest.pipeline.write_stage import Barriers, WriteStage
 from ingest.quarantine.failures import TableScope, owner_of
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
@@ -40,7 +40,7 @@ class Writes:
         self._owner = owner_of(tables.router)
         self._emptied = RowsBeforeTruncates(tables.origins, source.order_of)
         truncates = Truncates(tables.sinks, tables.origins, are_applied=tables.applies_truncates, again=source.again)
-        self._fences = Fences(tables.schemas, truncates)
+        self._barriers = Barriers(tables.schemas, truncates)
         failed = {} if quarantine is None else quarantine.failed
         self.writer = self._writer(TableScope(self._owner, failed))
 
@@ -50,7 +50,7 @@ class Writes:
             self._failing.pending,
             self._observed,
             self._source.decoder.decode,
-            self._fences,
+            self._barriers,
             self._checkpoints.take,
             self._quarantine,
             self._source.run_write,
@@ -65,7 +65,7 @@ class Writes:
             self._failing.pending.new(),
             self._observed,
             decode,
-            self._fences,
+            self._barriers,
             lambda progress: self._checkpoints.take(progress.coordinator),
         )
 

@@ -14,7 +14,7 @@ from ingest.pipeline.run_states import (
     next_run_state,
 )
 
-STARTED, READING, STOPPED, WORK_ENDED, CLEANED_UP = RunEvent
+STARTED, READING, STOP_REQUESTED, WORK_ENDED, CLEANED_UP = RunEvent
 
 
 def after(*events: RunEvent) -> RunState:
@@ -27,18 +27,26 @@ def after(*events: RunEvent) -> RunState:
 @pytest.mark.parametrize(
     ("events", "state"),
     [
-        pytest.param([STOPPED], RunState.CREATED, id="before it runs nothing is to be stopped"),
-        pytest.param([STARTED, STOPPED], RunState.CANCELLED, id="before the first record it ends at once"),
-        pytest.param([STARTED, READING, STOPPED], RunState.STOPPING, id="the first stop commits what was read"),
-        pytest.param([STARTED, READING, STOPPED, STOPPED], RunState.CANCELLED, id="the second ends at once"),
-        pytest.param([STARTED, READING, STOPPED, STOPPED, STOPPED], RunState.CANCELLED, id="a third changes nothing"),
-        pytest.param([STARTED, READING, WORK_ENDED, STOPPED], RunState.CLEANING_UP_STOPPED, id="while it cleans up"),
+        pytest.param([STOP_REQUESTED], RunState.CREATED, id="before it runs nothing is to be stopped"),
+        pytest.param([STARTED, STOP_REQUESTED], RunState.CANCELLED, id="before the first record it ends at once"),
+        pytest.param([STARTED, READING, STOP_REQUESTED], RunState.STOPPING, id="the first stop commits what was read"),
         pytest.param(
-            [STARTED, READING, STOPPED, WORK_ENDED, STOPPED],
+            [STARTED, READING, STOP_REQUESTED, STOP_REQUESTED], RunState.CANCELLED, id="the second ends at once"
+        ),
+        pytest.param(
+            [STARTED, READING, STOP_REQUESTED, STOP_REQUESTED, STOP_REQUESTED],
+            RunState.CANCELLED,
+            id="a third changes nothing",
+        ),
+        pytest.param(
+            [STARTED, READING, WORK_ENDED, STOP_REQUESTED], RunState.CLEANING_UP_STOPPED, id="while it cleans up"
+        ),
+        pytest.param(
+            [STARTED, READING, STOP_REQUESTED, WORK_ENDED, STOP_REQUESTED],
             RunState.CLEANING_UP_CANCELLED,
             id="the second while it cleans up ends expiry",
         ),
-        pytest.param([STARTED, READING, WORK_ENDED, CLEANED_UP, STOPPED], RunState.ENDED, id="after the end"),
+        pytest.param([STARTED, READING, WORK_ENDED, CLEANED_UP, STOP_REQUESTED], RunState.ENDED, id="after the end"),
     ],
 )
 def test_a_stop(events: Sequence[RunEvent], state: RunState) -> None:
@@ -47,7 +55,7 @@ def test_a_stop(events: Sequence[RunEvent], state: RunState) -> None:
 
 @pytest.mark.parametrize("state", RunState)
 def test_a_stop_is_possible_in_every_state(state: RunState) -> None:
-    assert (state, STOPPED) in TRANSITIONS
+    assert (state, STOP_REQUESTED) in TRANSITIONS
 
 
 def test_every_state_but_the_last_can_be_left_and_every_one_is_reached() -> None:

@@ -35,7 +35,7 @@ Commit: TypeAlias = Callable[[], Awaitable[None]]
 _log = get_logger(__name__)
 
 
-class NoFence:
+class NoBarrier:
     """For tables that never change."""
 
     def is_outdated(self, batch: DecodedBatch) -> bool:
@@ -62,7 +62,7 @@ class Schemas(Protocol):
     def leave(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None: ...
 
 
-class SchemaFence:
+class SchemaBarrier:
     """behaviors, column_types: by the table's name.
     origins: remembers what was altered in copies of tables.
     """
