@@ -255,7 +255,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.primary_key or (key_of_records if self.key_from_records else ())
 
     @property
-    def option_texts(self) -> dict[str, str]:
+    def raw_options(self) -> dict[str, str]:
         """As a table stores them: text; booleans as YAML and Java write them."""
         return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in self.options.items()}
 

@@ -125,7 +125,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
         for setting, reason, remedy in template_errors(table):
             yield ("tables", at, setting), f"{table.name}: {reason}", remedy
         missing = set(map(spelled, table.partition_by)) - set(map(spelled, table.primary_key or table.partition_by))
-        if missing and table.option_texts.get("bucket") != "-1":
+        if missing and table.raw_options.get("bucket") != "-1":
             yield (
                 ("tables", at, "partition_by"),
                 f"the primary key of {table.name} lacks the partition columns {', '.join(sorted(missing))}",

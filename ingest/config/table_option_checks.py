@@ -31,7 +31,7 @@ def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
 
     Names that Paimon doesn't know either pass if they look like none that it does: tables may carry what others read.
     """
-    options = table.option_texts
+    options = table.raw_options
     for key, text in options.items():
         if key in _KEYS:
             yield key, f"option {key} says what `{_KEYS[key]}` says", f"Set `{_KEYS[key]}` instead."

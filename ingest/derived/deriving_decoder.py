@@ -20,9 +20,9 @@ from ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
     FailureKind,
+    JsonView,
     KeyChanges,
     OpenedFormat,
-    ReadsAsJson,
     TableRows,
     Target,
     TargetOf,
@@ -62,7 +62,7 @@ class DerivingDecoder:
         self._origin_of = format_.FACTS.origin_of
         self._bound: dict[str, _Bound] = {}
         self._decoder = format_.decoder(self._plain_target_of)
-        self._as_json = self._decoder if isinstance(self._decoder, ReadsAsJson) else None
+        self._as_json = self._decoder if isinstance(self._decoder, JsonView) else None
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
         """Raises BadInput, too, for a table that can't have its derived columns."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import ReadsAsJson
+from ingest.formats.base import JsonView
 from ingest.formats.record_facts import OriginOf, RecordOrigin
 from ingest.formats.registry import facts_of
 from ingest.raw_batch import RawBatch, timestamp_type_names
@@ -56,7 +56,7 @@ def metadata_arrays(
     batch: RawBatch,
     records: NDArray[np.intp],
     origin_of: OriginOf | None,
-    as_json: ReadsAsJson | None = None,
+    as_json: JsonView | None = None,
 ) -> dict[str, pa.Array]:
     """The columns by name.
 
@@ -90,7 +90,7 @@ def metadata_arrays(
 
 
 def _origins(
-    batch: RawBatch, records: NDArray[np.intp], read: OriginOf, as_json: ReadsAsJson | None
+    batch: RawBatch, records: NDArray[np.intp], read: OriginOf, as_json: JsonView | None
 ) -> list[RecordOrigin]:
     """Rows are of records that were decoded, so each can be read."""
     unique, places = np.unique(records, return_inverse=True)

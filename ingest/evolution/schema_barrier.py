@@ -20,7 +20,7 @@ from ingest.formats.base import DecodedBatch, DecodeFailure, Target
 from ingest.formats.ddl_statements import ColumnStatement
 from ingest.formats.online_ddl import ShadowChange, ShadowStep
 from ingest.tables.column_types import ColumnTypes
-from ingest.tables.table_origins import AlteredCopy, TableOrigins
+from ingest.tables.table_lineage import AlteredCopy, TableLineage
 from storage.ddl.schema_changes import SchemaChange
 from storage.errors import BadInput
 from storage.logs import get_logger
@@ -64,7 +64,7 @@ class Schemas(Protocol):
 
 class SchemaBarrier:
     """behaviors, column_types: by the table's name.
-    origins: remembers what was altered in copies of tables.
+    lineage: remembers what was altered in copies of tables.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class SchemaBarrier:
         tables: Schemas,
         behaviors: Mapping[str, SchemaBehavior],
         column_types: Mapping[str, ColumnTypes],
-        origins: TableOrigins,
+        lineage: TableLineage,
     ) -> None:
-        self.origins = origins
+        self.lineage = lineage
         self._tables = tables
         self._behaviors = behaviors
         self._column_types = column_types
@@ -163,15 +163,15 @@ class SchemaBarrier:
         """
         match shadow.step:
             case ShadowStep.MADE:
-                self.origins.forget_copy(target.name, shadow.shadow)
+                self.lineage.forget_copy(target.name, shadow.shadow)
             case ShadowStep.ALTERED:
                 altered = AlteredCopy(shadow.table.topic, failure.offset, shadow.statements)
-                self.origins.alter_copy(target.name, shadow.shadow, altered)
-            case ShadowStep.MOVED if statements := self.origins.altered_in(target.name, shadow.shadow):
+                self.lineage.alter_copy(target.name, shadow.shadow, altered)
+            case ShadowStep.MOVED if statements := self.lineage.altered_in(target.name, shadow.shadow):
                 refused = await self._follow_statements(failure, statements, target, commit)
                 if refused is not None:
                     return refused or f"in the copy there was {', '.join(map(str, statements))}"
-                self.origins.forget_copy(target.name, shadow.shadow)
+                self.lineage.forget_copy(target.name, shadow.shadow)
         return None
 
     async def _follow_statements(

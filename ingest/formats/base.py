@@ -329,7 +329,7 @@ class Decoder(Protocol):
 
 
 @runtime_checkable
-class ReadsAsJson(Protocol):
+class JsonView(Protocol):
     """A decoder whose records are not JSON by themselves."""
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:

@@ -22,7 +22,7 @@ PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 1_000, "us": 1_000_000, "n
 VARYING: Final = 2**31 - 1  # the length that Debezium declares for PostgreSQL's `bit varying` without a limit
 
 
-class Meaning(StrEnum):
+class SemanticType(StrEnum):
     """How the JSON value of a column stands for its value."""
 
     PLAIN = "plain"  # as JSON says it: a text, a number, true, a list, an object
@@ -65,7 +65,7 @@ class SourceType:
     """
 
     connect: str = ""
-    meaning: Meaning = Meaning.PLAIN
+    semantic_type: SemanticType = SemanticType.PLAIN
     name: str = ""
     per_second: int = 0
     counts_as_the_column: bool = False
@@ -89,21 +89,21 @@ UNDECLARED: Final = SourceType()
 JSON_VALUE: Final = SourceType("json")
 """Of records that declare nothing: what the JSON says. No number counts days or time unless configured."""
 
-_LOGICAL: Final[Mapping[str, tuple[Meaning, int]]] = {
-    "org.apache.kafka.connect.data.Decimal": (Meaning.DECIMAL, 0),
-    "io.debezium.data.VariableScaleDecimal": (Meaning.VARIABLE_DECIMAL, 0),
-    "io.debezium.data.Bits": (Meaning.BITS, 0),
-    "io.debezium.time.Date": (Meaning.DATE, 0),
-    "io.debezium.time.IsoDate": (Meaning.DATE, 0),
-    "org.apache.kafka.connect.data.Date": (Meaning.DATE, 0),
-    "io.debezium.time.Time": (Meaning.TIME, PER_SECOND["ms"]),
-    "io.debezium.time.MicroTime": (Meaning.TIME, PER_SECOND["us"]),
-    "io.debezium.time.NanoTime": (Meaning.TIME, PER_SECOND["ns"]),
-    "org.apache.kafka.connect.data.Time": (Meaning.TIME, PER_SECOND["ms"]),
-    "io.debezium.time.Timestamp": (Meaning.TIMESTAMP, PER_SECOND["ms"]),
-    "io.debezium.time.MicroTimestamp": (Meaning.TIMESTAMP, PER_SECOND["us"]),
-    "io.debezium.time.NanoTimestamp": (Meaning.TIMESTAMP, PER_SECOND["ns"]),
-    "org.apache.kafka.connect.data.Timestamp": (Meaning.TIMESTAMP, PER_SECOND["ms"]),
+_LOGICAL: Final[Mapping[str, tuple[SemanticType, int]]] = {
+    "org.apache.kafka.connect.data.Decimal": (SemanticType.DECIMAL, 0),
+    "io.debezium.data.VariableScaleDecimal": (SemanticType.VARIABLE_DECIMAL, 0),
+    "io.debezium.data.Bits": (SemanticType.BITS, 0),
+    "io.debezium.time.Date": (SemanticType.DATE, 0),
+    "io.debezium.time.IsoDate": (SemanticType.DATE, 0),
+    "org.apache.kafka.connect.data.Date": (SemanticType.DATE, 0),
+    "io.debezium.time.Time": (SemanticType.TIME, PER_SECOND["ms"]),
+    "io.debezium.time.MicroTime": (SemanticType.TIME, PER_SECOND["us"]),
+    "io.debezium.time.NanoTime": (SemanticType.TIME, PER_SECOND["ns"]),
+    "org.apache.kafka.connect.data.Time": (SemanticType.TIME, PER_SECOND["ms"]),
+    "io.debezium.time.Timestamp": (SemanticType.TIMESTAMP, PER_SECOND["ms"]),
+    "io.debezium.time.MicroTimestamp": (SemanticType.TIMESTAMP, PER_SECOND["us"]),
+    "io.debezium.time.NanoTimestamp": (SemanticType.TIMESTAMP, PER_SECOND["ns"]),
+    "org.apache.kafka.connect.data.Timestamp": (SemanticType.TIMESTAMP, PER_SECOND["ms"]),
 }  # ZonedTimestamp, ZonedTime, IsoTime and IsoTimestamp are texts, which any temporal column reads
 
 # Labels with a comma: MariaDB's snapshot says `blue, dark`, its binlog `blue\, dark` for the same one.
@@ -143,14 +143,14 @@ def parse_connect_schema(data: bytes | msgspec.Raw) -> ConnectSchema:
 
 def source_type(schema: ConnectSchema) -> SourceType:
     """What `schema` says about a value. A parameter that is no number counts as absent."""
-    meaning, per_second = _LOGICAL.get(schema.name or "", (Meaning.PLAIN, 0))
+    semantic_type, per_second = _LOGICAL.get(schema.name or "", (SemanticType.PLAIN, 0))
     parameters: Mapping[str, Any] = schema.parameters or {}
-    if meaning is Meaning.PLAIN and schema.type == "bytes":
-        meaning = Meaning.BASE64
+    if semantic_type is SemanticType.PLAIN and schema.type == "bytes":
+        semantic_type = SemanticType.BASE64
     if schema.name == _ENUM and r"\," in str(parameters.get("allowed", "")):
-        meaning = Meaning.ESCAPED_ENUM
+        semantic_type = SemanticType.ESCAPED_ENUM
     if schema.type == "int64" and "BIGINT UNSIGNED" in str(parameters.get(_PROPAGATED_TYPE, "")).upper():
-        meaning = Meaning.UNSIGNED
+        semantic_type = SemanticType.UNSIGNED
 
     def number(parameter: str) -> int:
         text = str(parameters.get(parameter, ""))
@@ -158,7 +158,7 @@ def source_type(schema: ConnectSchema) -> SourceType:
 
     return SourceType(
         connect=schema.type,
-        meaning=meaning,
+        semantic_type=semantic_type,
         name=schema.name or "",
         per_second=per_second,
         scale=number("scale"),
@@ -223,15 +223,17 @@ _MICROSECOND_TIMES: Final = frozenset({"mysql", "mariadb"})  # connectors whose 
 
 # what Target.source_types may say
 SPELLED: Final[Mapping[str, SourceType]] = {
-    "bigint unsigned": SourceType("int64", Meaning.UNSIGNED),
-    "decimal base64": SourceType("bytes", Meaning.DECIMAL, scale=-1),  # -1: the column's own
-    "bits": SourceType("bytes", Meaning.BITS),
-    "bits varying": SourceType("bytes", Meaning.BITS, length=VARYING),
-    "base64": SourceType("bytes", Meaning.BASE64),
-    "hex": SourceType("string", Meaning.HEX),
-    "date": SourceType("int32", Meaning.DATE),
-    **{f"time {unit}": SourceType("int64", Meaning.TIME, per_second=n) for unit, n in PER_SECOND.items()},
-    **{f"timestamp {unit}": SourceType("int64", Meaning.TIMESTAMP, per_second=n) for unit, n in PER_SECOND.items()},
+    "bigint unsigned": SourceType("int64", SemanticType.UNSIGNED),
+    "decimal base64": SourceType("bytes", SemanticType.DECIMAL, scale=-1),  # -1: the column's own
+    "bits": SourceType("bytes", SemanticType.BITS),
+    "bits varying": SourceType("bytes", SemanticType.BITS, length=VARYING),
+    "base64": SourceType("bytes", SemanticType.BASE64),
+    "hex": SourceType("string", SemanticType.HEX),
+    "date": SourceType("int32", SemanticType.DATE),
+    **{f"time {unit}": SourceType("int64", SemanticType.TIME, per_second=n) for unit, n in PER_SECOND.items()},
+    **{
+        f"timestamp {unit}": SourceType("int64", SemanticType.TIMESTAMP, per_second=n) for unit, n in PER_SECOND.items()
+    },
 }
 
 
@@ -250,28 +252,32 @@ def completed(declared: SourceType, target: DataType, connector: str, settings: 
 
     connector: `source.connector` of the records (`postgresql`, `mariadb`, …), "" where they have none.
     """
-    if declared.meaning is Meaning.DECIMAL and declared.scale == -1:
+    if declared.semantic_type is SemanticType.DECIMAL and declared.scale == -1:
         return replace(declared, scale=getattr(target, "scale", 0))
-    if declared.meaning is not Meaning.PLAIN:
+    if declared.semantic_type is not SemanticType.PLAIN:
         return declared
     if target.root in BINARY_ROOTS:
-        return replace(declared, meaning=Meaning(settings.binary_handling_mode))
+        return replace(declared, semantic_type=SemanticType(settings.binary_handling_mode))
     if declared.connect not in ("", "string"):
         return declared
     default = "adaptive_time_microseconds" if connector in _MICROSECOND_TIMES else "adaptive"
     time_unit, timestamp_unit_ = _TIME_MODES[settings.time_precision_mode or default]
     match target.root:
         case Root.DATE:
-            return replace(declared, meaning=Meaning.DATE)
+            return replace(declared, semantic_type=SemanticType.DATE)
         case Root.TIME:
-            return replace(declared, meaning=Meaning.TIME, per_second=PER_SECOND[time_unit or adaptive_unit(target)])
+            return replace(
+                declared, semantic_type=SemanticType.TIME, per_second=PER_SECOND[time_unit or adaptive_unit(target)]
+            )
         case Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
             unit = timestamp_unit_ or adaptive_unit(target)
             is_guess = not timestamp_unit_ and declared.connect == ""
             per_second = PER_SECOND[unit]
-            return replace(declared, meaning=Meaning.TIMESTAMP, per_second=per_second, counts_as_the_column=is_guess)
+            return replace(
+                declared, semantic_type=SemanticType.TIMESTAMP, per_second=per_second, counts_as_the_column=is_guess
+            )
         case Root.DECIMAL if settings.decimal_handling_mode == "precise":
-            return replace(declared, meaning=Meaning.DECIMAL, scale=getattr(target, "scale", 0))
+            return replace(declared, semantic_type=SemanticType.DECIMAL, scale=getattr(target, "scale", 0))
         case _:
             return declared
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ingest.formats.base import NeededColumn, Target
-from ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, ConnectorSettings, Meaning, SourceType
+from ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, ConnectorSettings, SemanticType, SourceType
 from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.decimals import wide_decimal
 from ingest.formats.values.json_text import BadValue
@@ -117,7 +117,7 @@ def narrow_by_schema(
 def _is_text(source: SourceType) -> bool:
     if source.column_type is not None:
         return source.column_type.root in STRING_ROOTS
-    return source.connect == "string" and source.meaning is Meaning.PLAIN and not source.name
+    return source.connect == "string" and source.semantic_type is SemanticType.PLAIN and not source.name
 
 
 def _as_wide(source: SourceType, target: DataType) -> DataType | None:
@@ -146,16 +146,18 @@ def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) ->
         return None
     if isinstance(source.column_type, AtomicType):
         return _wider_of(source.column_type, target)
-    match source.meaning:
-        case Meaning.DECIMAL if target.root is Root.DECIMAL:
+    match source.semantic_type:
+        case SemanticType.DECIMAL if target.root is Root.DECIMAL:
             whole_digits = max(0, source.precision - source.scale) if source.precision else 0
             if source.scale > target.scale or whole_digits > target.precision - target.scale:
                 return wide_decimal(target, whole_digits, source.scale)
-        case Meaning.TIMESTAMP if target.root in TIMESTAMP_ROOTS and settings.time_precision_mode not in _ALWAYS_FINE:
+        case SemanticType.TIMESTAMP if (
+            target.root in TIMESTAMP_ROOTS and settings.time_precision_mode not in _ALWAYS_FINE
+        ):
             # whole seconds come in milliseconds as well
             if source.per_second > max(PER_SECOND["ms"], PER_SECOND[timestamp_unit(target.precision)]):
                 return AtomicType(target.root, precision=len(str(source.per_second)) - 1)
-        case Meaning.PLAIN if target.root is Root.FLOAT and source.connect in DOUBLE_WORDS:
+        case SemanticType.PLAIN if target.root is Root.FLOAT and source.connect in DOUBLE_WORDS:
             return DOUBLE
     return None
 

@@ -18,7 +18,7 @@ from ingest.formats.base import NeededColumn, Target
 from ingest.formats.connect_schema import (
     UNDECLARED,
     ConnectorSettings,
-    Meaning,
+    SemanticType,
     SourceType,
     completed,
     spelled_source_type,
@@ -162,7 +162,7 @@ class RecordSchema:
     def _column(self, name: str, type_: DataType, source: SourceType, settings: ConnectorSettings) -> RecordColumn:
         rounds = name in self._rounded
         if source.word == "longtext" and type_.root in BINARY_ROOTS:  # see `type_mapping`
-            source = replace(source, meaning=Meaning.UTF8)
+            source = replace(source, semantic_type=SemanticType.UTF8)
         decode = value_decoder_for(source, type_, self.connector, settings, rounds=rounds)
         whole = completed(source, type_, self.connector, settings)
         decode_column = column_decoder_for(whole, type_, self.placeholders, rounds=rounds)

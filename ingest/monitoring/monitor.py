@@ -31,7 +31,7 @@ _SOURCE_LIMIT_S: Final = 5.0  # a broker that doesn't answer by then is reported
 _log = get_logger(__name__)
 
 
-class HasBounds(Protocol):
+class OffsetBoundsProvider(Protocol):
     """What is asked of a source."""
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
@@ -76,7 +76,7 @@ class PipelineMonitor:
         self._observed.table(context.name)
 
     @asynccontextmanager
-    async def running(self, source: HasBounds) -> AsyncIterator[None]:
+    async def running(self, source: OffsetBoundsProvider) -> AsyncIterator[None]:
         """Raises BadInput for an address that can't be had; nothing else."""
         settings = self._settings
         async with self.server.serving(settings.host, settings.port or 0):
@@ -88,20 +88,20 @@ class PipelineMonitor:
                 with suppress(asyncio.CancelledError):
                     await watching
 
-    async def _watch(self, source: HasBounds) -> None:
+    async def _watch(self, source: OffsetBoundsProvider) -> None:
         refresh_ms = min(self._observed.interval_ms, _REFRESH_MS_MAX)
         while True:
             await self._observed.clock.sleep_ms(refresh_ms)
             await self.look(source)
 
-    async def look(self, source: HasBounds) -> None:
+    async def look(self, source: OffsetBoundsProvider) -> None:
         """Once: at the source, and at tables that were committed to since the last look."""
         if self._observed.state == "RUNNING":
             await self._try("source", self._look_at_source, source)
             for name, reader in list(self._levels.items()):
                 await self._try(name, self._look_at_table, name, reader)
 
-    async def _look_at_source(self, source: HasBounds) -> None:
+    async def _look_at_source(self, source: OffsetBoundsProvider) -> None:
         try:
             async with asyncio.timeout(_SOURCE_LIMIT_S):
                 bounds = await source.bounds(list(self._observed.partitions))

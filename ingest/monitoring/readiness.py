@@ -28,8 +28,8 @@ def not_ready(observed: RunObservations) -> list[NotReady]:
         reasons.append(NotReady("not_running", f"the pipeline is {observed.state.lower().replace('_', ' ')}"))
     if (stall := _stall(observed)) is not None:
         reasons.append(stall)
-    if (silence := _silence(observed)) is not None and not reasons:
-        reasons.append(silence)
+    if (timeout := _source_timeout(observed)) is not None and not reasons:
+        reasons.append(timeout)
     problems = observed.problems()
     for table, reason in sorted(problems.items())[:_TABLES_TOLD]:
         reasons.append(NotReady("table_held_back", f"{table}: {reason}", (table,)))
@@ -43,15 +43,15 @@ def _limit_ms(observed: RunObservations) -> int:
     return max(STALL_INTERVALS * observed.interval_ms, observed.patience_ms)
 
 
-def _silence(observed: RunObservations) -> NotReady | None:
+def _source_timeout(observed: RunObservations) -> NotReady | None:
     """The source has given no answer for longer than STALL_INTERVALS: what it holds is unknown."""
     since_ms = observed.source_problem_since_ms
     if since_ms is None:
         return None
-    silent_ms = observed.clock.now_ms() - since_ms
-    if silent_ms <= _limit_ms(observed):
+    unanswered_ms = observed.clock.now_ms() - since_ms
+    if unanswered_ms <= _limit_ms(observed):
         return None
-    return NotReady("source_unreachable", f"the source: {observed.source_problem}, for {silent_ms / 1000:,.1f} s")
+    return NotReady("source_unreachable", f"the source: {observed.source_problem}, for {unanswered_ms / 1000:,.1f} s")
 
 
 def _stall(observed: RunObservations) -> NotReady | None:

@@ -16,9 +16,9 @@ from ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
 from ingest.quarantine.failures import ANY_TABLE, TableScope, failures_of
 from ingest.raw_batch import RawBatch
 from ingest.tables.moved_rows.moved_rows import MovedRow, MovedRowsByTable
-from ingest.tables.rows_before_truncates import RowsBeforeTruncates
 from ingest.tables.table_rows import drop_records, slice_by_offset
 from ingest.tables.table_sink import TableSink
+from ingest.tables.truncate_filter import TruncateFilter
 from ingest.tables.unavailable_values import (
     AwaitedRow,
     FilledRows,
@@ -87,8 +87,8 @@ class BatchWriter:
     sinks: the tables that exist, by name; it may grow, from any thread.
     moved: rows on their way to another key.
     scope: which tables it writes.
-    brought: called with (table, topic) of rows that are written.
-    emptied: drops rows that their source had emptied before they came.
+    written_from: called with (table, topic) of rows that are written.
+    truncate_filter: drops rows that their source had emptied before they came.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class BatchWriter:
         policy: ErrorPolicy,
         moved: MovedRowsByTable,
         scope: TableScope = ANY_TABLE,
-        brought: Callable[[str, str], None] = lambda table, topic: None,
-        emptied: RowsBeforeTruncates | None = None,
+        written_from: Callable[[str, str], None] = lambda table, topic: None,
+        truncate_filter: TruncateFilter | None = None,
     ) -> None:
-        self._emptied = emptied
-        self._brought = brought
+        self._truncate_filter = truncate_filter
+        self._written_from = written_from
         self._sinks = sinks
         self._dead_letters = dead_letters
         self._policy = policy
@@ -146,9 +146,9 @@ class BatchWriter:
         start = max(start, self._read_again.get(TopicPartition(raw.topic, raw.partition), 0))
         new = [self._new_rows(raw, rows, start) for rows in batch.tables if self._scope.takes(rows.target.name)]
         undecided: list[DecodeFailure] = []
-        if self._emptied is not None:
+        if self._truncate_filter is not None:
             for place, rows in enumerate(new):
-                new[place], failed = self._emptied.drop(raw, rows)
+                new[place], failed = self._truncate_filter.drop(raw, rows)
                 undecided += failed
         fail_up_to = _first_awaited_offset(new, waiting, raw.next_offset) if fail_waiting else None
         parts = [self._filled(raw, rows, fail_up_to) for rows in new]
@@ -190,10 +190,10 @@ class BatchWriter:
         failed = dict[str, Exception]()
         for rows, parts in staged.parts:
             try:
-                self._brought(rows.target.name, staged.raw.topic)
+                self._written_from(rows.target.name, staged.raw.topic)
                 self._sink_of(rows).writer.add(parts)
-                if self._emptied is not None:
-                    self._emptied.wrote(staged.raw, rows)
+                if self._truncate_filter is not None:
+                    self._truncate_filter.wrote(staged.raw, rows)
             except Exception as error:
                 failed[rows.target.name] = error
         new_letters = self._dead_letters.add(staged.raw, staged.dead_letters)

@@ -185,7 +185,7 @@ def connect_parts(
     failed = {} if kept is None else kept.failed
     observed.problems = lambda: {name: f"in quarantine: {one.error}" for name, one in failed.copy().items()}
     tracker = ProgressTracker(sinks, router.tables, tables.routings, checkpoint.progress, observed.clock, failed)
-    facts = SnapshotFacts(tables.routings, tables.origins)
+    facts = SnapshotFacts(tables.routings, tables.lineage)
     checkpoints = Checkpointer(
         read, sinks, dead_letters, tracker, tables.moved_files, facts, checkpoint.policy, observed, kept
     )

@@ -30,7 +30,7 @@ from ingest.quarantine.failures import TableFailed, failures_of
 from ingest.quarantine.quarantine import Quarantine
 from ingest.sources.base import Source
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
-from ingest.tables.table_origins import ORIGINS_PROPERTY, TableOrigins
+from ingest.tables.table_lineage import LINEAGE_PROPERTY, TableLineage
 from ingest.tables.table_sink import TableSink
 from storage.commit.commit_message import CommitMessage
 from storage.errors import WriterFenced
@@ -47,14 +47,14 @@ class SnapshotFacts:
     """Snapshot properties of each table, in addition to position, epoch and moved rows.
 
     routings: what the configuration says of it.
-    origins: where its rows came from.
+    lineage: where its rows came from.
     """
 
     routings: Mapping[str, Routing]
-    origins: TableOrigins
+    lineage: TableLineage
 
     def properties(self, table: str) -> dict[str, str]:
-        said = {ORIGINS_PROPERTY: self.origins.of(table).to_text()}
+        said = {LINEAGE_PROPERTY: self.lineage.of(table).to_text()}
         routing = self.routings.get(table)
         return said if routing is None else {**said, ROUTING_PROPERTY: routing.to_text()}
 
@@ -107,7 +107,7 @@ class Checkpointer:
         if self._quarantine is not None:
             await self._quarantine.quarantine_unreadable(recovered.unreadable)
         self._moved.begin(recovered.moved_rows)
-        self._facts.origins.restore(recovered.origins)
+        self._facts.lineage.restore(recovered.lineage)
         epoch = Epoch(recovered.last_epoch + 1, new_writer_id())
         identifier = recovered.last_identifier + bool(self._sinks)  # none is used up where there is no table yet
 
@@ -175,14 +175,14 @@ class Checkpointer:
         """
         self._times.begin()
         always_publish = {*always_publish, *(name for name, sink in list(self._sinks.items()) if sink.is_truncated)}
-        always_publish |= (unpublished := self._facts.origins.unpublished & self._sinks.keys())
+        always_publish |= (unpublished := self._facts.lineage.unpublished & self._sinks.keys())
         try:
             with span("checkpoint"):
                 identifier, tables = await self._publish_checkpoint(coordinator, always_publish)
         except BaseException:
             coordinator.failed()
             raise
-        self._facts.origins.unpublished -= unpublished
+        self._facts.lineage.unpublished -= unpublished
         times = self._times.end(tables)
         self._observed.checkpoint_completed(identifier, tables, times["took_ms"], coordinator.reached)
         self._log_checkpoint(identifier, tables, times)
@@ -221,31 +221,31 @@ class Checkpointer:
         vouches for their records. What counts without a snapshot waits for the answer. A step without work is left out:
         each is a change of threads, which takes milliseconds where another one decodes.
         """
-        vouching = asyncio.create_task(self._source.check_identity())
+        identity_check = asyncio.create_task(self._source.check_identity())
         try:
             if self._dead_letters.has_unflushed:
                 with self._times.step("source"):
-                    await vouching
+                    await identity_check
                 with self._times.step("dead_letters"):
                     await run_uncancellable(self._dead_letters.flush)
             if self._quarantine is not None and self._quarantine.failed:
                 with self._times.step("source"):
-                    await vouching
+                    await identity_check
                 with self._times.step("quarantine"):
                     await run_uncancellable(self._quarantine.flush, self._source.identity)
             with_moved = set[str]()
             if not self._moved.is_idle:
                 with self._times.step("source"):
-                    await vouching
+                    await identity_check
                 with self._times.step("moved_rows"):
                     with_moved = await self._save_moved_rows(coordinator)
             with self._times.step("prepare"):
                 messages = await self._prepare(identifier)
             with self._times.step("source"):
-                await vouching
+                await identity_check
         finally:
-            vouching.cancel()
-            await asyncio.gather(vouching, return_exceptions=True)
+            identity_check.cancel()
+            await asyncio.gather(identity_check, return_exceptions=True)
         return with_moved, messages
 
     async def _publish_prepared(

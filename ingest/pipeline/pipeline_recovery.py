@@ -27,7 +27,7 @@ from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.quarantine.own_position import JoinedLog, join_log
 from ingest.quarantine.record_log import RecordLog
 from ingest.sources.base import AtOffsets, Earliest, Source, Start
-from ingest.tables.table_origins import Origins
+from ingest.tables.table_lineage import SourceLineage
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
 from ingest.tables.unusable_table import TableUnusable, opened_at_start
@@ -50,7 +50,7 @@ class RecoveredPipeline:
     moved_rows: by table, what is on its way to another key.
     moved_row_files: by table, the files that its snapshots name for that.
     kept: what waits for tables that a process before left in quarantine; they go on with it.
-    origins: by table, where its rows came from; of those with a snapshot of the pipeline.
+    lineage: by table, where its rows came from; of those with a snapshot of the pipeline.
     unreadable: tables that are left out of all this: their positions are unknown.
     """
 
@@ -64,7 +64,7 @@ class RecoveredPipeline:
     moved_rows: Mapping[str, MovedRowsState]
     moved_row_files: Mapping[str, frozenset[str]]
     kept: Mapping[str, RecordLog] = field(default_factory=dict)
-    origins: Mapping[str, Origins] = field(default_factory=dict)
+    lineage: Mapping[str, SourceLineage] = field(default_factory=dict)
     unreadable: Mapping[str, Exception] = field(default_factory=dict)
 
 
@@ -166,7 +166,9 @@ class PipelineRecovery:
             moved_row_files={table: _moved_row_files(seen) for table, seen in table_states.items()},
             kept={table: self._logs[table] for table in self._joined},
             unreadable=self._unreadable,
-            origins={table: Origins.of(seen.own[0].properties) for table, seen in table_states.items() if seen.own},
+            lineage={
+                table: SourceLineage.of(seen.own[0].properties) for table, seen in table_states.items() if seen.own
+            },
         )
 
     async def recover_next_start(self) -> RecoveredPipeline:

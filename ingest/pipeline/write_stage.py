@@ -17,7 +17,7 @@ from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
 from ingest.quarantine.failures import TableFailed
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
-from ingest.tables.truncates import CantTruncate, Truncates
+from ingest.tables.truncate_handler import TruncateHandler, TruncateNotExact
 from storage.logs import get_logger
 from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
@@ -55,7 +55,7 @@ class Barriers:
     """
 
     schemas: SchemaBarrier | NoBarrier
-    truncates: Truncates | None = None
+    truncates: TruncateHandler | None = None
 
 
 class WriteStage:
@@ -201,7 +201,7 @@ class WriteStage:
             raise refused
         try:
             truncation = await self._truncates.plan(failure, head.raw, coordinator)
-        except CantTruncate as error:
+        except TruncateNotExact as error:
             if not str(error):
                 raise refused from None
             raise RecordRefused(f"{refused}. It can't be carried out: {error}", failure) from error

@@ -32,7 +32,7 @@ from ingest.quarantine.own_position import join_log
 from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from ingest.raw_batch import RawBatch, join_batches
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
-from ingest.tables.table_origins import TableOrigins
+from ingest.tables.table_lineage import TableLineage
 from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput
 from storage.threads import run_cpu_bound, run_uncancellable
@@ -42,7 +42,7 @@ _JOINED_BYTES: Final = 8 << 20  # of records that are written as one batch
 _WAIT_MS: Final = 100
 
 
-class TableWrites(Protocol):
+class BatchSink(Protocol):
     """What writes batches into one table: `ingest.pipeline.write_stage.WriteStage`, for that table alone.
 
     Methods raise TableFailed; a record that stops the table is returned as the error that says so.
@@ -90,7 +90,7 @@ class CatchUpProgress:
 @dataclass(slots=True)
 class CatchUp:
     """opener: opens tables, and makes them.
-    new_writes: what writes a table from these offsets on.
+    new_batch_sink: what writes a table from these offsets on.
     new_decoder: decodes the pipeline's format.
     tolerates: of records that should make a table.
     """
@@ -101,10 +101,10 @@ class CatchUp:
     routings: Mapping[str, Routing]
     moved: MovedRowsStore
     dead_letters: DeadLetters
-    new_writes: Callable[[str, Mapping[TopicPartition, int], Callable[[RawBatch], DecodedBatch]], TableWrites]
+    new_batch_sink: Callable[[str, Mapping[TopicPartition, int], Callable[[RawBatch], DecodedBatch]], BatchSink]
     new_decoder: Callable[[TargetOf], Decoder]
     clock: Clock
-    origins: TableOrigins
+    lineage: TableLineage
     tolerates: Tolerates = lambda partition, offset: False
 
     async def run(self, flow: FlowControl, end: asyncio.Event) -> None:
@@ -145,7 +145,7 @@ class CatchUp:
             if log is not None and join_log(log, recovered.position, newest) is None:
                 log = None
         async with flow.exclusively():
-            self.origins.restore_one(table, newest.properties)
+            self.lineage.restore_one(table, newest.properties)
             await self.quarantine.readable(table, ends, (newest.id, newest.manifest_list), log)
 
     async def _wait(self, end: asyncio.Event) -> None:
@@ -193,11 +193,11 @@ class _Attempt:
         self._table = entry.name
         self._flow = flow
         self._end = end
-        self._writes: TableWrites
+        self._batch_sink: BatchSink
         self._decoder = parts.new_decoder(self._target_of)
         self._progress = CatchUpProgress(flow.coordinator, entry.name)
         self._segments_read = 0
-        self._given: dict[TopicPartition, int] = {}  # to `_writes`
+        self._given: dict[TopicPartition, int] = {}  # to `_batch_sink`
 
     def _target_of(self, source: SourceTable) -> Target | None:
         router = self._parts.quarantine.router
@@ -215,7 +215,7 @@ class _Attempt:
             async with self._flow.exclusively():
                 if await self._join():
                     return
-            if self._writes.is_waiting:
+            if self._batch_sink.is_waiting:
                 await self._wait_for_records()
             elif self._is_read_again() or self._is_ahead() or self._has_yet_to_be_made():
                 if self._end.is_set():
@@ -248,7 +248,7 @@ class _Attempt:
                 if moved is not None:
                     await run_uncancellable(self._parts.moved.restore_one, self._table, moved)
             await run_uncancellable(self._parts.dead_letters.recover, self._given)
-            self._writes = self._parts.new_writes(self._table, joined.position.ends, self._decoder.decode)
+            self._batch_sink = self._parts.new_batch_sink(self._table, joined.position.ends, self._decoder.decode)
             self._entry.is_catching_up = True
 
     def _own_position(self, state: TableState, first: SourcePosition) -> tuple[SourcePosition, SnapshotSummary | None]:
@@ -295,7 +295,7 @@ class _Attempt:
         self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])
         self._given[partition] = batch.next_offset
         with failures_of(self._table):
-            refused = await self._writes.write_kept(batch, decoded, self._progress)
+            refused = await self._batch_sink.write_kept(batch, decoded, self._progress)
         await self._check(refused)
 
     async def _check(self, refused: Exception | None) -> None:
@@ -349,7 +349,7 @@ class _Attempt:
         async with self._flow.exclusively():
             self._check_takes_part()
             with failures_of(self._table):
-                refused = await self._writes.give_up_waiting(self._progress, all_of_it=self._end.is_set())
+                refused = await self._batch_sink.give_up_waiting(self._progress, all_of_it=self._end.is_set())
             await self._check(refused)
 
     async def _join(self) -> bool:
@@ -364,7 +364,7 @@ class _Attempt:
         for batch in list(self._log.held):
             await self._write(batch)
         self._check_takes_part()
-        if self._writes.is_waiting or self._has_yet_to_be_made():
+        if self._batch_sink.is_waiting or self._has_yet_to_be_made():
             return False
         for partition, end in self._log.ends.items():
             self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])

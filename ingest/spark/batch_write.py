@@ -51,7 +51,7 @@ Tables = Sequence[tuple[TableContext, BatchInput]]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TaskOutput:
     """Of one table.
 
     messages: of files that no snapshot names yet.
@@ -81,10 +81,10 @@ class BatchBlobs:
     def session(self) -> SparkSession:
         return self._blobs.sparkSession
 
-    def write(self, numbers: Sequence[int], batch_id: int) -> dict[int, Written]:
+    def write(self, numbers: Sequence[int], batch_id: int) -> dict[int, TaskOutput]:
         """Has the rows of these tables written."""
         facts = BatchFacts({}, {number: of for number, of in self.facts.tables.items() if number in numbers})
-        found = {number: Written() for number in numbers}
+        found = {number: TaskOutput() for number in numbers}
         if not any(of.buckets for of in facts.tables.values()):
             return found
         indexed = [number for number, of in facts.tables.items() if of.buckets and is_indexed(self._tables[number][0])]
@@ -101,7 +101,7 @@ class BatchBlobs:
 
     @contextmanager
     def _assigned(
-        self, facts: BatchFacts, numbers: Sequence[int], batch_id: int, found: Mapping[int, Written]
+        self, facts: BatchFacts, numbers: Sequence[int], batch_id: int, found: Mapping[int, TaskOutput]
     ) -> Iterator[tuple[DataFrame, BatchFacts]]:
         """The rows of these tables in blobs that name their buckets, and where they go. Spark keeps them, for what is
         made from them must agree. The index's messages are among those found.
@@ -119,7 +119,7 @@ class BatchBlobs:
         finally:
             blobs.unpersist()
 
-    def _write(self, rows: DataFrame, facts: BatchFacts, batch_id: int, found: Mapping[int, Written]) -> None:
+    def _write(self, rows: DataFrame, facts: BatchFacts, batch_id: int, found: Mapping[int, TaskOutput]) -> None:
         """rows: blobs that name their buckets."""
         shuffle = plan_shuffle(facts, self._shuffle_partitions, self.cores)
         plans = task_plans([context for context, _ in self._tables], facts, shuffle)
@@ -155,7 +155,7 @@ class BatchBlobs:
         """Of a blob, by its shuffle partition."""
         return expr(f"element_at(array({', '.join(map(str, shuffle.task_of_partition))}), shuffle_partition + 1)")
 
-    def _collected(self, payloads: DataFrame, found: Mapping[int, Written]) -> BatchFacts:
+    def _collected(self, payloads: DataFrame, found: Mapping[int, TaskOutput]) -> BatchFacts:
         """Of all tasks."""
         with _settings(self._blobs.sparkSession, {**_FIXED_PLAN, _ARROW_BYTES: _BLOBS_BYTES}):
             rows = payloads.select("table_number", "kind", "payload").collect()

@@ -26,7 +26,7 @@ from ingest.spark.batch_rows import (
     keeping_remedy,
 )
 from ingest.spark.blob_store import BlobStore
-from ingest.spark.ordering.record_streams import Window, pieces_of, windows
+from ingest.spark.ordering.record_streams import MergedSlice, merged_slices, slices_of
 from ingest.spark.ordering.row_order import (
     Order,
     check_no_order_is_needed,
@@ -176,18 +176,18 @@ class TableTask:
         in_order = None
         if size < sum(blob.num_rows for blob in blobs):
             if self.input.has_order:
-                in_order = windows(blobs, size)
+                in_order = merged_slices(blobs, size)
             else:
                 check_no_order_is_needed(blobs, self.context)
-                in_order = (Window([piece]) for piece in pieces_of(blobs, size))
+                in_order = (MergedSlice([part]) for part in slices_of(blobs, size))
         if in_order is None:
             names = list(dict.fromkeys(name for blob in blobs for name in blob.schema.names))
             columns = columns_that_order(self.context, names)
             yield blobs, source_order(concat([_selected(blob, columns) for blob in blobs]), self.context)
             return
-        for window in in_order:
-            parts = [blobs[piece.blob].slice(piece.start, piece.stop - piece.start) for piece in window.pieces]
-            yield parts, np.arange(sum(map(len, parts))) if window.order is None else window.order
+        for merged in in_order:
+            parts = [blobs[part.blob].slice(part.start, part.stop - part.start) for part in merged.slices]
+            yield parts, np.arange(sum(map(len, parts))) if merged.order is None else merged.order
 
     def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Without order columns, with unavailable values looked up; rows whose values are nowhere are set aside."""

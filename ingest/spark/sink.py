@@ -39,7 +39,7 @@ from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
 from ingest.spark.batch_facts import BatchFacts, SchemaNeed, TableFacts
 from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
-from ingest.spark.batch_write import BatchBlobs, Written, decoded, offsets_of, side_by_side
+from ingest.spark.batch_write import BatchBlobs, TaskOutput, decoded, offsets_of, side_by_side
 from ingest.spark.maintenance import maintenance
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
@@ -138,7 +138,7 @@ class Overwrite:
 
 
 @dataclass(frozen=True)
-class LettersTable:
+class SparkDeadLetterTable:
     """A table for dead letters, in the sink's warehouse. pipeline: named in its rows."""
 
     name: str
@@ -154,7 +154,7 @@ class LettersTable:
 class SparkSink:
     """See `sink`. Call it as Spark does: (DataFrame, batch id).
 
-    letters_table: of dead letters, in place of a location.
+    dead_letter_table: of dead letters, in place of a location.
     guard: for a write that is no batch of a query, and is never repeated: see `Publisher`.
     overwrite: of such a write; its `input` replaces, too.
     rescale: for such a write into a table with `bucket = -2`, whose rows get buckets at once; else they wait for them.
@@ -168,7 +168,7 @@ class SparkSink:
     accept_gap: bool = False
     dead_letters: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
-    letters_table: LettersTable | None = None
+    dead_letter_table: SparkDeadLetterTable | None = None
     guard: Guard | None = None
     overwrite: Overwrite | None = None
     rescale: Rescale | None = None
@@ -191,8 +191,8 @@ class SparkSink:
 
     def keep_dead_letters(self, user: str, batch_id: int, lines: Sequence[str]) -> None:
         """Durable before the snapshot whose position passes them; a replayed batch finds its file."""
-        if lines and self.letters_table is not None:
-            self.letters_table.keep(open_catalog(self.warehouse, self.options), lines)
+        if lines and self.dead_letter_table is not None:
+            self.dead_letter_table.keep(open_catalog(self.warehouse, self.options), lines)
         elif lines and self.dead_letters is not None:
             path = f"{self.dead_letters.rstrip('/')}/{quote(user, safe='')}-{batch_id}.jsonl"
             text = "".join(line + "\n" for line in lines)
@@ -235,7 +235,7 @@ class TableBatch:
             )
         self._position = self._commits.next_position(self._own(ranges))
 
-    def in_buckets(self, rows: BatchBlobs, written: Written) -> Written:
+    def in_buckets(self, rows: BatchBlobs, written: TaskOutput) -> TaskOutput:
         """What is to be committed of what tasks wrote."""
         if self.sink.rescale is None:
             return written
@@ -250,7 +250,7 @@ class TableBatch:
         )
         return replace(written, messages=messages)
 
-    def commit(self, facts: BatchFacts, of_table: TableFacts, written: Written, *, is_last: bool) -> bool:
+    def commit(self, facts: BatchFacts, of_table: TableFacts, written: TaskOutput, *, is_last: bool) -> bool:
         """False where another writer's commit came first: the files are gone, and the rows must be written again.
 
         is_last: to raise CommitConflict instead.
@@ -270,7 +270,7 @@ class TableBatch:
             maintenance.committed(self.context, self._user, published)
         return True
 
-    def _publish(self, written: Written) -> int | None:
+    def _publish(self, written: TaskOutput) -> int | None:
         if self.sink.overwrite is None:
             return self._commits.publish(self._batch_id, written.messages, self._position)
         commit = TableCommit(self.context, self._user, guard=self.sink.guard)
@@ -372,7 +372,7 @@ def _commit(
     one: TableBatch,
     facts: BatchFacts,
     of_table: TableFacts,
-    written: Written,
+    written: TaskOutput,
     is_last: bool,
     observer: BatchObserver | None,
 ) -> bool:

@@ -118,7 +118,7 @@ class PipelineTables:
                 f"{table.name} can't be created: {source} has no column {', '.join(missing)}, only {', '.join(names)}. "
                 "Correct `primary_key` and `partition_by`"
             )
-        options = table.option_texts
+        options = table.raw_options
         # Whatever would refuse the table once it is there refuses it now: a bad option must not stay with a table.
         apart = [name for name in table.partition_by if name not in primary_key] if primary_key else []
         if apart and options.get("bucket") != "-1":

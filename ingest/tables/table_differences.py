@@ -56,7 +56,7 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
             command = alter_command(name, context.location, set_type(column, wanted_type)) if can_be else None
             shown = str(nullable(there.type))
             found.append(TableDifference(name, f"columns: {column}", text, shown, False, command))
-    for key, text in settings.option_texts.items():
+    for key, text in settings.raw_options.items():
         has_text = _text_of(schema.options, key)
         if not _says_the_same(key, text, has_text):
             is_refused = _is_refused(schema.options, key, text)

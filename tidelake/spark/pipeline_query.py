@@ -27,7 +27,7 @@ from ingest.pipeline.building.lower_case import format_of, lower_case_for_catalo
 from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
 from ingest.spark.batch_rows import BatchInput, RawRecords
 from ingest.spark.query_monitor import QueryMonitor
-from ingest.spark.sink import LettersTable, SparkSink, sink, write_batch
+from ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch
 from ingest.tables.table_differences import check_differences
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
@@ -182,8 +182,8 @@ class _SourceEnds:
 
 
 def _sinks(config: Config) -> list[SparkSink]:
-    letters = config.dead_letters_table
-    into_table = None if letters is None else LettersTable(letters, config.pipeline)
+    dead_letters = config.dead_letters_table
+    into_table = None if dead_letters is None else SparkDeadLetterTable(dead_letters, config.pipeline)
     format_ = format_of(config)
     found = [
         sink(
@@ -200,7 +200,7 @@ def _sinks(config: Config) -> list[SparkSink]:
         )
         for table in config.tables
     ]
-    return [replace(one, letters_table=into_table, input=_in_format(one.input, format_)) for one in found]
+    return [replace(one, dead_letter_table=into_table, input=_in_format(one.input, format_)) for one in found]
 
 
 def _in_format(rows: BatchInput, format_: OpenedFormat) -> BatchInput:

@@ -21,7 +21,7 @@ from ingest.settings import Config
 from ingest.spark.batch_facts import SchemaNeed
 from ingest.spark.batch_rows import RawRecords
 from ingest.spark.sink import SparkSink
-from ingest.tables.table_origins import TableOrigins
+from ingest.tables.table_lineage import TableLineage
 from ingest.tables.table_targets import TableTargets
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
@@ -51,7 +51,7 @@ class SchemaFollowing:
         configured = ConfiguredTables.of(config)
         self._targets = TableTargets(configured.settings, configured.following_types)
         self._tables = _Tables(open_catalog(config.warehouse, config.warehouse_options), self._targets)
-        nothing_kept = TableOrigins(lambda _: ())
+        nothing_kept = TableLineage(lambda _: ())
         self._barrier = SchemaBarrier(self._tables, configured.behaviors, configured.column_types, nothing_kept)
         self._new_columns: dict[str, NewColumns] = {}
 

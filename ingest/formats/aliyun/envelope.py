@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, Meaning, SourceType
+from ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, SemanticType, SourceType
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
 from ingest.formats.record_facts import RecordOrigin
 from ingest.formats.source_table import SourceTable
@@ -34,8 +34,10 @@ _EVENTS: Final = {
 }
 # DATE has a time of day: it counts milliseconds.
 _OWN_TYPES: Final = {
-    "DATE": SourceType(JSON_VALUE.connect, Meaning.TIMESTAMP, per_second=PER_SECOND["ms"], column_type=timestamp(3)),
-    "BYTES": SourceType(JSON_VALUE.connect, Meaning.BASE64, column_type=BYTES),
+    "DATE": SourceType(
+        JSON_VALUE.connect, SemanticType.TIMESTAMP, per_second=PER_SECOND["ms"], column_type=timestamp(3)
+    ),
+    "BYTES": SourceType(JSON_VALUE.connect, SemanticType.BASE64, column_type=BYTES),
 }
 _WITHOUT_NEW_ROW: Final = frozenset({Op.DELETE, Op.UPDATE_BEFORE})
 

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.avro.cells import Cells
+from ingest.formats.avro.decoded_columns import DecodedColumn
 from ingest.formats.connect_schema import (
     DOUBLE_WORDS,
     FLOAT_WORDS,
     PER_SECOND,
     UNDECLARED,
     ConnectorSettings,
-    Meaning,
+    SemanticType,
     SourceType,
     completed,
 )
@@ -53,14 +53,14 @@ Converter: TypeAlias = Callable[[pa.Array], tuple[pa.Array, Flags | None]]
 NOT_CONVERTED: Final = (ValueError, TypeError, OverflowError, pa.ArrowException)
 """What is raised for values that can't be converted at once."""
 
-CellsConverter: TypeAlias = Callable[[Cells], tuple[pa.Array, Flags | None]]
+ColumnConverter: TypeAlias = Callable[[DecodedColumn], tuple[pa.Array, Flags | None]]
 
-_PLAIN_NUMBERS: Final = frozenset({Meaning.PLAIN, Meaning.DATE, Meaning.TIME, Meaning.TIMESTAMP})
+_PLAIN_NUMBERS: Final = frozenset({SemanticType.PLAIN, SemanticType.DATE, SemanticType.TIME, SemanticType.TIMESTAMP})
 _UNSCALED_BYTES_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ConversionContext:
     """Where values come from, and where they go.
 
     connector, settings: of the records.
@@ -83,7 +83,7 @@ def converter_for(
     """kind: Avro's. source: as `completed`. None where values must be read one by one."""
     if not isinstance(target, AtomicType) or source.labels or source.flags:
         return None
-    root, meaning = target.root, source.meaning
+    root, semantic_type = target.root, source.semantic_type
     match kind:
         case "null":
             return _unflagged(lambda column: pa.nulls(len(column), arrow_type(target)))
@@ -95,42 +95,44 @@ def converter_for(
             return _unflagged(lambda column: column)
         case "double" if root is Root.DOUBLE and source.connect in DOUBLE_WORDS:
             return _unflagged(lambda column: column)
-        case "string" if root in STRING_ROOTS and meaning is Meaning.PLAIN:
+        case "string" if root in STRING_ROOTS and semantic_type is SemanticType.PLAIN:
             return lambda column: _texts(column, target, placeholders)
-        case "string" if root is Root.DECIMAL and meaning is Meaning.PLAIN:
+        case "string" if root is Root.DECIMAL and semantic_type is SemanticType.PLAIN:
             # what connectors send with `decimal.handling.mode=string`
             return _unflagged(lambda column: decimals_of_texts(column, arrow_type(target)))
-        case "string" if root in TIMESTAMP_ROOTS and meaning is Meaning.TIMESTAMP:
+        case "string" if root in TIMESTAMP_ROOTS and semantic_type is SemanticType.TIMESTAMP:
             return _unflagged(_instant_converter(target))
-        case "bytes" | "fixed" if root in BINARY_ROOTS and meaning is Meaning.BASE64:
+        case "bytes" | "fixed" if root in BINARY_ROOTS and semantic_type is SemanticType.BASE64:
             return lambda column: _octets(column, target, placeholders)
-        case "bytes" | "fixed" if root is Root.DECIMAL and meaning is Meaning.DECIMAL:
+        case "bytes" | "fixed" if root is Root.DECIMAL and semantic_type is SemanticType.DECIMAL:
             return _unflagged(lambda column: _decimals(column, source.scale, target))
         case _:
             return None
 
 
-def cells_converter_for(type_: AvroType, source: SourceType, column: RecordColumn, placed: Placed) -> CellsConverter:
+def column_converter_for(
+    type_: AvroType, source: SourceType, column: RecordColumn, context: ConversionContext
+) -> ColumnConverter:
     """The fastest way that reads a column right; whatever that refuses is read value by value.
 
     type_: Avro's, without null. source: what is said of the column.
     """
-    fast: CellsConverter | None = None
+    fast: ColumnConverter | None = None
     target = column.type
     if type_.kind == "array" and type_.items is not None and isinstance(target, ArrayType):
-        element = placed.completed(source.element or UNDECLARED, target.element)
+        element = context.completed(source.element or UNDECLARED, target.element)
         inner = type_.items.without_null.kind
-        convert = converter_for(inner, element, target.element, NoPlaceholders(), rounds=placed.rounds)
+        convert = converter_for(inner, element, target.element, NoPlaceholders(), rounds=context.rounds)
         if convert is not None:
-            fast = list_converter_for(target, convert, placed.placeholders)
+            fast = list_converter_for(target, convert, context.placeholders)
     else:
         convert = converter_for(
-            type_.kind, placed.completed(source, target), target, placed.placeholders, rounds=placed.rounds
+            type_.kind, context.completed(source, target), target, context.placeholders, rounds=context.rounds
         )
         if convert is not None:
             fast = partial(_converted, convert)
 
-    def to_arrow(cells: Cells) -> tuple[pa.Array, Flags | None]:
+    def to_arrow(cells: DecodedColumn) -> tuple[pa.Array, Flags | None]:
         if fast is not None:
             with suppress(*NOT_CONVERTED):
                 return fast(cells)
@@ -139,16 +141,16 @@ def cells_converter_for(type_: AvroType, source: SourceType, column: RecordColum
     return to_arrow
 
 
-def _converted(convert: Converter, cells: Cells) -> tuple[pa.Array, Flags | None]:
+def _converted(convert: Converter, cells: DecodedColumn) -> tuple[pa.Array, Flags | None]:
     return convert(cells.to_arrow())
 
 
 def list_converter_for(
     target: ArrayType, convert: Converter, placeholders: Placeholders
-) -> Callable[[Cells], tuple[pa.Array, Flags | None]]:
+) -> Callable[[DecodedColumn], tuple[pa.Array, Flags | None]]:
     """convert: of the elements."""
 
-    def to_arrow(cells: Cells) -> tuple[pa.Array, Flags | None]:
+    def to_arrow(cells: DecodedColumn) -> tuple[pa.Array, Flags | None]:
         assert cells.items is not None
         assert cells.values is not None
         flags = placeholders.in_arrays(cells.items.to_arrow(), cells.values)
@@ -173,17 +175,17 @@ def _unflagged(convert: Callable[[pa.Array], pa.Array]) -> Converter:
 
 
 def _integer_converter(source: SourceType, target: AtomicType, rounds: bool) -> Converter | None:
-    root, meaning, in_memory = target.root, source.meaning, arrow_type(target)
-    if root in INTEGER_ROOTS and meaning in _PLAIN_NUMBERS:
+    root, semantic_type, in_memory = target.root, source.semantic_type, arrow_type(target)
+    if root in INTEGER_ROOTS and semantic_type in _PLAIN_NUMBERS:
         return _unflagged(lambda column: column.cast(in_memory))
-    if root is Root.DATE and meaning is Meaning.DATE:
+    if root is Root.DATE and semantic_type is SemanticType.DATE:
         return _unflagged(lambda column: column.cast(pa.int32()).view(pa.date32()))
-    if root in TIMESTAMP_ROOTS and meaning is Meaning.TIMESTAMP:
+    if root in TIMESTAMP_ROOTS and semantic_type is SemanticType.TIMESTAMP:
         unit = timestamp_unit(target.precision)
         return _unflagged(lambda column: rescaled(column, source.per_second, PER_SECOND[unit], rounds).view(in_memory))
-    if root is Root.TIME and meaning is Meaning.TIME:
+    if root is Root.TIME and semantic_type is SemanticType.TIME:
         return _unflagged(lambda column: _times(column, source.per_second, rounds))
-    if root is Root.DECIMAL and meaning is Meaning.UNSIGNED and target.scale == 0:
+    if root is Root.DECIMAL and semantic_type is SemanticType.UNSIGNED and target.scale == 0:
         return _unflagged(lambda column: column.view(pa.uint64()).cast(pa.decimal128(20, 0)).cast(in_memory))
     return None
 

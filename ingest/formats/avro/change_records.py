@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.avro.cells import Cells
 from ingest.formats.avro.column_images import Changes
 from ingest.formats.avro.column_reader import ColumnReader
+from ingest.formats.avro.decoded_columns import DecodedColumn
 from ingest.formats.connect_schema import SourceType
 
 
@@ -41,8 +41,8 @@ class ChangeRecords(Protocol):
     def schema_of(self, type_: AvroType) -> ChangeSchema: ...
 
     def changes(
-        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, Cells]
-    ) -> tuple[Changes, list[Cells | None]]:
+        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, DecodedColumn]
+    ) -> tuple[Changes, list[DecodedColumn | None]]:
         """What the records of a schema change; and where they say it, what they say of their source: database, schema,
         table and connector.
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.avro.arrow_columns import CellsConverter, Placed, cells_converter_for
+from ingest.formats.avro.arrow_columns import ColumnConverter, ConversionContext, column_converter_for
 from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.avro.cells import Cells, Mask, Places
+from ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
 from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
 from ingest.formats.decoded_rows import DecodedRows
 from ingest.formats.record_schema import RecordColumn, RecordSchema
@@ -29,8 +29,8 @@ class Changes:
 
     rows: Places
     ops: NDArray[np.uint8]
-    before: Cells
-    after: Cells
+    before: DecodedColumn
+    after: DecodedColumn
 
     def take(self, places: Places) -> Changes:
         return Changes(self.rows[places], self.ops[places], self.before.take(places), self.after.take(places))
@@ -51,7 +51,7 @@ class ColumnImages:
         self._record_schema = record_schema
         self._target = record_schema.target
         self._settings = settings
-        self._converters: dict[tuple[str, str], CellsConverter] = {}
+        self._converters: dict[tuple[str, str], ColumnConverter] = {}
 
     def read(self, changes: Changes) -> tuple[DecodedRows | None, Places]:
         """The rows of the changes, and the places of those that are to be read alone. Raises one of NOT_CONVERTED."""
@@ -102,7 +102,9 @@ class ColumnImages:
         rows = changes.rows[np.concatenate([old_places, new_places])[order]]
         return DecodedRows(self._target, rows, kinds, columns, flags_of)
 
-    def _column(self, column: RecordColumn, before: Cells, after: Cells) -> tuple[pa.Array, Flags | None]:
+    def _column(
+        self, column: RecordColumn, before: DecodedColumn, after: DecodedColumn
+    ) -> tuple[pa.Array, Flags | None]:
         """Of the old images, then of the new ones."""
         parts = [self._cells(column, image) for image in (before, after) if len(image)]
         if len(parts) == 1:
@@ -114,7 +116,7 @@ class ColumnImages:
             [np.zeros(len(part), np.bool_) if flags is None else flags for part, flags in parts]
         )
 
-    def _cells(self, column: RecordColumn, image: Cells) -> tuple[pa.Array, Flags | None]:
+    def _cells(self, column: RecordColumn, image: DecodedColumn) -> tuple[pa.Array, Flags | None]:
         cells = image.fields.get(column.name)
         if cells is None:
             return pa.nulls(len(image), column.in_memory), None
@@ -125,18 +127,18 @@ class ColumnImages:
             self._converters[name] = self._converter(column, cells)
         return self._converters[name](cells)
 
-    def _converter(self, column: RecordColumn, cells: Cells) -> CellsConverter:
+    def _converter(self, column: RecordColumn, cells: DecodedColumn) -> ColumnConverter:
         schema = self._record_schema
-        placed = Placed(schema.connector, self._settings, schema.placeholders, schema.rounds(column.name))
-        return cells_converter_for(cells.type, schema.said_of(column.name, UNDECLARED), column, placed)
+        context = ConversionContext(schema.connector, self._settings, schema.placeholders, schema.rounds(column.name))
+        return column_converter_for(cells.type, schema.said_of(column.name, UNDECLARED), column, context)
 
 
-def _comparable(cells: Cells) -> pa.Array:
+def _comparable(cells: DecodedColumn) -> pa.Array:
     values = cells.to_arrow()
     return pa.array(cells.to_json(), pa.binary()) if values is None else values
 
 
-def ops_of(cells: Cells) -> NDArray[np.uint8]:
+def ops_of(cells: DecodedColumn) -> NDArray[np.uint8]:
     """The op of each record, one character's code; 0 for an op of several characters."""
     ops = np.zeros(len(cells), np.uint8)
     if cells.values is not None:
@@ -145,7 +147,7 @@ def ops_of(cells: Cells) -> NDArray[np.uint8]:
     return ops
 
 
-def same_everywhere(cells: Sequence[Cells | None]) -> tuple[str | None, ...] | None:
+def same_everywhere(cells: Sequence[DecodedColumn | None]) -> tuple[str | None, ...] | None:
     """The texts that these columns have in every row; None where they differ."""
     found: list[str | None] = []
     for column in cells:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.avro.avro_schema import NULL, AvroType
-from ingest.formats.avro.cells import Cells, Mask, Places
+from ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
 from ingest.formats.concatenated_json import layout
 
 _PADDING: Final = 16  # what a step may look at behind the last record
@@ -40,7 +40,7 @@ class ColumnReader:
         self._wanted = frozenset(wanted)
         self._inside = {name: frozenset(names) for name, names in (inside or {}).items()}
 
-    def read(self, values: pa.Array, rows: NDArray[np.int64], skip_bytes: int) -> tuple[dict[str, Cells], Mask]:
+    def read(self, values: pa.Array, rows: NDArray[np.int64], skip_bytes: int) -> tuple[dict[str, DecodedColumn], Mask]:
         """The wanted fields' cells, one a row, and which rows were read; in all others the cells mean nothing.
 
         values: binary, no nulls in `rows`. skip_bytes: in front of each record.
@@ -52,7 +52,7 @@ class ColumnReader:
         octets[: last - first] = np.frombuffer(data, np.uint8)[first:last]
         step = _Step(octets, last - first)
         at = begins - first
-        cells: dict[str, Cells] = {}
+        cells: dict[str, DecodedColumn] = {}
         for name, inner in self._type.fields.items():
             found, at = step.read(inner, at, name in self._wanted, self._inside.get(name), 1)
             if found is not None:
@@ -72,7 +72,7 @@ class _Step:
 
     def read(
         self, type_: AvroType, at: Places, wanted: bool, inside: Collection[str] | None, depth: int
-    ) -> tuple[Cells | None, Places]:
+    ) -> tuple[DecodedColumn | None, Places]:
         """The cells of a field, None if they are not wanted, and where the next one begins."""
         if depth > _DEPTH_MAX:
             return None, np.full_like(at, self._lost)
@@ -103,7 +103,7 @@ class _Step:
             return None, end
         valid = np.full(len(at), type_.kind != NULL)
         starts, ends = (at, end) if type_.kind != NULL else (at[:0], end[:0])
-        return Cells(type_, self._octets, valid, starts, ends, values), end
+        return DecodedColumn(type_, self._octets, valid, starts, ends, values), end
 
     # ------------------------------------------------------------ positions
 
@@ -168,12 +168,12 @@ class _Step:
 
     def _union(
         self, type_: AvroType, at: Places, wanted: bool, inside: Collection[str] | None, depth: int
-    ) -> tuple[Cells | None, Places]:
+    ) -> tuple[DecodedColumn | None, Places]:
         """Null and one other type give its cells; anything else is one value, its branch included."""
         branch, start = self._longs(at)
         end = self._unless((branch < 0) | (branch >= len(type_.branches)), start)
         value = type_.without_null
-        found: Cells | None = None
+        found: DecodedColumn | None = None
         valid = np.zeros(len(at), np.bool_)
         for number, inner in enumerate(type_.branches):
             taken = branch == number
@@ -195,12 +195,14 @@ class _Step:
             nulls = [number for number, inner in enumerate(type_.branches) if inner.kind == NULL]
             if nulls:
                 present = branch != nulls[0]
-            return Cells(type_, self._octets, present, at[present], end[present]), end
+            return DecodedColumn(type_, self._octets, present, at[present], end[present]), end
         if found is None:
             found = self._empty(value)
-        return Cells(value, self._octets, valid, found.starts, found.ends, found.values, found.fields, found.items), end
+        return DecodedColumn(
+            value, self._octets, valid, found.starts, found.ends, found.values, found.fields, found.items
+        ), end
 
-    def _empty(self, type_: AvroType) -> Cells:
+    def _empty(self, type_: AvroType) -> DecodedColumn:
         """No cells. A record's fields have none either."""
         none = np.empty(0, np.int64)
         cells, _ = self.read(type_, none, True, None, 1)
@@ -209,9 +211,9 @@ class _Step:
 
     def _record(
         self, type_: AvroType, at: Places, wanted: bool, inside: Collection[str] | None, depth: int
-    ) -> tuple[Cells | None, Places]:
+    ) -> tuple[DecodedColumn | None, Places]:
         end = at
-        fields: dict[str, Cells] = {}
+        fields: dict[str, DecodedColumn] = {}
         for name, inner in type_.fields.items():
             reads = wanted and inside is not None and name in inside
             cells, end = self.read(inner, end, reads, None, depth + 1)
@@ -219,11 +221,11 @@ class _Step:
                 fields[name] = cells
         if not wanted:
             return None, end
-        return Cells(type_, self._octets, np.ones(len(at), np.bool_), at, end, None, fields), end
+        return DecodedColumn(type_, self._octets, np.ones(len(at), np.bool_), at, end, None, fields), end
 
-    def _plain_array(self, type_: AvroType, at: Places, depth: int) -> tuple[Cells, Places]:
+    def _plain_array(self, type_: AvroType, at: Places, depth: int) -> tuple[DecodedColumn, Places]:
         """Arrays whose items' cells are kept."""
-        found: list[tuple[Places, Cells]] = []
+        found: list[tuple[Places, DecodedColumn]] = []
         end = self._blocks(type_, at, depth, found)
         valid = np.ones(len(at), np.bool_)
         if not found:
@@ -231,11 +233,13 @@ class _Step:
             found = [(at[:0], self._empty(type_.items))]
         owners = np.concatenate([rows for rows, _ in found])
         order = np.argsort(owners, kind="stable")
-        items = Cells.joined([cells for _, cells in found]).take(order)
+        items = DecodedColumn.joined([cells for _, cells in found]).take(order)
         counts = np.bincount(owners, minlength=len(at)).astype(np.int64)
-        return Cells(type_, self._octets, valid, at, end, counts, items=items), end
+        return DecodedColumn(type_, self._octets, valid, at, end, counts, items=items), end
 
-    def _blocks(self, type_: AvroType, at: Places, depth: int, found: list[tuple[Places, Cells]] | None) -> Places:
+    def _blocks(
+        self, type_: AvroType, at: Places, depth: int, found: list[tuple[Places, DecodedColumn]] | None
+    ) -> Places:
         """The ends of arrays and maps: blocks of items until one is empty. A block may say its size.
 
         found: gets the items, with the rows they belong to; None passes over them, and over sized blocks at once.

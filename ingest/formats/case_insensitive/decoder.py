@@ -14,7 +14,7 @@ from ingest.formats.base import (
     DecodeFailure,
     Decoder,
     FailureKind,
-    ReadsAsJson,
+    JsonView,
     Skipped,
     TableRows,
     Target,
@@ -83,8 +83,8 @@ class LowerCaseDecoder:
         self._decoder = make(self._spelled_target_of)
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:
-        """See `ReadsAsJson`."""
-        if isinstance(self._decoder, ReadsAsJson):
+        """See `JsonView`."""
+        if isinstance(self._decoder, JsonView):
             return self._decoder.value_as_json(batch, row)
         value: bytes = batch.values[row].as_py()
         return value

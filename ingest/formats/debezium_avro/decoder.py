@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from ingest.formats.avro.arrow_columns import NOT_CONVERTED
 from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.avro.cells import Cells, Places
 from ingest.formats.avro.change_records import ChangeRecords, ChangeSchema
 from ingest.formats.avro.column_images import (
     Changes,
@@ -28,6 +27,7 @@ from ingest.formats.avro.column_images import (
     ops_of,
     same_everywhere,
 )
+from ingest.formats.avro.decoded_columns import DecodedColumn, Places
 from ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
 from ingest.formats.avro.schema_cache import SchemaCache, wrapped
 from ingest.formats.avro.value_reader import read_record
@@ -76,8 +76,8 @@ class Envelopes:
         return envelope_schema(type_)
 
     def changes(
-        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, Cells]
-    ) -> tuple[Changes, list[Cells | None]]:
+        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, DecodedColumn]
+    ) -> tuple[Changes, list[DecodedColumn | None]]:
         source = cells.get("source")
         columns = [] if source is None else [source.fields.get(name) for name in SOURCE_NAMES]
         return Changes(rows, ops_of(cells["op"]), cells["before"], cells["after"]), columns
@@ -255,7 +255,7 @@ class DebeziumAvroDecoder:
         decoder.read(row, int(batch.offsets[row]), key, wrapped(members), self._headers_as_json(headers))
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:
-        """See `ReadsAsJson`."""
+        """See `JsonView`."""
         id_, bare = self._framing.unframed(batch.values[row].as_py(), batch.headers.get(row, ()))
         return wrapped(self._members(id_, bare))
 
@@ -350,7 +350,7 @@ class DebeziumAvroDecoder:
         return _Known(record_schema, columnar)
 
 
-def _by_names(columns: Sequence[Cells | None], places: Places) -> list[tuple[_Names, Places]]:
+def _by_names(columns: Sequence[DecodedColumn | None], places: Places) -> list[tuple[_Names, Places]]:
     """Places by what these columns of `source` say there."""
     if not len(places):
         return []

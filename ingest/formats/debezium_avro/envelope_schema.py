@@ -8,7 +8,7 @@ from typing import Final
 from ingest.formats.avro.avro_schema import AvroType, connect_schema
 from ingest.formats.avro.change_records import ChangeSchema
 from ingest.formats.avro.column_reader import ColumnReader
-from ingest.formats.connect_schema import ConnectSchema, Meaning, SourceType, source_type
+from ingest.formats.connect_schema import ConnectSchema, SemanticType, SourceType, source_type
 from ingest.formats.types.mysql_types import mysql_source_type
 from storage.types import BOOLEAN
 
@@ -46,7 +46,7 @@ def _column(schema: ConnectSchema, says_mysql: bool) -> SourceType:
     """
     source = source_type(schema)
     parameters = schema.parameters or {}
-    if not says_mysql or _TYPE not in parameters or source.meaning is not Meaning.PLAIN or source.name:
+    if not says_mysql or _TYPE not in parameters or source.semantic_type is not SemanticType.PLAIN or source.name:
         return source
     length, scale = parameters.get(f"{_TYPE[:-4]}length", ""), parameters.get(f"{_TYPE[:-4]}scale", "")
     size = f"({','.join(filter(None, (length, scale)))})" if length else ""

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.avro.avro_schema import NULL, AvroType, connect_schema
-from ingest.formats.avro.cells import Cells
 from ingest.formats.avro.change_records import ChangeSchema
 from ingest.formats.avro.column_images import Changes
 from ingest.formats.avro.column_reader import ColumnReader
+from ingest.formats.avro.decoded_columns import DecodedColumn
 from ingest.formats.avro.framing import ConfluentFraming
 from ingest.formats.avro.schema_cache import SchemaCache
 from ingest.formats.avro.value_reader import object_of
@@ -34,13 +34,13 @@ class Rows:
         return row_schema(type_)
 
     def changes(
-        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, Cells]
-    ) -> tuple[Changes, list[Cells | None]]:
+        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, DecodedColumn]
+    ) -> tuple[Changes, list[DecodedColumn | None]]:
         none = np.empty(0, np.int64)
         octets = next(iter(cells.values())).octets if cells else np.empty(0, np.uint8)
-        before = Cells(_NOTHING, octets, np.zeros(len(rows), np.bool_), none, none)
+        before = DecodedColumn(_NOTHING, octets, np.zeros(len(rows), np.bool_), none, none)
         everywhere, places = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        after = Cells(schema.image, octets, everywhere, places, places, None, cells)
+        after = DecodedColumn(schema.image, octets, everywhere, places, places, None, cells)
         return Changes(rows, np.full(len(rows), ord("c"), np.uint8), before, after), []
 
     def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:

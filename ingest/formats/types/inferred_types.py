@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ingest.formats.connect_schema import PER_SECOND, VARYING, Meaning, SourceType
+from ingest.formats.connect_schema import PER_SECOND, VARYING, SemanticType, SourceType
 from storage.types import (
     BIGINT,
     BOOLEAN,
@@ -53,24 +53,24 @@ def inferred_type(source: SourceType) -> DataType:
     """
     if source.column_type is not None:
         return source.column_type
-    match source.meaning:
-        case Meaning.UNSIGNED:
+    match source.semantic_type:
+        case SemanticType.UNSIGNED:
             return decimal(20, 0)
-        case Meaning.DECIMAL:
+        case SemanticType.DECIMAL:
             precision = source.precision or MAX_DECIMAL_PRECISION
             fits = 0 <= source.scale <= precision <= MAX_DECIMAL_PRECISION
             return decimal(precision, source.scale) if fits else STRING
-        case Meaning.BITS if 0 < source.length < VARYING:
+        case SemanticType.BITS if 0 < source.length < VARYING:
             return AtomicType(Root.BINARY, length=(source.length + 7) // 8)
-        case Meaning.BITS | Meaning.BASE64 | Meaning.HEX:
+        case SemanticType.BITS | SemanticType.BASE64 | SemanticType.HEX:
             return BYTES
-        case Meaning.DATE:
+        case SemanticType.DATE:
             return DATE
-        case Meaning.TIME if source.per_second <= PER_SECOND["ms"]:
+        case SemanticType.TIME if source.per_second <= PER_SECOND["ms"]:
             return AtomicType(Root.TIME, precision=_TIMESTAMP_PRECISION[source.per_second])
-        case Meaning.TIME:
+        case SemanticType.TIME:
             return STRING
-        case Meaning.TIMESTAMP:
+        case SemanticType.TIMESTAMP:
             return timestamp(_TIMESTAMP_PRECISION[source.per_second])
     if source.name in _INSTANTS:
         return timestamp_ltz(6)

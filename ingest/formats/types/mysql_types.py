@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from ingest.formats.connect_schema import JSON_VALUE, Meaning, SourceType
+from ingest.formats.connect_schema import JSON_VALUE, SemanticType, SourceType
 from storage.types import (
     BIGINT,
     BOOLEAN,
@@ -85,7 +85,7 @@ def _source_type(text: str) -> SourceType:
         case "bit" if length <= 1:
             return _declared(BOOLEAN)
         case "bit" if length <= _BITS_MAX:
-            return _declared(AtomicType(Root.BINARY, length=(length + 7) // 8), Meaning.BIT_NUMBER, length=length)
+            return _declared(AtomicType(Root.BINARY, length=(length + 7) // 8), SemanticType.BIT_NUMBER, length=length)
         case "float":
             return _declared(FLOAT, connect="float")
         case "double" | "double precision" | "real":
@@ -95,7 +95,7 @@ def _source_type(text: str) -> SourceType:
         case "char" | "varchar" if length:
             return _declared(AtomicType(Root.CHAR if name == "char" else Root.VARCHAR, length=length))
         case "binary" | "varbinary":
-            return _declared(AtomicType(Root.VARBINARY, length=length) if length else BYTES, Meaning.LATIN1)
+            return _declared(AtomicType(Root.VARBINARY, length=length) if length else BYTES, SemanticType.LATIN1)
         case "enum":
             return SourceType(JSON_VALUE.connect, labels=labels, column_type=STRING)
         case "set":
@@ -103,14 +103,18 @@ def _source_type(text: str) -> SourceType:
     if name in _DECIMALS:
         return _declared(_decimal(numbers))
     if name in _BLOBS:
-        return _declared(BYTES, Meaning.LATIN1)
+        return _declared(BYTES, SemanticType.LATIN1)
     return _declared((_UNSIGNED if is_unsigned else _PLAIN).get(name) or _PLAIN.get(name, STRING))
 
 
 def _declared(
-    column_type: DataType, meaning: Meaning = Meaning.PLAIN, *, connect: str = JSON_VALUE.connect, length: int = 0
+    column_type: DataType,
+    semantic_type: SemanticType = SemanticType.PLAIN,
+    *,
+    connect: str = JSON_VALUE.connect,
+    length: int = 0,
 ) -> SourceType:
-    return SourceType(connect, meaning, length=length, column_type=column_type)
+    return SourceType(connect, semantic_type, length=length, column_type=column_type)
 
 
 def _decimal(numbers: list[int]) -> DataType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from typing import Final
 
-from ingest.formats.connect_schema import VARYING, Meaning, SourceType
+from ingest.formats.connect_schema import VARYING, SemanticType, SourceType
 from ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
@@ -28,7 +28,7 @@ def binary_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
     """
 
     def decode(raw: bytes) -> bytes:
-        if kind_of(raw) is not JsonKind.TEXT and source.meaning is not Meaning.BIT_NUMBER:
+        if kind_of(raw) is not JsonKind.TEXT and source.semantic_type is not SemanticType.BIT_NUMBER:
             raise wrong_kind(raw, str(target))
         data = _bytes(read_text(raw) if kind_of(raw) is JsonKind.TEXT else raw.decode(), source)
         if target.root is not Root.BLOB and len(data) > target.length:
@@ -39,19 +39,19 @@ def binary_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
 
 
 def _bytes(text: str, source: SourceType) -> bytes:
-    match source.meaning:
-        case Meaning.HEX:
+    match source.semantic_type:
+        case SemanticType.HEX:
             return hex_bytes(text)
-        case Meaning.BITS:
+        case SemanticType.BITS:
             return base64_bytes(text)[::-1]
-        case Meaning.UTF8:
+        case SemanticType.UTF8:
             return text.encode()
-        case Meaning.LATIN1:
+        case SemanticType.LATIN1:
             try:
                 return text.encode("latin-1")
             except UnicodeEncodeError:
                 raise BadValue(f"text {shown(text.encode())!r} has characters that are no bytes") from None
-        case Meaning.BIT_NUMBER:
+        case SemanticType.BIT_NUMBER:
             return _bit_number(text).to_bytes((source.length + 7) // 8, "big")
         case _:
             return base64_bytes(text)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, PER_SECOND, Meaning, SourceType
+from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, PER_SECOND, SemanticType, SourceType
 from ingest.formats.values.decimal_columns import by_256_bits, decimals_of_digits
 from ingest.formats.values.json_text import BadValue, ValueDecoder
 from ingest.formats.values.numbers import rounds_twice
@@ -86,40 +86,42 @@ def column_decoder_for(
 
     rounds: as for value decoders. Decimals are never rounded here.
     """
-    root, meaning = target.root, source.meaning
+    root, semantic_type = target.root, source.semantic_type
     if isinstance(target, ArrayType):
         return _list_decoder(source, target, placeholders)
     if not isinstance(target, AtomicType):
         return None
     if (source.labels or source.flags) and root not in INTEGER_ROOTS:
         return None
-    match meaning:
-        case Meaning.PLAIN if root is Root.BOOLEAN:
+    match semantic_type:
+        case SemanticType.PLAIN if root is Root.BOOLEAN:
             return _unflagged(bool | int | str | None, _booleans)
-        case Meaning.PLAIN if root is Root.DOUBLE and source.connect in _FLOATING_WORDS:
+        case SemanticType.PLAIN if root is Root.DOUBLE and source.connect in _FLOATING_WORDS:
             return _unflagged(int | float | str | None, _doubles)
-        case Meaning.PLAIN if root is Root.FLOAT and source.connect in _FLOATING_WORDS:
+        case SemanticType.PLAIN if root is Root.FLOAT and source.connect in _FLOATING_WORDS:
             is_nearest = rounds or source.connect in FLOAT_WORDS
             return _unflagged(int | float | str | None, _float32s if is_nearest else _same_float32s)
-        case Meaning.PLAIN | Meaning.BASE64 if root in STRING_ROOTS and source.connect in _TEXT_WORDS:
+        case SemanticType.PLAIN | SemanticType.BASE64 if root in STRING_ROOTS and source.connect in _TEXT_WORDS:
             return ColumnDecoder(str | None, _text_decoder(target, placeholders))
-        case Meaning.BASE64 | Meaning.HEX | Meaning.BITS | Meaning.LATIN1 if root in BINARY_ROOTS:
-            return ColumnDecoder(str | None, _binary_decoder(meaning, target, placeholders))
-        case Meaning.PLAIN | Meaning.DECIMAL if root is Root.DECIMAL:
+        case SemanticType.BASE64 | SemanticType.HEX | SemanticType.BITS | SemanticType.LATIN1 if root in BINARY_ROOTS:
+            return ColumnDecoder(str | None, _binary_decoder(semantic_type, target, placeholders))
+        case SemanticType.PLAIN | SemanticType.DECIMAL if root is Root.DECIMAL:
             return _unflagged(Any, _decimal_decoder(source, target))
-        case Meaning.UNSIGNED if root is Root.DECIMAL and target.scale == 0:
+        case SemanticType.UNSIGNED if root is Root.DECIMAL and target.scale == 0:
             return _unflagged(int | None, _unsigned_decoder(target))
-        case Meaning.PLAIN if root is Root.DATE and source.connect == JSON_VALUE.connect:
+        case SemanticType.PLAIN if root is Root.DATE and source.connect == JSON_VALUE.connect:
             return _unflagged(str | None, lambda values: pa.array(values, pa.string()).cast(pa.date32()))
-        case Meaning.PLAIN if root in TIMESTAMP_ROOTS and source.connect == JSON_VALUE.connect:
+        case SemanticType.PLAIN if root in TIMESTAMP_ROOTS and source.connect == JSON_VALUE.connect:
             return _unflagged(str | None, _timestamp_decoder(source, target, rounds))
-        case Meaning.DATE if root is Root.DATE:
+        case SemanticType.DATE if root is Root.DATE:
             return _unflagged(int | str | None, _dates)
-        case Meaning.TIME if root is Root.TIME:
+        case SemanticType.TIME if root is Root.TIME:
             return _unflagged(int | None, _time_decoder(source, rounds))
-        case Meaning.TIMESTAMP if root in TIMESTAMP_ROOTS:
+        case SemanticType.TIMESTAMP if root in TIMESTAMP_ROOTS:
             return _unflagged(int | str | None, _timestamp_decoder(source, target, rounds))
-        case Meaning.PLAIN | Meaning.DATE | Meaning.TIME | Meaning.TIMESTAMP if root in INTEGER_ROOTS:
+        case SemanticType.PLAIN | SemanticType.DATE | SemanticType.TIME | SemanticType.TIMESTAMP if (
+            root in INTEGER_ROOTS
+        ):
             return _unflagged(int | str | None, _integer_decoder(target))
         case _:
             return None
@@ -151,16 +153,16 @@ def _text_decoder(target: AtomicType, placeholders: Placeholders) -> Callable[..
 
 
 def _binary_decoder(
-    meaning: Meaning, target: AtomicType, placeholders: Placeholders
+    semantic_type: SemanticType, target: AtomicType, placeholders: Placeholders
 ) -> Callable[..., tuple[pa.Array, Flags | None]]:
-    read = {Meaning.HEX: binascii.a2b_hex, Meaning.LATIN1: _latin1}.get(meaning, _strict_base64)
+    read = {SemanticType.HEX: binascii.a2b_hex, SemanticType.LATIN1: _latin1}.get(semantic_type, _strict_base64)
 
     def to_arrow(values: Sequence[str | None]) -> tuple[pa.Array, Flags | None]:
         flags = placeholders.in_texts(pa.array(values, pa.string()))
         if flags is not None:
             values = [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
         data = [None if value is None else read(value) for value in values]
-        if meaning is Meaning.BITS:
+        if semantic_type is SemanticType.BITS:
             data = [None if value is None else value[::-1] for value in data]
         column = pa.array(data, pa.binary())
         if target.root is not Root.BLOB and (pc.max(pc.binary_length(column)).as_py() or 0) > target.length:
@@ -191,7 +193,7 @@ def _list_decoder(source: SourceType, target: ArrayType, placeholders: Placehold
     plain: tuple[Any, tuple[str, ...]] = _PLAIN_ELEMENTS.get(element.root, (None, ()))
     python_type, declared = plain
     said = source.element
-    if said is not None and (said.meaning is not Meaning.PLAIN or said.connect not in declared):
+    if said is not None and (said.semantic_type is not SemanticType.PLAIN or said.connect not in declared):
         return None
     if python_type is None or not element.nullable or getattr(element, "length", 0) not in (0, MAX_LENGTH):
         return None
@@ -313,9 +315,13 @@ def _decimal_decoder(source: SourceType, target: AtomicType) -> Callable[[Sequen
 
     def to_array(values: Sequence[str | bytes | int | None]) -> pa.Array:
         first = _first(values)
-        if source.meaning is Meaning.DECIMAL and not isinstance(first, str) and str in set(map(type, values)):
+        if (
+            source.semantic_type is SemanticType.DECIMAL
+            and not isinstance(first, str)
+            and str in set(map(type, values))
+        ):
             raise BadValue("bytes among numbers")
-        if source.meaning is not Meaning.DECIMAL or not isinstance(first, str):
+        if source.semantic_type is not SemanticType.DECIMAL or not isinstance(first, str):
             texts = values if isinstance(first, str) else _with_integer_texts(values)
             return decimals_of_digits(texts, in_memory)
         if set(map(type, values)) - {str, type(None)}:

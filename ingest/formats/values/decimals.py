@@ -6,7 +6,7 @@ import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
 
-from ingest.formats.connect_schema import Meaning, SourceType
+from ingest.formats.connect_schema import SemanticType, SourceType
 from ingest.formats.values.binaries import base64_bytes
 from ingest.formats.values.json_text import (
     BadValue,
@@ -77,12 +77,12 @@ def exact_decimal(raw: bytes, source: SourceType) -> Decimal:
     kind = kind_of(raw)
     if kind is JsonKind.NUMBER:
         value = _parse(raw.decode(), raw)
-        return Decimal(unsigned(int(value))) if source.meaning is Meaning.UNSIGNED else value
-    if source.meaning is Meaning.VARIABLE_DECIMAL and kind is JsonKind.OBJECT:
+        return Decimal(unsigned(int(value))) if source.semantic_type is SemanticType.UNSIGNED else value
+    if source.semantic_type is SemanticType.VARIABLE_DECIMAL and kind is JsonKind.OBJECT:
         members = read_object(raw)
         if members.keys() >= {"scale", "value"} and kind_of(members["value"]) is JsonKind.TEXT:
             return _unscaled(members["value"], int(members["scale"]))
-    if kind is JsonKind.TEXT and source.meaning is Meaning.DECIMAL:
+    if kind is JsonKind.TEXT and source.semantic_type is SemanticType.DECIMAL:
         return _unscaled(raw, source.scale)
     if kind is JsonKind.TEXT:
         return _parse(read_text(raw), raw)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, Meaning, SourceType
+from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, SemanticType, SourceType
 from ingest.formats.values.binaries import bits_as_int
 from ingest.formats.values.decimals import decimal_that_holds, exact_decimal, significant_digits, unsigned
 from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown, wrong_kind
@@ -24,7 +24,7 @@ _WIDER_INTEGERS: Final = ((16, SMALLINT), (32, INT), (64, BIGINT))
 _SPECIAL: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 _FLOAT_DIGITS_MAX: Final = 767  # of a 64-bit float, written out
 _FLOATING_WORDS: Final = ("", JSON_VALUE.connect, *FLOAT_WORDS, *DOUBLE_WORDS)
-_DECIMAL_MEANINGS: Final = frozenset({Meaning.DECIMAL, Meaning.VARIABLE_DECIMAL})
+_DECIMAL_SEMANTICS: Final = frozenset({SemanticType.DECIMAL, SemanticType.VARIABLE_DECIMAL})
 
 
 def boolean_decoder() -> ValueDecoder:
@@ -63,14 +63,14 @@ def _integer_that_holds(value: int, target: AtomicType) -> DataType:
 
 def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
     kind = kind_of(raw)
-    if source.meaning is Meaning.BITS and kind is JsonKind.TEXT:
+    if source.semantic_type is SemanticType.BITS and kind is JsonKind.TEXT:
         return bits_as_int(raw)
     if kind is JsonKind.BOOLEAN:
         return int(raw == b"true")
-    if source.meaning not in _DECIMAL_MEANINGS and kind in (JsonKind.NUMBER, JsonKind.TEXT):
+    if source.semantic_type not in _DECIMAL_SEMANTICS and kind in (JsonKind.NUMBER, JsonKind.TEXT):
         text = read_text(raw) if kind is JsonKind.TEXT else raw.decode()
         if _INTEGER.fullmatch(text):
-            return unsigned(int(text)) if source.meaning is Meaning.UNSIGNED else int(text)
+            return unsigned(int(text)) if source.semantic_type is SemanticType.UNSIGNED else int(text)
         if kind is JsonKind.TEXT:
             raise wrong_kind(raw, str(target))
     number = exact_decimal(raw, source)
@@ -91,12 +91,12 @@ def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Va
     """
     narrow = target.root is Root.FLOAT
     nearest = nearest_float32 if narrow else float
-    is_floating = source.connect in _FLOATING_WORDS and source.meaning not in _DECIMAL_MEANINGS
+    is_floating = source.connect in _FLOATING_WORDS and source.semantic_type not in _DECIMAL_SEMANTICS
     is_no_wider = is_floating and (not narrow or source.connect in FLOAT_WORDS)
 
     def decode(raw: bytes) -> float:
         kind = kind_of(raw)
-        if kind is JsonKind.TEXT and source.meaning not in _DECIMAL_MEANINGS:
+        if kind is JsonKind.TEXT and source.semantic_type not in _DECIMAL_SEMANTICS:
             text = read_text(raw)
             if text in _SPECIAL:
                 return _SPECIAL[text]

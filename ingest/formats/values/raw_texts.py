@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import Meaning, SourceType
+from ingest.formats.connect_schema import SemanticType, SourceType
 from ingest.formats.values.column_decoders import ColumnDecoder, Flags, value_by_value, without
 from ingest.formats.values.json_text import BadValue, ValueDecoder
 from ingest.formats.values.unavailable_placeholders import Placeholders
@@ -30,7 +30,11 @@ def any_value_decoder(
 ) -> ColumnDecoder:
     """For any column. decode: the value decoder of `source` (as `completed`) in `target`."""
     one_by_one = value_by_value(decode, target, placeholders)
-    if not isinstance(target, AtomicType) or target.root not in STRING_ROOTS or source.meaning is not Meaning.PLAIN:
+    if (
+        not isinstance(target, AtomicType)
+        or target.root not in STRING_ROOTS
+        or source.semantic_type is not SemanticType.PLAIN
+    ):
         return one_by_one
     if source.labels or source.flags:
         return one_by_one

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ingest.formats.connect_schema import PER_SECOND, Meaning, SourceType, adaptive_unit
+from ingest.formats.connect_schema import PER_SECOND, SemanticType, SourceType, adaptive_unit
 from ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
@@ -54,9 +54,9 @@ def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
 
 def _day_of_count(raw: bytes, source: SourceType, target: AtomicType) -> int:
     """A DATE that its source sends as a timestamp (`column_type` says so) is one at midnight only."""
-    if source.meaning is not Meaning.TIMESTAMP or source.column_type is None:
-        return _count(raw, source, Meaning.DATE, target)
-    days, rest = divmod(_count(raw, source, Meaning.TIMESTAMP, target), _DAY * source.per_second)
+    if source.semantic_type is not SemanticType.TIMESTAMP or source.column_type is None:
+        return _count(raw, source, SemanticType.DATE, target)
+    days, rest = divmod(_count(raw, source, SemanticType.TIMESTAMP, target), _DAY * source.per_second)
     if rest:
         precision = len(str(source.per_second)) - 1
         raise TooNarrow(f"{shown(raw)} has a time of day", target, AtomicType(Root.TIMESTAMP, precision=precision))
@@ -80,7 +80,7 @@ def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueD
             if not rounds and _digits(match) > 3:
                 raise _too_fine(raw, target, STRING)
             return (clock - _offset(match) * PER_SECOND["ms"]) % (_DAY * PER_SECOND["ms"])
-        count = _count(raw, source, Meaning.TIME, target)
+        count = _count(raw, source, SemanticType.TIME, target)
         if not 0 <= count < _DAY * source.per_second:
             clock_text = interval_text(count, source.per_second)
             raise TooNarrow(f"{clock_text} ({shown(raw)}) is no time of one day", target, STRING)
@@ -135,9 +135,9 @@ def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> V
                     raise _would_recount(raw, target, fits)
                 raise _too_fine(raw, target, fits)
             return _within((days * _DAY - _offset(match)) * per_second + clock, raw, target)
-        if source.meaning is Meaning.DATE:
-            return _within(_count(raw, source, Meaning.DATE, target) * _DAY * per_second, raw, target)
-        count, finer = divmod(_count(raw, source, Meaning.TIMESTAMP, target) * per_second, source.per_second)
+        if source.semantic_type is SemanticType.DATE:
+            return _within(_count(raw, source, SemanticType.DATE, target) * _DAY * per_second, raw, target)
+        count, finer = divmod(_count(raw, source, SemanticType.TIMESTAMP, target) * per_second, source.per_second)
         if finer and not rounds:
             raise _too_fine(raw, target, _timestamp_with(len(str(source.per_second)) - 1, target))
         return _within(count, raw, target)
@@ -145,10 +145,10 @@ def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> V
     return decode
 
 
-def _count(raw: bytes, source: SourceType, wanted: Meaning, target: AtomicType) -> int:
+def _count(raw: bytes, source: SourceType, wanted: SemanticType, target: AtomicType) -> int:
     if kind_of(raw) is not JsonKind.NUMBER or not raw.lstrip(b"-").isdigit():
         raise wrong_kind(raw, str(target))
-    if source.meaning is not wanted:
+    if source.semantic_type is not wanted:
         raise BadValue(
             f"number {shown(raw)} of source type {source.name or source.connect} can't become {target}; "
             "if it counts days or time, say so in source_types, for example 'timestamp ms'"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.formats.connect_schema import Meaning, SourceType
+from ingest.formats.connect_schema import SemanticType, SourceType
 from ingest.formats.values.binaries import bit_number_as_digits, bits_as_digits
 from ingest.formats.values.decimals import exact_decimal, plain_text, unsigned
 from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown
@@ -28,23 +28,23 @@ def text_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
 
 def _printed(raw: bytes, source: SourceType) -> str:
     kind = kind_of(raw)
-    match source.meaning:
-        case Meaning.DECIMAL if kind in (JsonKind.TEXT, JsonKind.NUMBER):
+    match source.semantic_type:
+        case SemanticType.DECIMAL if kind in (JsonKind.TEXT, JsonKind.NUMBER):
             return plain_text(exact_decimal(raw, source))
-        case Meaning.VARIABLE_DECIMAL if kind is JsonKind.OBJECT:
+        case SemanticType.VARIABLE_DECIMAL if kind is JsonKind.OBJECT:
             return plain_text(exact_decimal(raw, source))
-        case Meaning.BITS if kind is JsonKind.TEXT:
+        case SemanticType.BITS if kind is JsonKind.TEXT:
             return bits_as_digits(raw, source.length)
-        case Meaning.BIT_NUMBER if kind in (JsonKind.TEXT, JsonKind.NUMBER):
+        case SemanticType.BIT_NUMBER if kind in (JsonKind.TEXT, JsonKind.NUMBER):
             return bit_number_as_digits(read_text(raw) if kind is JsonKind.TEXT else raw.decode(), source.length)
-        case Meaning.ESCAPED_ENUM if kind is JsonKind.TEXT:
+        case SemanticType.ESCAPED_ENUM if kind is JsonKind.TEXT:
             return read_text(raw).replace(r"\,", ",")
-        case Meaning.UNSIGNED if raw.lstrip(b"-").isdigit():
+        case SemanticType.UNSIGNED if raw.lstrip(b"-").isdigit():
             return str(unsigned(int(raw)))
-        case Meaning.DATE if raw.lstrip(b"-").isdigit():
+        case SemanticType.DATE if raw.lstrip(b"-").isdigit():
             return date_text(int(raw))
-        case Meaning.TIME if raw.lstrip(b"-").isdigit():
+        case SemanticType.TIME if raw.lstrip(b"-").isdigit():
             return interval_text(int(raw), source.per_second)
-        case Meaning.TIMESTAMP if raw.lstrip(b"-").isdigit():
+        case SemanticType.TIMESTAMP if raw.lstrip(b"-").isdigit():
             return timestamp_text(int(raw), source.per_second)
     return read_text(raw) if kind is JsonKind.TEXT else raw.decode()

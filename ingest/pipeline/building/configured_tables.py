@@ -18,7 +18,7 @@ from ingest.settings import Config, TableSettings
 from ingest.tables.column_types import ColumnTypes
 from ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
 from ingest.tables.pipeline_tables import PipelineTables
-from ingest.tables.table_origins import TableOrigins
+from ingest.tables.table_lineage import TableLineage
 from ingest.tables.table_targets import TableTargets
 from storage.catalog.base import Catalog
 
@@ -76,7 +76,7 @@ class ConfiguredTables:
                 TableSchemas(catalog, router, tables.sinks, self.targets, moved),
                 self.behaviors,
                 self.column_types,
-                TableOrigins(router.sources_of),
+                TableLineage(router.sources_of),
             ),
             applies_truncates=self.config.format_options.get("truncates", "apply") == "apply",
         )

@@ -20,10 +20,10 @@ from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.sources.base import Earliest, Source, Start
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 from ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
-from ingest.tables.table_origins import TableOrigins
+from ingest.tables.table_lineage import TableLineage
 from ingest.tables.table_router import TableRouter
 from ingest.tables.table_sink import TableSink
-from ingest.tables.truncates import LogAgain
+from ingest.tables.truncate_handler import SourceReader
 from storage.threads import RunCpuBound, run_cpu_bound
 
 DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
@@ -50,8 +50,8 @@ class SourceParts:
     run_write: RunCpuBound = run_cpu_bound
 
     @property
-    def again(self) -> LogAgain | None:
-        return None if self.order_of is None else LogAgain(self.open_again, self.order_of, self.decoder.decode)
+    def reader(self) -> SourceReader | None:
+        return None if self.order_of is None else SourceReader(self.open_again, self.order_of, self.decoder.decode)
 
 
 class TableParts:
@@ -80,7 +80,7 @@ class TableParts:
         self.moved = MovedRowsByTable(MovedRowsBudget()) if moved is None else moved
         self.moved_files = MovedRowsStore(lambda table: sinks[table].moved_row_files, self.moved)
         self.schemas = schemas or NoBarrier()
-        self.origins = schemas.origins if isinstance(schemas, SchemaBarrier) else TableOrigins(router.sources_of)
+        self.lineage = schemas.lineage if isinstance(schemas, SchemaBarrier) else TableLineage(router.sources_of)
         self.applies_truncates = applies_truncates
 
 

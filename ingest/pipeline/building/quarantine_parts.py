@@ -64,7 +64,7 @@ class QuarantineParts:
             writes.of_one,
             self.decoder,
             quarantine.clock,
-            tables.origins,
+            tables.lineage,
             failing.policy.tolerates,
         )
 

@@ -159,7 +159,7 @@ class SampledTables:
             inferred.fields,
             primary_key=primary_key,
             partition_by=settings.partition_by,
-            options=settings.option_texts,
+            options=settings.raw_options,
         )
 
     def _follow(self, failure: DecodeFailure) -> bool:

@@ -15,8 +15,8 @@ from ingest.pipeline.write_stage import Barriers, WriteStage
 from ingest.quarantine.failures import TableScope, owner_of
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
-from ingest.tables.rows_before_truncates import RowsBeforeTruncates
-from ingest.tables.truncates import Truncates
+from ingest.tables.truncate_filter import TruncateFilter
+from ingest.tables.truncate_handler import TruncateHandler
 
 Decode: TypeAlias = Callable[[RawBatch], DecodedBatch]
 
@@ -38,8 +38,10 @@ class Writes:
         self._observed = observed
         self._quarantine = quarantine
         self._owner = owner_of(tables.router)
-        self._emptied = RowsBeforeTruncates(tables.origins, source.order_of)
-        truncates = Truncates(tables.sinks, tables.origins, are_applied=tables.applies_truncates, again=source.again)
+        self._truncate_filter = TruncateFilter(tables.lineage, source.order_of)
+        truncates = TruncateHandler(
+            tables.sinks, tables.lineage, are_applied=tables.applies_truncates, reader=source.reader
+        )
         self._barriers = Barriers(tables.schemas, truncates)
         failed = {} if quarantine is None else quarantine.failed
         self.writer = self._writer(TableScope(self._owner, failed))
@@ -77,6 +79,6 @@ class Writes:
             failing.policy,
             tables.moved,
             scope,
-            tables.origins.brought,
-            self._emptied,
+            tables.lineage.add_topic,
+            self._truncate_filter,
         )

@@ -25,7 +25,7 @@ class PartitionLiveness:
         self._limit_ms = limit_ms
         self._checked_ms = now_ms
         self._answers: dict[TopicPartition, Hashable] = {}
-        self._silent_ms: dict[TopicPartition, int] = {}
+        self._unanswered_ms: dict[TopicPartition, int] = {}
 
     def is_due(self, now_ms: int) -> bool:
         return now_ms - self._checked_ms >= CHECK_INTERVAL_MS
@@ -39,12 +39,14 @@ class PartitionLiveness:
         # hide a dead broker forever.
         waited_ms = min(now_ms - self._checked_ms, 2 * CHECK_INTERVAL_MS)
         self._checked_ms = now_ms
-        self._silent_ms = {
-            partition: self._silent_ms.get(partition, 0) + waited_ms if self._same(partition, answer) else 0
+        self._unanswered_ms = {
+            partition: self._unanswered_ms.get(partition, 0) + waited_ms if self._same(partition, answer) else 0
             for partition, answer in answers.items()
         }
         self._answers = dict(answers)
-        return [partition for partition, silent_ms in self._silent_ms.items() if silent_ms >= self._limit_ms]
+        return [
+            partition for partition, unanswered_ms in self._unanswered_ms.items() if unanswered_ms >= self._limit_ms
+        ]
 
     def _same(self, partition: TopicPartition, answer: Hashable) -> bool:
         return self._answers.get(partition) == answer

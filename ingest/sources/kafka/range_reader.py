@@ -108,7 +108,7 @@ class RangeReader:
         started_s = _now_s()
         while not self._left and await self._fetch(partition, position, end) == position:
             await self._check_held(partition, position, end)
-            self._check_silence(partition, started_s)
+            self._check_liveness(partition, started_s)
         try:
             columns, next_offset = self._left.take(_BATCH_BYTES, end)
         except DecompressionLimitExceeded as error:
@@ -173,7 +173,7 @@ class RangeReader:
 
         return await self._retries.until_done("look up offsets", look_up)
 
-    def _check_silence(self, partition: TopicPartition, started_s: float) -> None:
+    def _check_liveness(self, partition: TopicPartition, started_s: float) -> None:
         if (_now_s() - started_s) * 1000 >= self._settings.unreachable_after_ms:
             raise SourceUnavailable(
                 f"{self}: no answer for {partition} within {self._settings.unreachable_after_ms} ms. Start again when "

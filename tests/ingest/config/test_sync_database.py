@@ -42,7 +42,7 @@ def test_everything_has_its_place() -> None:
     )
     (table,) = config.tables
     assert (config.pipeline, table.name, table.is_template) == ("shop", "shop.ods_{table}_v1", True)
-    assert (table.primary_key, table.partition_by, table.option_texts) == (["id"], ["id"], {"bucket": "4"})
+    assert (table.primary_key, table.partition_by, table.raw_options) == (["id"], ["id"], {"bucket": "4"})
     assert (table.type_mapping, table.metadata_columns) == (["to-string"], ["topic"])
     assert table.source_tables == SourceTablesSettings(
         including_tables="o.*|i.*",

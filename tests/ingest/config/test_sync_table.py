@@ -47,7 +47,7 @@ def test_everything_has_its_place() -> None:
     assert config.source.isolation_level == "read_uncommitted"
     assert config.warehouse_options == {"s3.endpoint": "http://x"}
     assert (table.name, table.match_patterns) == ("shop.orders", ["*"])  # shards are merged
-    assert (table.primary_key, table.partition_by, table.option_texts) == (["id"], ["id"], {"bucket": "4"})
+    assert (table.primary_key, table.partition_by, table.raw_options) == (["id"], ["id"], {"bucket": "4"})
     assert table.type_mapping == ["to-string"]
     assert table.computed_columns == {"dt": "date_format(created, yyyy-MM-dd)"}
     assert (table.metadata_columns, table.metadata_column_prefix) == (["topic", "offset"], "_")

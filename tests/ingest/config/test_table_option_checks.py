@@ -64,7 +64,7 @@ def test_an_option_that_no_table_can_have_is_told_when_the_configuration_is_read
 
 @pytest.mark.parametrize("option", ["bucket: 4", "owner-team: shop", "fields.n.aggregate-function: sum", "bucket: '2'"])
 def test_other_options_pass(option: str) -> None:
-    assert parse_config(TEXT % option, "shop.yaml", environment={}).tables[0].option_texts
+    assert parse_config(TEXT % option, "shop.yaml", environment={}).tables[0].raw_options
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from ingest.formats.connect_schema import (
     UNDECLARED,
     ConnectorSettings,
-    Meaning,
+    SemanticType,
     SourceType,
     completed,
     parse_connect_schema,
@@ -57,11 +57,11 @@ def test_what_the_schema_says_stands() -> None:
 
 def test_propagated_source_types_tell_unsigned_longs() -> None:
     parameter = "__debezium.source.column.type"
-    assert declared("int64", None, {parameter: "BIGINT UNSIGNED ZEROFILL"}).meaning is Meaning.UNSIGNED
-    assert declared("int64", None, {parameter: "INT UNSIGNED"}).meaning is Meaning.PLAIN
+    assert declared("int64", None, {parameter: "BIGINT UNSIGNED ZEROFILL"}).semantic_type is SemanticType.UNSIGNED
+    assert declared("int64", None, {parameter: "INT UNSIGNED"}).semantic_type is SemanticType.PLAIN
     assert (
-        declared("bytes", "org.apache.kafka.connect.data.Decimal", {parameter: "BIGINT UNSIGNED"}).meaning
-        is Meaning.DECIMAL
+        declared("bytes", "org.apache.kafka.connect.data.Decimal", {parameter: "BIGINT UNSIGNED"}).semantic_type
+        is SemanticType.DECIMAL
     )
 
 
@@ -77,7 +77,7 @@ def test_nested_schemas_are_read_to_the_bottom() -> None:
     values = source_type(schema).fields["m"].value
     assert values is not None
     assert values.element is not None
-    assert values.element.meaning is Meaning.DATE
+    assert values.element.semantic_type is SemanticType.DATE
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ def test_what_is_no_schema_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "meaning", "length", "per_second"),
+    ("word", "semantic_type", "length", "per_second"),
     [
-        ("BIGINT  Unsigned", Meaning.UNSIGNED, 0, 0),
-        ("bits", Meaning.BITS, 0, 0),
-        ("bits(12)", Meaning.BITS, 12, 0),
-        ("bits varying", Meaning.BITS, 2**31 - 1, 0),
-        ("hex", Meaning.HEX, 0, 0),
-        ("time us", Meaning.TIME, 0, 10**6),
-        ("timestamp s", Meaning.TIMESTAMP, 0, 1),
+        ("BIGINT  Unsigned", SemanticType.UNSIGNED, 0, 0),
+        ("bits", SemanticType.BITS, 0, 0),
+        ("bits(12)", SemanticType.BITS, 12, 0),
+        ("bits varying", SemanticType.BITS, 2**31 - 1, 0),
+        ("hex", SemanticType.HEX, 0, 0),
+        ("time us", SemanticType.TIME, 0, 10**6),
+        ("timestamp s", SemanticType.TIMESTAMP, 0, 1),
     ],
 )
-def test_source_types_can_be_spelled(word: str, meaning: Meaning, length: int, per_second: int) -> None:
+def test_source_types_can_be_spelled(word: str, semantic_type: SemanticType, length: int, per_second: int) -> None:
     found = spelled_source_type("c", word)
-    assert (found.meaning, found.length, found.per_second) == (meaning, length, per_second)
+    assert (found.semantic_type, found.length, found.per_second) == (semantic_type, length, per_second)
 
 
 def test_a_decimal_in_bytes_without_a_schema_has_the_columns_scale() -> None:
@@ -130,4 +130,4 @@ def test_an_unknown_setting_is_refused_with_the_known_ones(setting: str, word: s
 
 
 def test_nothing_is_declared_by_default() -> None:
-    assert SourceType("", Meaning.PLAIN) == UNDECLARED
+    assert SourceType("", SemanticType.PLAIN) == UNDECLARED

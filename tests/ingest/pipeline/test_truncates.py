@@ -21,7 +21,7 @@ from ingest.config.config import parse_config
 from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.error_policy import RecordRefused
 from ingest.pipeline.recovery_flags import RecoveryFlags
-from ingest.tables.table_origins import ORIGINS_PROPERTY
+from ingest.tables.table_lineage import LINEAGE_PROPERTY
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
 from storage.fileio.memory import MemoryFileIO
@@ -343,7 +343,7 @@ async def test_what_an_earlier_release_wrote_is_not_emptied() -> None:
     def forget() -> None:
         snapshots = FileSystemCatalog(world.store, world.warehouse).load("shop.a").snapshots
         for snapshot in snapshots.all():
-            properties = {key: value for key, value in snapshot.properties.items() if key != ORIGINS_PROPERTY}
+            properties = {key: value for key, value in snapshot.properties.items() if key != LINEAGE_PROPERTY}
             path = f"{world.warehouse}/shop.db/a/snapshot/snapshot-{snapshot.id}"
             world.store.delete(path)
             world.store.create_if_absent(path, replace(snapshot, properties=properties).to_json().encode())

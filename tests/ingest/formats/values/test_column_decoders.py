@@ -20,7 +20,7 @@ from ingest.formats.connect_schema import (
     JSON_VALUE,
     UNDECLARED,
     ConnectorSettings,
-    Meaning,
+    SemanticType,
     SourceType,
     completed,
     spelled_source_type,
@@ -50,7 +50,9 @@ class Column:
     @property
     def id(self) -> str:
         rounded = "rounded" if self.rounds else ""
-        return " from ".join(part for part in (self.type, self.source.meaning, self.source.connect, rounded) if part)
+        return " from ".join(
+            part for part in (self.type, self.source.semantic_type, self.source.connect, rounded) if part
+        )
 
     def kernels(self) -> tuple[ColumnDecoder, ColumnDecoder]:
         """(by columns, by cells)"""
@@ -208,7 +210,7 @@ def test_a_decimal_that_does_not_fit_is_never_another_number(
     column = Column(f"DECIMAL(38, {scale})", (), declared("string"))
     text = str(Decimal(unscaled).scaleb(-sent_scale, Context(prec=80)))
     if sent_as == "bytes":
-        column = replace(column, source=SourceType("bytes", Meaning.DECIMAL, scale=sent_scale))
+        column = replace(column, source=SourceType("bytes", SemanticType.DECIMAL, scale=sent_scale))
         text = base64.b64encode(unscaled.to_bytes(20, "big", signed=True)).decode()
     by_columns, by_cells = column.kernels()
     raws = [text if sent_as == "number" else json.dumps(text)]

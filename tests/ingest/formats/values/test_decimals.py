@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.formats.connect_schema import ConnectorSettings, Meaning, SourceType
+from ingest.formats.connect_schema import ConnectorSettings, SemanticType, SourceType
 from ingest.formats.values.decimals import exact_decimal
 from tests.ingest.formats.values.value_case import CellCase, declared
 
@@ -18,7 +18,7 @@ _SCALE_2: Final = declared(
 )
 _MINUS_SCALE: Final = declared("bytes", "org.apache.kafka.connect.data.Decimal", {"scale": "-2"})
 _VARIABLE: Final = declared("struct", "io.debezium.data.VariableScaleDecimal")
-_UNSIGNED: Final = SourceType("int64", Meaning.UNSIGNED)
+_UNSIGNED: Final = SourceType("int64", SemanticType.UNSIGNED)
 _PRECISE: Final = ConnectorSettings(decimal_handling_mode="precise")
 _D38: Final = "-1234567890123456789012345678.0123456789"
 
@@ -104,5 +104,5 @@ def test_numbers_and_texts_keep_every_digit(value: Decimal, sent_as: str) -> Non
 def test_bytes_keep_every_digit(unscaled: int, scale: int) -> None:
     size = unscaled.bit_length() // 8 + 1
     raw = json.dumps(base64.b64encode(unscaled.to_bytes(size, "big", signed=True)).decode())
-    found = exact_decimal(raw.encode(), SourceType("bytes", Meaning.DECIMAL, scale=scale))
+    found = exact_decimal(raw.encode(), SourceType("bytes", SemanticType.DECIMAL, scale=scale))
     assert found == Decimal(unscaled).scaleb(-scale, Context(prec=200))

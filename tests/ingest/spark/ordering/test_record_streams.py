@@ -1,4 +1,4 @@
-"""Blobs that lie in their source's order are read piece by piece, in the order that sorting all of their rows gives."""
+"""Blobs that lie in their source's order are read slice by slice, in the order that sorting all of their rows gives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from ingest.spark.ordering.record_streams import pieces_of, windows
+from ingest.spark.ordering.record_streams import merged_slices, slices_of
 from ingest.spark.ordering.row_order import check_no_order_is_needed, source_order
 from storage.errors import BadInput
 from storage.table import TableContext
@@ -58,16 +58,16 @@ def blobs_of_tasks(draw: st.DrawFn) -> list[pa.RecordBatch]:
 
 @settings(max_examples=examples(200))
 @given(blobs=blobs_of_tasks(), rows_max=st.integers(1, 30))
-def test_pieces_come_in_the_order_of_all_rows(
+def test_slices_come_in_the_order_of_all_rows(
     context: TableContext, blobs: Sequence[pa.RecordBatch], rows_max: int
 ) -> None:
-    in_order = windows(blobs, rows_max)
+    in_order = merged_slices(blobs, rows_max)
     assert in_order is not None
     found = []
-    for window in in_order:
-        rows = pa.concat_batches([blobs[p.blob].slice(p.start, p.stop - p.start) for p in window.pieces])
-        assert all(p.stop - p.start <= rows_max for p in window.pieces)
-        found += (rows if window.order is None else rows.take(pa.array(window.order))).to_pylist()
+    for merged in in_order:
+        rows = pa.concat_batches([blobs[p.blob].slice(p.start, p.stop - p.start) for p in merged.slices])
+        assert all(p.stop - p.start <= rows_max for p in merged.slices)
+        found += (rows if merged.order is None else rows.take(pa.array(merged.order))).to_pylist()
     whole = pa.concat_batches(blobs)
     assert found == whole.take(pa.array(source_order(whole, context))).to_pylist()
 
@@ -82,18 +82,18 @@ def test_pieces_come_in_the_order_of_all_rows(
     ],
 )
 def test_blobs_that_lie_otherwise_must_be_sorted(blobs: Sequence[Sequence[Record]]) -> None:
-    assert windows([blob(records) for records in blobs], 10) is None
+    assert merged_slices([blob(records) for records in blobs], 10) is None
 
 
 def test_rows_that_are_no_records_or_changed_their_keys_must_be_sorted() -> None:
     plain = blob([("t", 0, 1, 1)])
-    assert windows([plain.drop_columns(["_time"])], 10) is None
-    assert windows([plain, plain.append_column("_key_change", pa.array([None], pa.string()))], 10) is None
+    assert merged_slices([plain.drop_columns(["_time"])], 10) is None
+    assert merged_slices([plain, plain.append_column("_key_change", pa.array([None], pa.string()))], 10) is None
 
 
 def test_rows_that_need_no_order_are_cut_as_they_lie() -> None:
     rows = [blob([("t", 0, n, 0) for n in range(count)]) for count in (5, 0, 3)]
-    assert [(p.blob, p.start, p.stop) for p in pieces_of(rows, 2)] == [
+    assert [(p.blob, p.start, p.stop) for p in slices_of(rows, 2)] == [
         (0, 0, 2),
         (0, 2, 4),
         (0, 4, 5),

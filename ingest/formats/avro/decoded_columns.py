@@ -26,7 +26,7 @@ _ARROW_TYPES = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class DecodedColumn:
     """n cells, m of them not null.
 
     type: of those that are not null.
@@ -45,13 +45,13 @@ class Cells:
     starts: Places
     ends: Places
     values: NDArray[Any] | None = None
-    fields: Mapping[str, Cells] = field(default_factory=dict)
-    items: Cells | None = None
+    fields: Mapping[str, DecodedColumn] = field(default_factory=dict)
+    items: DecodedColumn | None = None
 
     def __len__(self) -> int:
         return len(self.valid)
 
-    def take(self, rows: Places) -> Cells:
+    def take(self, rows: Places) -> DecodedColumn:
         """The cells of these rows."""
         valid = self.valid[rows]
         dense = rows if self.valid.all() else (np.cumsum(self.valid) - 1)[rows[valid]]
@@ -59,7 +59,7 @@ class Cells:
         if self.items is not None and self.values is not None:
             counts = self.values[dense]
             items = self.items.take(_ranges((np.cumsum(self.values) - self.values)[dense], counts))
-        return Cells(
+        return DecodedColumn(
             self.type,
             self.octets,
             valid,
@@ -71,11 +71,11 @@ class Cells:
         )
 
     @staticmethod
-    def joined(parts: Sequence[Cells]) -> Cells:
+    def joined(parts: Sequence[DecodedColumn]) -> DecodedColumn:
         """Of one type, without fields or items. At least one."""
         first = parts[0]
         values = None if first.values is None else np.concatenate([part.values for part in parts])
-        return Cells(
+        return DecodedColumn(
             first.type,
             first.octets,
             np.concatenate([part.valid for part in parts]),

@@ -3,7 +3,7 @@
 Rows that came before it at the source are gone, those that come after stay. In a topic of one partition that is the
 order of the records. Among several partitions the records' places in the source's log say it, where records carry them:
 
-- rows from before it that are yet to come are dropped when they come (`rows_before_truncates`);
+- rows from before it that are yet to come are dropped when they come (`truncate_filter`);
 - rows from after it that the table has already are read once more, and written again with what empties it.
 
 And all rows must be those of the source table that was emptied.
@@ -24,10 +24,10 @@ from ingest.formats.source_order import SourceOrder, SourceOrderOf
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import AtTimestamp, Source
 from ingest.sources.ranges import RangeGone, read_ranges
-from ingest.tables.rows_before_truncates import orders_of
-from ingest.tables.table_origins import Emptied, TableOrigins
+from ingest.tables.table_lineage import TableLineage, TruncateMarker
 from ingest.tables.table_rows import keep_records
 from ingest.tables.table_sink import TableSink
+from ingest.tables.truncate_filter import orders_of
 from storage.errors import BadInput
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
@@ -46,7 +46,7 @@ class KnownPartitions(Protocol):
     def written_of(self, table: str) -> Mapping[TopicPartition, int]: ...
 
 
-class CantTruncate(Exception):
+class TruncateNotExact(Exception):
     """Why; "" where there is nothing to say."""
 
 
@@ -55,18 +55,18 @@ class Truncation:
     """What is to be done.
 
     kept: rows that came behind it, from other partitions.
-    emptied: None where no row from before it can come any more.
+    truncate: None where no row from before it can come any more.
     is_outdated: nothing: a later one came before, or no row yet.
     """
 
     failure: DecodeFailure
     kept: Sequence[TableRows] = ()
-    emptied: Emptied | None = None
+    truncate: TruncateMarker | None = None
     is_outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class LogAgain:
+class SourceReader:
     """What reads records once more.
 
     open_source: opens another source, in addition to the one that is read
@@ -79,29 +79,29 @@ class LogAgain:
     decode: Callable[[RawBatch], DecodedBatch]
 
 
-class Truncates:
+class TruncateHandler:
     """sinks: the tables that take part, by name; it may change.
     are_applied: the configuration's word.
-    again: None where records don't say where they stand at their source: reading them again would not help.
+    reader: None where records don't say where they stand at their source: reading them again would not help.
     """
 
     def __init__(
         self,
         sinks: Mapping[str, TableSink],
-        origins: TableOrigins,
+        lineage: TableLineage,
         *,
         are_applied: bool,
-        again: LogAgain | None = None,
+        reader: SourceReader | None = None,
     ) -> None:
         self._sinks = sinks
-        self._origins = origins
+        self._lineage = lineage
         self._are_applied = are_applied
-        self._again = again
+        self._reader = reader
 
     async def plan(self, failure: DecodeFailure, raw: RawBatch, known: KnownPartitions) -> Truncation:
-        """Raises CantTruncate where it would not be exact, and what the source raises."""
+        """Raises TruncateNotExact where it would not be exact, and what the source raises."""
         if not self._are_applied or failure.target is None or failure.source is None:
-            raise CantTruncate("")
+            raise TruncateNotExact("")
         table, topic = failure.target.name, raw.topic
         self._check_rows_are_all_its_own(table, failure, topic)
         others = sorted(p for p in known.partitions_of(table) if p.topic == topic and p.partition != raw.partition)
@@ -111,49 +111,49 @@ class Truncates:
         if at is None and await self._has_no_rows(table):
             return Truncation(failure, is_outdated=True)
         if at is None:
-            raise CantTruncate(
+            raise TruncateNotExact(
                 f"topic {topic} has {len(others) + 1} partitions, and a truncate has no order among them, as its "
                 "records don't say where they stand in the source's log (`source.sequence` of PostgreSQL)"
             )
-        before = self._origins.emptied(table)
+        before = self._lineage.truncate_marker(table)
         if before is not None and at.is_before(before.at):
             return Truncation(failure, is_outdated=True)  # a later one came first
         written = known.written_of(table)
         ends = {p: written[p] for p in others if p in written}
         kept, ahead = await self._rows_behind(table, at, int(raw.timestamps_ms[failure.row]), ends)
         behind = frozenset(p.partition for p in others if p not in ahead)
-        return Truncation(failure, kept, Emptied(at, behind) if behind else None)
+        return Truncation(failure, kept, TruncateMarker(at, behind) if behind else None)
 
     def _check_rows_are_all_its_own(self, table: str, failure: DecodeFailure, topic: str) -> None:
-        origins = self._origins.of(table)
-        if origins.tables is None or origins.topics is None:
-            raise CantTruncate(
+        lineage = self._lineage.of(table)
+        if lineage.tables is None or lineage.topics is None:
+            raise TruncateNotExact(
                 f"it is unknown whether all rows of {table} are those of {failure.source}: an earlier release wrote to "
                 "it, or many source tables feed it"
             )
-        if others := sorted(origins.tables - {str(failure.source)}):
-            raise CantTruncate(f"{table} also has rows of {', '.join(others)}, which would go, too")
-        if others := sorted(origins.topics - {topic}):
-            raise CantTruncate(
+        if others := sorted(lineage.tables - {str(failure.source)}):
+            raise TruncateNotExact(f"{table} also has rows of {', '.join(others)}, which would go, too")
+        if others := sorted(lineage.topics - {topic}):
+            raise TruncateNotExact(
                 f"rows of {table} also came from topic {', '.join(others)}, and there is no order among topics"
             )
 
     async def _has_no_rows(self, table: str) -> bool:
         """As if it were yet to be made: whether it was, the batches that records came in would tell."""
-        if self._origins.of(table).topics:
+        if self._lineage.of(table).topics:
             return False
         return not await run_uncancellable(self._sinks[table].holds_rows)
 
     def _order(self, raw: RawBatch, row: int) -> SourceOrder | None:
         value = raw.values[row].as_py()
-        return None if self._again is None else self._again.order_of(value)
+        return None if self._reader is None else self._reader.order_of(value)
 
     async def _rows_behind(
         self, table: str, at: SourceOrder, time_ms: int, ends: Mapping[TopicPartition, int]
     ) -> tuple[list[TableRows], set[TopicPartition]]:
         """Rows of the table behind `at`, of records below `ends`; and which partitions have any record there."""
-        assert self._again is not None
-        source = self._again.open_source()
+        assert self._reader is not None
+        source = self._reader.open_source()
         kept: list[TableRows] = []
         ahead: set[TopicPartition] = set()
         try:
@@ -165,7 +165,7 @@ class Truncates:
                     ahead.add(partition)
                 kept += found
                 if sum(rows.rows.nbytes for rows in kept) > _BYTES_MAX:
-                    raise CantTruncate(f"more than {_BYTES_MAX} bytes of rows came behind it from other partitions")
+                    raise TruncateNotExact(f"more than {_BYTES_MAX} bytes of rows came behind it from other partitions")
         finally:
             await source.close()
         return kept, ahead
@@ -191,12 +191,12 @@ class Truncates:
             try:
                 found = await self._behind(batches, table, at, partition, is_whole=start == 0)
             except RangeGone as gone:
-                raise CantTruncate(f"{partition} doesn't hold any more what came behind it: {gone}") from gone
+                raise TruncateNotExact(f"{partition} doesn't hold any more what came behind it: {gone}") from gone
             if found is not None:
                 return found
             if start == oldest:
                 break
-        raise CantTruncate(
+        raise TruncateNotExact(
             f"nothing shows which records of {partition} came before it: none of those from {start} to {end} did, and "
             "older ones are not there, or too many"
         )
@@ -211,19 +211,19 @@ class Truncates:
         is_whole: bool,
     ) -> list[TableRows] | None:
         """is_whole: nothing came before the batches. None where they may begin too late: behind `at` already."""
-        assert self._again is not None
+        assert self._reader is not None
         found: list[TableRows] = []
         is_early = is_whole
         async with aclosing(batches):
             async for raw in batches:
-                decoded = await run_cpu_bound(self._again.decode, raw)
+                decoded = await run_cpu_bound(self._reader.decode, raw)
                 for rows in decoded.tables:
                     if rows.target.name != table or not len(rows.offsets):
                         continue
-                    orders = orders_of(raw, rows, self._again.order_of)
+                    orders = orders_of(raw, rows, self._reader.order_of)
                     sides = [None if order is None else order.is_before(at) for order in orders]
                     if None in sides:
-                        raise CantTruncate(f"a record of {partition} doesn't say whether it came before it")
+                        raise TruncateNotExact(f"a record of {partition} doesn't say whether it came before it")
                     is_early = is_early or sides[0] is True
                     if not is_early:
                         return None
@@ -242,7 +242,7 @@ class Truncates:
             sink.writer.add(sink.writer.route(rows.rows))
             if sink.writer.is_memory_short:
                 sink.writer.make_room()
-        self._origins.was_emptied(table, truncation.emptied)
+        self._lineage.set_truncate_marker(table, truncation.truncate)
         _log.warning(
             "table emptied",
             table=table,
@@ -261,5 +261,5 @@ async def _offsets_at(source: Source, ends: Mapping[TopicPartition, int], time_m
 
 def _whole(rows: TableRows, partition: TopicPartition) -> TableRows:
     if rows.unavailable is not None:
-        raise CantTruncate(f"rows from after it, of {partition}, lack values that did not change")
+        raise TruncateNotExact(f"rows from after it, of {partition}, lack values that did not change")
     return rows

@@ -15,13 +15,13 @@ from typing import Any, Final
 from ingest.formats.ddl_statements import ColumnStatement
 from ingest.formats.source_order import SourceOrder
 
-ORIGINS_PROPERTY: Final = "tidelake.origins"  # key in Snapshot.properties
+LINEAGE_PROPERTY: Final = "tidelake.origins"  # key in Snapshot.properties
 _VERSION: Final = 1
 _NAMES_MAX: Final = 4  # beyond it a table is one of many, whichever they are
 
 
 @dataclass(frozen=True, slots=True)
-class Emptied:
+class TruncateMarker:
     """By a truncate whose records of other partitions may still be on their way.
 
     at: where it stands in the source's log: records that stand before it are no rows any more.
@@ -43,41 +43,41 @@ class AlteredCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
+class SourceLineage:
     """tables: spelled in full (`shop.public.orders`); None: many, or unknown.
     topics: likewise.
-    emptied: None once all partitions have come behind the last truncate.
+    truncate: None once all partitions have come behind the last truncate.
     altered: by the name of a copy of the source table, what was altered in it; the copy may take the table's place.
     """
 
     tables: frozenset[str] | None = frozenset()
     topics: frozenset[str] | None = frozenset()
-    emptied: Emptied | None = None
+    truncate: TruncateMarker | None = None
     altered: Mapping[str, tuple[AlteredCopy, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Origins:
+    def of(cls, properties: Mapping[str, str]) -> SourceLineage:
         """As a snapshot says; one that doesn't say, or in a later version, knows nothing."""
         try:
-            members = json.loads(properties.get(ORIGINS_PROPERTY, "{}"))
+            members = json.loads(properties.get(LINEAGE_PROPERTY, "{}"))
             if members["version"] == _VERSION:
                 names = (None if members[name] is None else frozenset(members[name]) for name in ("tables", "topics"))
                 tables, topics = names
-                return cls(tables, topics, _emptied(members.get("emptied")), _altered(members.get("altered")))
+                return cls(tables, topics, _truncate_marker(members.get("emptied")), _altered(members.get("altered")))
         except (ValueError, KeyError, TypeError):
             pass
         return UNKNOWN
 
-    def with_names(self, tables: Iterable[str] = (), topics: Iterable[str] = ()) -> Origins:
+    def with_names(self, tables: Iterable[str] = (), topics: Iterable[str] = ()) -> SourceLineage:
         return replace(self, tables=_joined(self.tables, tables), topics=_joined(self.topics, topics))
 
     def to_text(self) -> str:
         names: dict[str, Any] = {
             name: None if (of := getattr(self, name)) is None else sorted(of) for name in ("tables", "topics")
         }
-        if (emptied := self.emptied) is not None:
-            at = {"log": emptied.at.log, "place": emptied.at.place}
-            names["emptied"] = {**at, "behind": sorted(emptied.behind)}
+        if (marker := self.truncate) is not None:
+            at = {"log": marker.at.log, "place": marker.at.place}
+            names["emptied"] = {**at, "behind": sorted(marker.behind)}
         if self.altered:
             names["altered"] = {
                 copy: [[one.topic, one.offset, [[s.old, s.new, s.type] for s in one.statements]] for one in of]
@@ -86,10 +86,10 @@ class Origins:
         return json.dumps({"version": _VERSION, **names}, ensure_ascii=False, separators=(",", ":"))
 
 
-UNKNOWN: Final = Origins(None, None)
+UNKNOWN: Final = SourceLineage(None, None)
 
 
-class TableOrigins:
+class TableLineage:
     """Of all tables of a pipeline. Not for use by two threads at once.
 
     sources_of: source tables whose records this process decoded for a table.
@@ -97,44 +97,44 @@ class TableOrigins:
 
     def __init__(self, sources_of: Callable[[str], Iterable[str]]) -> None:
         self._sources_of = sources_of
-        self._known: dict[str, Origins] = {}
+        self._known: dict[str, SourceLineage] = {}
         self.unpublished: set[str] = set()
         """Tables whose next snapshot must be made even without rows: an idle table's position passes records, too."""
 
-    def restore(self, known: Mapping[str, Origins]) -> None:
+    def restore(self, known: Mapping[str, SourceLineage]) -> None:
         """What the newest snapshots say. Of tables that have none there is nothing."""
         self._known = dict(known)
 
     def restore_one(self, table: str, properties: Mapping[str, str]) -> None:
         """As the table's newest snapshot says."""
-        self._known[table] = Origins.of(properties)
+        self._known[table] = SourceLineage.of(properties)
 
-    def brought(self, table: str, topic: str) -> None:
+    def add_topic(self, table: str, topic: str) -> None:
         """Rows for the table came from this topic."""
-        of = self._known.get(table, Origins())
+        of = self._known.get(table, SourceLineage())
         if of.topics is not None and topic not in of.topics:
             self._known[table] = of.with_names(topics=[topic])
 
-    def of(self, table: str) -> Origins:
-        return self._known.get(table, Origins()).with_names(tables=self._sources_of(table))
+    def of(self, table: str) -> SourceLineage:
+        return self._known.get(table, SourceLineage()).with_names(tables=self._sources_of(table))
 
-    def emptied(self, table: str) -> Emptied | None:
+    def truncate_marker(self, table: str) -> TruncateMarker | None:
         """The last known one; quick."""
         known = self._known.get(table)
-        return None if known is None else known.emptied
+        return None if known is None else known.truncate
 
-    def was_emptied(self, table: str, emptied: Emptied | None) -> None:
+    def set_truncate_marker(self, table: str, marker: TruncateMarker | None) -> None:
         """None: nothing from before the truncate can come any more."""
-        self._known[table] = replace(self._known.get(table, Origins()), emptied=emptied)
+        self._known[table] = replace(self._known.get(table, SourceLineage()), truncate=marker)
 
     def altered_in(self, table: str, copy: str) -> tuple[ColumnStatement, ...]:
         """What was done to the columns of a copy of the table's source, in order."""
-        known = self._known.get(table, Origins()).altered.get(copy, ())
+        known = self._known.get(table, SourceLineage()).altered.get(copy, ())
         return tuple(statement for one in known for statement in one.statements)
 
     def alter_copy(self, table: str, copy: str, altered: AlteredCopy) -> None:
         """The table's next snapshots carry it, until `forget_copy`."""
-        known = self._known.get(table, Origins())
+        known = self._known.get(table, SourceLineage())
         if altered not in known.altered.get(copy, ()):
             of_copy = (*known.altered.get(copy, ()), altered)
             self._known[table] = replace(known, altered={**known.altered, copy: of_copy})
@@ -142,7 +142,7 @@ class TableOrigins:
 
     def forget_copy(self, table: str, copy: str) -> None:
         """It was recreated, was dropped, or has taken the table's place."""
-        known = self._known.get(table, Origins())
+        known = self._known.get(table, SourceLineage())
         if copy in known.altered:
             left = {name: of for name, of in known.altered.items() if name != copy}
             self._known[table] = replace(known, altered=left)
@@ -159,11 +159,11 @@ def _altered(members: dict[str, Any] | None) -> dict[str, tuple[AlteredCopy, ...
     }
 
 
-def _emptied(members: dict[str, Any] | None) -> Emptied | None:
+def _truncate_marker(members: dict[str, Any] | None) -> TruncateMarker | None:
     if members is None:
         return None
     at = SourceOrder(str(members["log"]), tuple(int(part) for part in members["place"]))
-    return Emptied(at, frozenset(int(partition) for partition in members["behind"]))
+    return TruncateMarker(at, frozenset(int(partition) for partition in members["behind"]))
 
 
 def _joined(known: frozenset[str] | None, more: Iterable[str]) -> frozenset[str] | None:

@@ -7,30 +7,30 @@ import numpy as np
 from ingest.formats.base import DecodeFailure, FailureKind, TableRows
 from ingest.formats.source_order import SourceOrder, SourceOrderOf
 from ingest.raw_batch import RawBatch
-from ingest.tables.table_origins import Emptied, TableOrigins
+from ingest.tables.table_lineage import TableLineage, TruncateMarker
 from ingest.tables.table_rows import keep_records
 from storage.logs import get_logger
 
 _log = get_logger(__name__)
 
 
-class RowsBeforeTruncates:
+class TruncateFilter:
     """Drops such rows.
 
     order_of: the source's order of a record; None where records don't carry it
     """
 
-    def __init__(self, origins: TableOrigins, order_of: SourceOrderOf | None) -> None:
-        self._origins = origins
+    def __init__(self, lineage: TableLineage, order_of: SourceOrderOf | None) -> None:
+        self._lineage = lineage
         self._order_of = order_of
 
     def drop(self, raw: RawBatch, rows: TableRows) -> tuple[TableRows, list[DecodeFailure]]:
         """Rows from after the truncate; and failures for records that don't say whether they are."""
-        emptied = self._origins.emptied(rows.target.name)
-        if emptied is None or self._order_of is None or raw.partition not in emptied.behind or not len(rows.offsets):
+        marker = self._lineage.truncate_marker(rows.target.name)
+        if marker is None or self._order_of is None or raw.partition not in marker.behind or not len(rows.offsets):
             return rows, []
         orders = orders_of(raw, rows, self._order_of)
-        sides = [None if order is None else order.is_before(emptied.at) for order in orders]
+        sides = [None if order is None else order.is_before(marker.at) for order in orders]
         unwanted = np.array([side is not False for side in sides])
         if not unwanted.any():
             return rows, []
@@ -50,13 +50,13 @@ class RowsBeforeTruncates:
     def wrote(self, raw: RawBatch, rows: TableRows) -> None:
         """Once a partition's rows come from after the truncate, it is not behind any more."""
         table = rows.target.name
-        emptied = self._origins.emptied(table)
-        if emptied is None or self._order_of is None or raw.partition not in emptied.behind or not len(rows.offsets):
+        marker = self._lineage.truncate_marker(table)
+        if marker is None or self._order_of is None or raw.partition not in marker.behind or not len(rows.offsets):
             return
         last = orders_of(raw, TableRows(rows.target, rows.rows.slice(0, 0), rows.offsets[-1:]), self._order_of)[0]
-        if last is not None and last.is_before(emptied.at) is False:
-            behind = emptied.behind - {raw.partition}
-            self._origins.was_emptied(table, Emptied(emptied.at, behind) if behind else None)
+        if last is not None and last.is_before(marker.at) is False:
+            behind = marker.behind - {raw.partition}
+            self._lineage.set_truncate_marker(table, TruncateMarker(marker.at, behind) if behind else None)
 
 
 def orders_of(raw: RawBatch, rows: TableRows, order_of: SourceOrderOf) -> list[SourceOrder | None]:
