@@ -12,11 +12,11 @@ from storage.analysis.analyze import read_statistics
 from storage.analysis.row_estimate import estimated_rows
 from storage.arguments import checked
 from storage.errors import BadInput, UnsupportedFeature
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
 from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.explain import ExplainedFile, explain_scan
+from storage.read.fallback_branch import BranchRead, FallbackBranch, branch_reads
 from storage.read.incremental_read import Increment, read_increment
-from storage.read.other_branch import OtherBranch, PartOfRead, parts_of_read
 from storage.read.predicate import And, Predicate, as_predicate
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
@@ -38,7 +38,7 @@ class Scan:
         columns: tuple[str, ...],
         predicate: Predicate | None,
         files_since_ms: int | None = None,
-        other: OtherBranch | None = None,
+        other: FallbackBranch | None = None,
     ) -> None:
         self._context = context
         self._snapshot = snapshot
@@ -99,12 +99,12 @@ class Scan:
             self._splits = [split for part in self._parts() for split in part.splits()]
         return self._splits
 
-    def _parts(self) -> list[PartOfRead]:
-        return parts_of_read(self._planned, self._context, self._snapshot, self._other)
+    def _parts(self) -> list[BranchRead]:
+        return branch_reads(self._planned, self._context, self._snapshot, self._other)
 
     def _planned(self, context: TableContext) -> TableScan:
         is_new = None if self._files_since_ms is None else made_since(self._files_since_ms)
-        keep = Share.of(self._context.options).keep_entry(context, is_new)
+        keep = Subtask.of(self._context.options).keep_entry(context, is_new)
         return TableScan(context, self._predicate, keep)
 
     @checked
@@ -134,10 +134,10 @@ class Scan:
             return self._reader.read(found)
         return self._of_both(self._other, found)
 
-    def _of_both(self, other: OtherBranch, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+    def _of_both(self, other: FallbackBranch, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         theirs = SnapshotReader(other.context, self._columns, self._predicate)
         for split in splits:
-            for rows in (theirs if split.of_other_branch else self._reader).read([split]):
+            for rows in (theirs if split.of_fallback_branch else self._reader).read([split]):
                 yield rows.cast(self.schema)  # what is nullable in one branch may not be so in the other
 
     @checked

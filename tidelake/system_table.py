@@ -16,7 +16,7 @@ from storage.read.follow import Follower
 from storage.read.predicate import Predicate
 from storage.read.split import Split
 from storage.snapshots.snapshot import Snapshot
-from storage.system_tables.base import ReadAt, SystemTable
+from storage.system_tables.base import SystemTable, SystemTableRead
 from storage.types.row_kinds import with_kind
 from tidelake.scan import Scan, projection
 from tidelake.table import Table
@@ -46,7 +46,7 @@ class ReadOnlyTable(Table):
     def primary_key(self) -> tuple[str, ...]:
         return ()
 
-    def _scan_at(self, at: ReadAt, columns: Sequence[str] | None, condition: Any) -> Scan:
+    def _scan_at(self, at: SystemTableRead, columns: Sequence[str] | None, condition: Any) -> Scan:
         names, predicate = projection(self._system_table.schema(at.context), columns, condition)
         return SystemScan(self._system_table, at, names, predicate)
 
@@ -106,7 +106,7 @@ class WarehouseSystemTable(ReadOnlyTable):
         """
         if named := [name for name, value in arguments.items() if value is not None]:
             raise BadInput(f"{self.name} shows what is there now; leave out {named[0]}")
-        return self._scan_at(ReadAt(self._context, None), columns, filter)
+        return self._scan_at(SystemTableRead(self._context, None), columns, filter)
 
     def snapshots(self) -> list[Snapshot]:
         return []
@@ -121,7 +121,7 @@ class SystemScan(Scan):
     has_splits = False
 
     def __init__(
-        self, system_table: SystemTable, at: ReadAt, columns: tuple[str, ...], predicate: Predicate | None
+        self, system_table: SystemTable, at: SystemTableRead, columns: tuple[str, ...], predicate: Predicate | None
     ) -> None:
         super().__init__(at.context, at.snapshot, columns, predicate)
         self._system_table = system_table

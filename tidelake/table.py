@@ -22,7 +22,8 @@ from storage.expire.retention import retention_of
 from storage.option_support import check_supported
 from storage.options import Operation
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
+from storage.read.fallback_branch import fallback_branch, refuse_fallback_branch
 from storage.read.follow import Bound, CancelEvent, Follower, follow
 from storage.read.incremental_read import (
     NO_INCREMENT,
@@ -35,12 +36,11 @@ from storage.read.incremental_read import (
     parse_scan_mode,
     read_increment,
 )
-from storage.read.other_branch import other_branch, refuse_other_branch
 from storage.read.predicate import Predicate, as_predicate
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.start import Start, StartAt
 from storage.read.time_travel import TimeTravel, named_state
-from storage.system_tables.base import ReadAt
+from storage.system_tables.base import SystemTableRead
 from storage.table import TableContext
 from storage.write.memory_budget import MemoryBudget
 from tidelake.row_level.row_changes import RowChanges
@@ -142,11 +142,11 @@ class Table(RowChanges):
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
-            refuse_other_branch(self._context, "a read of rows that came")
-            return self._scan_at(ReadAt(self._context, None, increment=increment), columns, filter)
+            refuse_fallback_branch(self._context, "a read of rows that came")
+            return self._scan_at(SystemTableRead(self._context, None, increment=increment), columns, filter)
         return self._scan_at(self._travel(snapshot, tag, as_of), columns, filter)
 
-    def _scan_at(self, at: ReadAt, columns: Sequence[str] | None, condition: Any) -> Scan:
+    def _scan_at(self, at: SystemTableRead, columns: Sequence[str] | None, condition: Any) -> Scan:
         if not isinstance(at.increment, NoIncrement):
             names, predicate = projection(at.context.schema.arrow, columns, condition)
             return IncrementalScan(at.context, at.increment, names, predicate)
@@ -212,7 +212,7 @@ class Table(RowChanges):
             check_whole_number(f"changes({name}=…)", number, at_least=-INT64_MAX)
         if start < 1 or (end is not None and end < start):
             raise BadInput(f"changes(start={start}, end={end}): snapshots count from 1, and end is not before start")
-        reader = ChangeReader(self._context, Share.of(self._context.options), sequence_numbers=self._sequence_numbers)
+        reader = ChangeReader(self._context, Subtask.of(self._context.options), sequence_numbers=self._sequence_numbers)
         latest = reader.history.latest_id() or 0
         if start > latest + 1:
             reader.get(start)  # raises
@@ -258,7 +258,7 @@ class Table(RowChanges):
         the end `close()`.
         """
         context, options = self._context, self._context.options
-        one_of = Share.of(options, share)
+        one_of = Subtask.of(options, share)
         name = consumer if consumer is not None else options.consumer_id
         progress = ConsumerProgress(context, name, one_of) if name is not None else None
         return Follower(
@@ -339,7 +339,7 @@ class Table(RowChanges):
             self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
         )
 
-    def _travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> ReadAt:
+    def _travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
         """The snapshot, and the table with the schema to read it with."""
         files_since_ms = None
         if snapshot_id is None and tag is None and as_of is None:
@@ -351,7 +351,7 @@ class Table(RowChanges):
         context = self._context
         if found is not None and (snapshot_id, tag, as_of) != (None, None, None):
             context = context.with_schema(context.schemas.get(found.schema_id))
-        other = other_branch(
+        other = fallback_branch(
             context, found, snapshot_id=snapshot_id, tag=tag, as_of=as_of, files_since_ms=files_since_ms
         )
-        return ReadAt(context, found, other, files_since_ms=files_since_ms)
+        return SystemTableRead(context, found, other, files_since_ms=files_since_ms)

@@ -105,10 +105,10 @@ class DeletionPlanner:
                     expiring[entry.file.file_name] = self._planned_file(entry)
             for entry in entries:  # whichever comes first in the manifest
                 if entry.kind is FileKind.ADD:
-                    self._spare(entry, expiring)
+                    self._retain(entry, expiring)
         return expiring
 
-    def _spare(self, entry: ManifestEntry, expiring: dict[str, PlannedDataFile]) -> None:
+    def _retain(self, entry: ManifestEntry, expiring: dict[str, PlannedDataFile]) -> None:
         """Keep a file that is added again, with its current extra files. An index that it no longer has is deleted."""
         planned = expiring.pop(entry.file.file_name, None)
         for name in entry.file.extra_files:

@@ -146,7 +146,7 @@ class SnapshotExpiry:
             self._hint_once(begin)
             self._earliest = begin
             return None
-        earliest_kept = self._survivor(end, seen)
+        earliest_kept = self._earliest_kept(end, seen)
         if earliest_kept is None:
             self._earliest = None  # another process expires or rolls back at this moment
             return None
@@ -193,7 +193,7 @@ class SnapshotExpiry:
             self._pause_until_ms = now_ms + _PAUSE_MS
         return end
 
-    def _survivor(self, end: int, seen: dict[int, Snapshot | None]) -> Snapshot | None:
+    def _earliest_kept(self, end: int, seen: dict[int, Snapshot | None]) -> Snapshot | None:
         """The earliest that will be there; `end` itself unless ids are missing."""
         found = self._find(end, seen)
         if found is not None:

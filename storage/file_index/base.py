@@ -21,14 +21,14 @@ from storage.errors import CorruptFile
 Answer: TypeAlias = BitMap | None
 
 
-def both(one: Answer, other: Answer) -> Answer:
+def and_answers(one: Answer, other: Answer) -> Answer:
     """Rows that may fulfil both of two conditions."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
-def either(one: Answer, other: Answer) -> Answer:
+def or_answers(one: Answer, other: Answer) -> Answer:
     """Rows that may fulfil one of two conditions."""
     return None if one is None or other is None else one | other
 

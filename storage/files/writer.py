@@ -47,7 +47,7 @@ def file_fields(context: TableContext) -> tuple[DataField, ...]:
     return (*keys, SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
 
 
-class FilesBeside(Protocol):
+class DedicatedFiles(Protocol):
     """Files that hold other columns of the same rows: each belongs to one data file."""
 
     def write(self, rows: pa.RecordBatch) -> None: ...
@@ -68,7 +68,7 @@ class RollingFileWriter:
     names: of the writer's files; None begins a new series.
     changelog: whether these are changelog files, which have settings of their own and only roll by size.
     plan: of such files, where it is known.
-    beside: writer of columns in files of their own; those follow the data file that they belong to
+    dedicated: writer of columns in files of their own; those follow the data file that they belong to
     After an exception only `abort` may be called.
     """
 
@@ -83,7 +83,7 @@ class RollingFileWriter:
         names: DataFileNames | None = None,
         clock_ms: Callable[[], int] = local_time_as_utc_ms,
         plan: FilePlan | None = None,
-        beside: FilesBeside | None = None,
+        dedicated: DedicatedFiles | None = None,
     ) -> None:
         options = context.options
         prefix = options.changelog_file_prefix if changelog else options.data_file_prefix
@@ -91,7 +91,7 @@ class RollingFileWriter:
         self._directory = directory
         self._plan = plan or FilePlan(context, level, file_source, changelog)
         self._names = names or DataFileNames(prefix)
-        self._beside = beside
+        self._dedicated = dedicated
         self._clock_ms = clock_ms
         self._target_bytes = options.target_file_size_bytes(has_primary_key=context.schema.has_primary_key)
         rolls_by_rows = file_source is FileSource.APPEND and not changelog
@@ -105,12 +105,12 @@ class RollingFileWriter:
         batch: pa.RecordBatch,
         *,
         first_sequence_number: int | None = None,
-        beside: pa.RecordBatch | None = None,
+        dedicated: pa.RecordBatch | None = None,
     ) -> None:
         """batch: the columns of `file_fields`, in order; of a table with a primary key sorted by it, no key twice, and
             behind all keys written before.
         first_sequence_number: of its first row, for a table without one.
-        beside: the columns of the same rows that are in files of their own.
+        dedicated: the columns of the same rows that are in files of their own.
 
         Raises BadInput for values that the file format can't hold.
         """
@@ -121,8 +121,8 @@ class RollingFileWriter:
                 self._open = _OpenFile(self._context, self._plan, path)
             part = batch.slice(start, self._rows_until_the_next_look(self._open))
             self._open.write(part, None if first_sequence_number is None else first_sequence_number + start)
-            if self._beside is not None and beside is not None:
-                self._beside.write(beside.slice(start, part.num_rows))
+            if self._dedicated is not None and dedicated is not None:
+                self._dedicated.write(dedicated.slice(start, part.num_rows))
             start += part.num_rows
             self._row_count += part.num_rows
             if self._open.row_count >= self._target_rows or self._is_full(self._open):
@@ -147,7 +147,7 @@ class RollingFileWriter:
         if finished is not None:
             self._finished.append(finished.finish(self._clock_ms()))
             self._plan.learn(finished.stored_per_held)
-            self._finished += self._beside.roll() if self._beside is not None else ()
+            self._finished += self._dedicated.roll() if self._dedicated is not None else ()
 
     def close(self) -> list[DataFileMeta]:
         """The files written, durable, in the order of their rows; none when there were no rows."""
@@ -159,8 +159,8 @@ class RollingFileWriter:
         if self._open is not None:
             self._open.abort()
             self._open = None
-        if self._beside is not None:
-            self._beside.abort()
+        if self._dedicated is not None:
+            self._dedicated.abort()
         self._context.io.delete_all(path for file in self._finished for path in all_paths(self._directory, file))
         self._finished = []
 

@@ -36,7 +36,7 @@ _STORED_TO_DECODED: Final = 8
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedPart:
     file: LookupFile
     used_s: float
 
@@ -46,7 +46,7 @@ Span = tuple[str, range]
 
 
 @dataclass(slots=True)
-class _AskedFile:
+class _CachedDataFile:
     """parts: of the data file. kept: by number of a part, the parts that it is kept with."""
 
     parts: FileParts
@@ -88,8 +88,8 @@ class LookupCache:
         self._bloom_fpp = options.lookup_cache_bloom_filter_fpp
         self._directory = directory
         self._now_s = now_s
-        self._files: dict[str, _AskedFile] = {}
-        self._kept: OrderedDict[Span, _Kept] = OrderedDict()  # what was used last comes last
+        self._files: dict[str, _CachedDataFile] = {}
+        self._kept: OrderedDict[Span, _CachedPart] = OrderedDict()  # what was used last comes last
         self._guard = threading.Lock()
 
     def find(
@@ -106,20 +106,20 @@ class LookupCache:
         parts: of the file; asked once.
         read: all rows of a part.
         """
-        asked = self._files.get(name)
-        if asked is None:
-            asked = self._files[name] = _AskedFile(parts())
+        cached = self._files.get(name)
+        if cached is None:
+            cached = self._files[name] = _CachedDataFile(parts())
         elif (
-            len(set(asked.kept.values())) > _SPANS_MAX and file.file_size <= self._disk_bytes_max // _STORED_TO_DECODED
+            len(set(cached.kept.values())) > _SPANS_MAX and file.file_size <= self._disk_bytes_max // _STORED_TO_DECODED
         ):
             self.drop([name])
-            asked = self._files[name] = _AskedFile(FileParts.of(file.row_count, None))
-        for numbers, of_span in asked.spans(keys):
-            part = asked.parts.together(numbers)
+            cached = self._files[name] = _CachedDataFile(FileParts.of(file.row_count, None))
+        for numbers, of_span in cached.spans(keys):
+            part = cached.parts.together(numbers)
             stored_bytes = file.file_size * part.row_count // max(1, file.row_count)
             kept = self._get((name, numbers))
-            if kept is None and stored_bytes <= self._disk_bytes_max and numbers not in asked.too_large:
-                kept = self._keep((name, numbers), asked, part, read, keys.columns.schema.names)
+            if kept is None and stored_bytes <= self._disk_bytes_max and numbers not in cached.too_large:
+                kept = self._keep((name, numbers), cached, part, read, keys.columns.schema.names)
             if kept is None:
                 yield from find_in_stream(read(part), part.first_row, of_span)
             else:
@@ -130,8 +130,8 @@ class LookupCache:
         """Files that will not be looked up again."""
         with self._guard:
             for name in names if self._files else ():  # most writers look nothing up
-                if (asked := self._files.pop(name, None)) is not None:
-                    for numbers in set(asked.kept.values()):
+                if (cached := self._files.pop(name, None)) is not None:
+                    for numbers in set(cached.kept.values()):
                         self._kept.pop((name, numbers)).file.close()
 
     @property
@@ -160,7 +160,7 @@ class LookupCache:
     def _keep(
         self,
         span: Span,
-        asked: _AskedFile,
+        cached: _CachedDataFile,
         part: Part,
         read: Callable[[Part], Iterator[pa.RecordBatch]],
         key_names: Sequence[str],
@@ -177,16 +177,16 @@ class LookupCache:
                 directory=self._directory,
             )
         except TooLarge:
-            asked.too_large.add(numbers)
+            cached.too_large.add(numbers)
             return None
         except (OSError, TidelakeError) as error:
             _log.warning("lookup without local files", file=name, reason=str(error))
-            asked.too_large.add(numbers)
+            cached.too_large.add(numbers)
             return None
         with self._guard:
-            if self._files.get(name) is asked:  # else it was dropped meanwhile
-                self._kept[span] = _Kept(made, self._now_s())
-                asked.kept |= dict.fromkeys(numbers, numbers)
+            if self._files.get(name) is cached:  # else it was dropped meanwhile
+                self._kept[span] = _CachedPart(made, self._now_s())
+                cached.kept |= dict.fromkeys(numbers, numbers)
         self._shrink()
         return made
 

@@ -132,13 +132,15 @@ def expire_partitions(
     chosen = strategy or options.partition_expiration_strategy
     over = ExpiredPartitions(context, age_ms, chosen, now or datetime.now())
     latest = context.snapshots.latest()
-    going = [] if latest is None else over.among(live_entries(context, latest))[: options.partition_expiration_max_num]
-    names = partition_names(context, going)
-    if not going or dry_run:
+    expiring = (
+        [] if latest is None else over.among(live_entries(context, latest))[: options.partition_expiration_max_num]
+    )
+    names = partition_names(context, expiring)
+    if not expiring or dry_run:
         return names
-    size = options.partition_expiration_batch_size or len(going)
-    for start in range(0, len(going), max(size, 1)):
-        batch = going[start : start + max(size, 1)]
+    size = options.partition_expiration_batch_size or len(expiring)
+    for start in range(0, len(expiring), max(size, 1)):
+        batch = expiring[start : start + max(size, 1)]
         commit = TableCommit(context, new_commit_user(options))
         commit.remove_partitions(partial(_still_over, over, frozenset(batch)))
     _log.info("partitions expired", table=context.name, partitions=names)

@@ -9,8 +9,8 @@ from storage.files.bucket_directory import bucket_directory, data_file_path, par
 from storage.files.data_file import DataFileMeta
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.read.scan import LeftOut, TableScan
-from storage.read.skipping.index_answers import IndexQuestion
+from storage.read.scan import SkipReason, TableScan
+from storage.read.skipping.file_index_predicate import FileIndexPredicate
 from storage.read.split import Split
 from storage.snapshots.snapshot import Snapshot
 
@@ -32,7 +32,7 @@ class ExplainedFile:
     file_name: str
     level: int
     row_count: int
-    left_out: LeftOut | None
+    left_out: SkipReason | None
     is_merged: bool = False
     deleted_rows: int | None = 0
     index_rows: int | None = None
@@ -49,11 +49,11 @@ class ExplainedFile:
                 return f"read: its index leaves {self.index_rows} of {self.row_count} rows"
             case None:
                 return "read: nothing known of it rules a matching row out"
-            case LeftOut.LEVEL_0:
+            case SkipReason.LEVEL_0:
                 return "left out: rows of level 0 are visible once they were compacted"
-            case LeftOut.POSTPONED:
+            case SkipReason.POSTPONED:
                 return "left out: rows of bucket-postpone are visible once a job gave them buckets"
-            case LeftOut.INDEX:
+            case SkipReason.INDEX:
                 return "left out by its index: no row may match"
             case _:
                 return f"left out by its {self.left_out}: no row may match"
@@ -63,7 +63,7 @@ def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFi
     """Explain all files, in the order of partitions, buckets and files. Raises SnapshotExpired."""
     if snapshot is None:
         return []
-    left_out: dict[int, LeftOut] = {}
+    left_out: dict[int, SkipReason] = {}
     entries: list[ManifestEntry] = []
 
     def listed(entry: ManifestEntry) -> bool:
@@ -72,7 +72,7 @@ def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFi
             entries.append(entry)
         return is_kept
 
-    def report(file: DataFileMeta, why: LeftOut) -> None:
+    def report(file: DataFileMeta, why: SkipReason) -> None:
         left_out.setdefault(id(file), why)
 
     with raise_if_snapshot_expired(scan.context, snapshot.id):
@@ -94,9 +94,9 @@ def _read(scan: TableScan, split: Split) -> Iterator[ExplainedFile]:
         condition = scan.predicate
         if is_merged and condition is not None:
             condition = condition.within(keys)
-        question = IndexQuestion(scan.context, condition)
+        index_predicate = FileIndexPredicate(scan.context, condition)
         for file in (file for run in section for file in run):
-            selected = question.selected_rows(file, data_file_path(directory, file))
+            selected = index_predicate.selected_rows(file, data_file_path(directory, file))
             deletion = split.deletion_files.get(file.file_name)
             yield ExplainedFile(
                 partition_directory(scan.context, split.partition),
@@ -104,7 +104,7 @@ def _read(scan: TableScan, split: Split) -> Iterator[ExplainedFile]:
                 file.file_name,
                 file.level,
                 file.row_count,
-                LeftOut.INDEX if selected is not None and not selected else None,
+                SkipReason.INDEX if selected is not None and not selected else None,
                 is_merged,
                 0 if deletion is None else deletion.vector.cardinality,
                 None if selected is None else len(selected),

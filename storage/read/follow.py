@@ -15,7 +15,7 @@ from storage.fileio.file_watch import when_there
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader, change_batches, without_first
 from storage.read.changes.position import ChangePosition
 from storage.read.changes.read_ahead import read_ahead
-from storage.read.changes.share import ALL, Share
+from storage.read.changes.subtask import ALL, Subtask
 from storage.read.stream.consumer_progress import ConsumerProgress
 from storage.read.stream.full_read import FullRead
 from storage.read.stream.next_snapshot import NextSnapshot
@@ -66,7 +66,7 @@ class Follower:
         *,
         ignores_progress: bool = False,
         bound: Bound | None = None,
-        share: Share = ALL,
+        share: Subtask = ALL,
         sequence_numbers: bool = False,
         shown: Callable[[ChangeBatch], ChangeBatch] | None = None,
         now_ms: Callable[[], int] = epoch_ms,

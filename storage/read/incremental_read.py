@@ -17,7 +17,7 @@ from storage.errors import BadInput
 from storage.options.scan_options import IncrementalScanMode, StartupMode
 from storage.read.auto_tags import snapshots_to_auto_tag
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
 from storage.read.expired_snapshots import snapshot_by_id
 from storage.read.snapshot_diff import SnapshotDiff
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -118,7 +118,7 @@ def read_increment(context: TableContext, increment: Increment) -> Iterator[Chan
         case None:
             return iter(())
         case ChangesOf():
-            reader = ChangeReader(context, Share.of(context.options), files=increment.files)
+            reader = ChangeReader(context, Subtask.of(context.options), files=increment.files)
             for snapshot_id in {increment.start, increment.end} if increment.start <= increment.end else ():
                 reader.get(snapshot_id)
             return reader.read_range(increment.start, increment.end)

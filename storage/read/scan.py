@@ -32,14 +32,14 @@ from storage.read.evolution.row_id_groups import RowIdGroup, row_id_groups
 from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Compare, Maybe, Predicate
-from storage.read.skipping.index_answers import IndexQuestion
+from storage.read.skipping.file_index_predicate import FileIndexPredicate
 from storage.read.split import BinPacking, Split, append_splits, evolution_splits, merge_tree_splits
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types import Root, same_ignoring_nullability
 
 
-class LeftOut(StrEnum):
+class SkipReason(StrEnum):
     """Why a file is not read."""
 
     LEVEL_0 = "level 0"  # its rows are not visible yet
@@ -65,7 +65,7 @@ class TableScan:
     predicate: Predicate | None = None
     keep_entry: Callable[[ManifestEntry], bool] | None = None
     in_key_order: bool = False
-    report: Callable[[DataFileMeta, LeftOut], None] = field(default=lambda file, why: None)
+    report: Callable[[DataFileMeta, SkipReason], None] = field(default=lambda file, why: None)
 
     def plan(self, snapshot: Snapshot | None) -> list[Split]:
         """Splits in the order of partitions and buckets; none for a table without snapshots."""
@@ -109,12 +109,12 @@ class TableScan:
         if bucket_mode(self.context.schema, self.context.options) is BucketMode.POSTPONE:
             for entry in entries:
                 if entry.bucket == POSTPONE_BUCKET:
-                    self.report(entry.file, LeftOut.POSTPONED)
+                    self.report(entry.file, SkipReason.POSTPONED)
             entries = [entry for entry in entries if entry.bucket != POSTPONE_BUCKET]
         if self.passes_over_level_0:
             for entry in entries:
                 if entry.file.level == 0:
-                    self.report(entry.file, LeftOut.LEVEL_0)
+                    self.report(entry.file, SkipReason.LEVEL_0)
             entries = [entry for entry in entries if entry.file.level > 0]
         return entries if self.predicate is None else self._in_wanted_buckets(entries, self.predicate)
 
@@ -134,14 +134,14 @@ class TableScan:
         kept = []
         for entry in entries:
             if entry.partition not in wanted:
-                self.report(entry.file, LeftOut.PARTITION)
+                self.report(entry.file, SkipReason.PARTITION)
                 continue
             if keys is not None and entry.total_buckets > 0 and self._has_bucket_key_types(entry.file.schema_id):
                 if entry.total_buckets not in buckets_of:
                     ids = bucketing.bucket_ids(keys, num_buckets=entry.total_buckets)
                     buckets_of[entry.total_buckets] = set(ids.tolist())
                 if entry.bucket not in buckets_of[entry.total_buckets]:
-                    self.report(entry.file, LeftOut.BUCKET)
+                    self.report(entry.file, SkipReason.BUCKET)
                     continue
             kept.append(entry)
         return kept
@@ -230,7 +230,7 @@ class TableScan:
             return groups
         for i in np.flatnonzero(~maybe):
             for file in groups[i]:
-                self.report(file, LeftOut.STATISTICS)
+                self.report(file, SkipReason.STATISTICS)
         return [groups[i] for i in np.flatnonzero(maybe)]
 
     def _matching(self, files: list[DataFileMeta], *, by_value: bool) -> list[DataFileMeta]:
@@ -244,16 +244,16 @@ class TableScan:
         maybe: Maybe | None = condition.may_match(bounds, schema.arrow)
         if maybe is not None:
             for i in np.flatnonzero(~maybe):
-                self.report(files[i], LeftOut.STATISTICS if by_value else LeftOut.KEY_RANGE)
+                self.report(files[i], SkipReason.STATISTICS if by_value else SkipReason.KEY_RANGE)
             files = [files[i] for i in np.flatnonzero(maybe)]
-        question = IndexQuestion(self.context, condition)
-        return [file for file in files if self._index_allows(file, question)]
+        index_predicate = FileIndexPredicate(self.context, condition)
+        return [file for file in files if self._index_allows(file, index_predicate)]
 
-    def _index_allows(self, file: DataFileMeta, question: IndexQuestion) -> bool:
+    def _index_allows(self, file: DataFileMeta, index_predicate: FileIndexPredicate) -> bool:
         """As far as its metadata holds the index; one in a file of its own is asked when the file is read."""
-        selected = question.selected_rows(file, file.file_name, embedded_only=True)
+        selected = index_predicate.selected_rows(file, file.file_name, embedded_only=True)
         if selected is not None and not selected:
-            self.report(file, LeftOut.INDEX)
+            self.report(file, SkipReason.INDEX)
             return False
         return True
 

@@ -23,7 +23,7 @@ from storage.merge.row_changes import KeyedRows, equal_rows, row_changes
 from storage.merge.sorted_run import Section
 from storage.read.changes.change_reader import ChangeBatch
 from storage.read.changes.position import ChangePosition
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
 from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
@@ -102,7 +102,7 @@ class SnapshotDiff:
 
     def _buckets(self, snapshot: Snapshot | None) -> _Buckets:
         """One split of each bucket, in key order."""
-        keep = Share.of(self._context.options).keep_entry(self._context)
+        keep = Subtask.of(self._context.options).keep_entry(self._context)
         splits = TableScan(self._context, keep_entry=keep, in_key_order=True).plan(snapshot)
         return {(split.partition, split.bucket): split for split in splits}
 

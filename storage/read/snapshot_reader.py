@@ -28,7 +28,7 @@ from storage.read.evolution.row_id_group_reader import RowIdGroupReader
 from storage.read.evolution.tracked_columns import tracked_schema
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
-from storage.read.skipping.index_answers import IndexQuestion
+from storage.read.skipping.file_index_predicate import FileIndexPredicate
 from storage.read.split import Split
 from storage.schema.table_schema import KIND_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
 from storage.table import TableContext
@@ -143,8 +143,8 @@ class SnapshotReader:
         return filtered(self.context, merged if self._keeps_kinds else drop_retracts(merged), self.predicate)
 
     @cached_property
-    def _question(self) -> IndexQuestion:
-        return IndexQuestion(self.context, self._file_condition)
+    def _index_predicate(self) -> FileIndexPredicate:
+        return FileIndexPredicate(self.context, self._file_condition)
 
     @cached_property
     def _merge_function(self) -> MergeFunction:
@@ -171,11 +171,13 @@ class SnapshotReader:
     ) -> Iterator[pa.RecordBatch]:
         """Rows that fulfil the condition; parts of files that hold none are not even decoded."""
         by_file = self._file_condition if condition is self.predicate else condition
-        question = self._question if condition is self.predicate else IndexQuestion(self.context, condition)
+        index_predicate = (
+            self._index_predicate if condition is self.predicate else FileIndexPredicate(self.context, condition)
+        )
         for file in run:
             path = data_file_path(bucket.directory, file)
             deletion = bucket.deletion_files.get(file.file_name)
-            selected = question.selected_rows(file, path)
+            selected = index_predicate.selected_rows(file, path)
             if selected is not None and not selected:
                 continue
             batches = read_data_file(

@@ -28,7 +28,7 @@ class Split:
         sections of one run with one file. With data evolution a section is a row-id group, each of its files a run.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     deletion_files: by the name of a data file, where its deletion vector lies: the rows at its positions don't count.
-    of_other_branch: from the branch that the options name in addition to the opened one
+    of_fallback_branch: from the branch that the options name in addition to the opened one
     """
 
     snapshot_id: int
@@ -37,7 +37,7 @@ class Split:
     sections: tuple[Section, ...]
     raw_convertible: bool
     deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
-    of_other_branch: bool = False
+    of_fallback_branch: bool = False
 
     @property
     def files(self) -> list[DataFileMeta]:

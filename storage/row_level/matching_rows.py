@@ -21,7 +21,7 @@ from storage.read.evolution.row_id_groups import anchor_of, row_ids
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.read.predicate import Predicate
 from storage.read.scan import TableScan
-from storage.read.skipping.index_answers import IndexQuestion
+from storage.read.skipping.file_index_predicate import FileIndexPredicate
 from storage.read.snapshot_reader import filtered
 from storage.schema.table_schema import POSITION_FIELD, ROW_ID_FIELD
 from storage.snapshots.snapshot import Snapshot
@@ -54,14 +54,14 @@ def matching_rows(
         yield from _of_row_id_groups(context, snapshot, predicate, columns)
         return
     fields = [*context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)])), POSITION_FIELD]
-    question = IndexQuestion(context, predicate)
+    index_predicate = FileIndexPredicate(context, predicate)
     for split in TableScan(context, predicate).plan(snapshot):
         directory = bucket_directory(context, split.partition, split.bucket)
         for file in split.files:
             deletion = split.deletion_files.get(file.file_name)
             path = data_file_path(directory, file)
             with raise_if_snapshot_expired(context, split.snapshot_id):
-                selected = question.selected_rows(file, path)
+                selected = index_predicate.selected_rows(file, path)
                 if selected is not None and not selected:
                     continue
                 batches = read_data_file(

@@ -16,8 +16,8 @@ from storage.files.bucket_directory import partition_directory
 from storage.messages.suggestions import did_you_mean
 from storage.options.catalog_values import CatalogValues
 from storage.paths import parse_partition_path
-from storage.read.other_branch import other_branch
-from storage.system_tables.base import ReadAt, SystemTable
+from storage.read.fallback_branch import fallback_branch
+from storage.system_tables.base import SystemTable, SystemTableRead
 from storage.system_tables.metadata_table import Columns, Item, MetadataTable, bigint, text
 from storage.system_tables.partitions import FileTotals, partitions_read
 from storage.table import TableContext
@@ -61,7 +61,7 @@ class AllTables(WarehouseTable[TableContext]):
         bigint("last_file_creation_time"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[TableContext]:
+    def items(self, at: SystemTableRead) -> Sequence[TableContext]:
         return list(self.tables())
 
     def columns(self, items: Sequence[TableContext], context: TableContext) -> Columns:
@@ -91,7 +91,7 @@ class AllPartitions(WarehouseTable[tuple[TableContext, FileTotals]]):
         pa.field("done", pa.bool_()),
     )
 
-    def items(self, at: ReadAt) -> Sequence[tuple[TableContext, FileTotals]]:
+    def items(self, at: SystemTableRead) -> Sequence[tuple[TableContext, FileTotals]]:
         partitioned = (table for table in self.tables() if table.schema.partition_keys)
         return [(table, of_one) for table in partitioned for of_one in _partitions_of(table)]
 
@@ -119,7 +119,7 @@ class AllTableOptions(WarehouseTable[tuple[TableContext, str, str]]):
         text("value"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[tuple[TableContext, str, str]]:
+    def items(self, at: SystemTableRead) -> Sequence[tuple[TableContext, str, str]]:
         options = ((table, {**table.options, "path": table.location}) for table in self.tables())
         return [(table, key, value) for table, of_table in options for key, value in of_table.items()]
 
@@ -138,7 +138,7 @@ class CatalogOptionsTable(WarehouseTable[tuple[str, str]]):
     name = "catalog_options"
     fields: ClassVar[Sequence[pa.Field]] = (text("key", nullable=False), text("value", nullable=False))
 
-    def items(self, at: ReadAt) -> Sequence[tuple[str, str]]:
+    def items(self, at: SystemTableRead) -> Sequence[tuple[str, str]]:
         return list(self.catalog_options.items())
 
     def columns(self, items: Sequence[tuple[str, str]], context: TableContext) -> Columns:
@@ -182,4 +182,4 @@ def _stored_name(table: TableContext, partition: bytes) -> str:
 
 def _partitions_of(table: TableContext) -> list[FileTotals]:
     latest = table.snapshots.latest()
-    return partitions_read(table, latest, other_branch(table, latest))
+    return partitions_read(table, latest, fallback_branch(table, latest))

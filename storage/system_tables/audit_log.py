@@ -16,13 +16,13 @@ import pyarrow as pa
 from storage.errors import UnsupportedFeature
 from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
+from storage.read.fallback_branch import branch_reads, rows_of_branch_reads
 from storage.read.incremental_read import ChangesOf, DifferenceOf, Increment, NoIncrement
-from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_diff import SnapshotDiff
 from storage.schema.table_schema import SEQUENCE_FIELD
-from storage.system_tables.base import ReadAt, SystemTable
+from storage.system_tables.base import SystemTable, SystemTableRead
 from storage.table import TableContext
 from storage.types import arrow_schema
 from storage.types.row_kinds import row_kinds
@@ -52,7 +52,7 @@ class AuditLog(SystemTable):
     def schema(self, context: TableContext) -> pa.Schema:
         return pa.schema([*self.special_fields, *context.schema.arrow])
 
-    def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+    def read(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         if isinstance(at.increment, NoIncrement):
             return (self._to_output(rows, at.context) for rows in self._rows_of_snapshot(at))
         return (self._to_output(rows, at.context, is_stream=True) for rows in self._rows_of_increment(at))
@@ -63,18 +63,18 @@ class AuditLog(SystemTable):
     def check_changes(self) -> None:
         pass
 
-    def _rows_of_snapshot(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+    def _rows_of_snapshot(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         numbers = (SEQUENCE_COLUMN,) if self.sequence_numbers else ()
         is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
-        keep = Share.of(at.context.options).keep_entry(at.context, is_new)
-        parts = parts_of_read(lambda context: TableScan(context, keep_entry=keep), at.context, at.snapshot, at.other)
-        return rows_of_parts(parts, (*at.context.schema.names, KIND_COLUMN, *numbers))
+        keep = Subtask.of(at.context.options).keep_entry(at.context, is_new)
+        parts = branch_reads(lambda context: TableScan(context, keep_entry=keep), at.context, at.snapshot, at.other)
+        return rows_of_branch_reads(parts, (*at.context.schema.names, KIND_COLUMN, *numbers))
 
-    def _rows_of_increment(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+    def _rows_of_increment(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         increment: Increment | NoIncrement = at.increment
         match increment:
             case ChangesOf():
-                share = Share.of(at.context.options)
+                share = Subtask.of(at.context.options)
                 reader = ChangeReader(at.context, share, files=increment.files, sequence_numbers=self.sequence_numbers)
                 for change in reader.read_range(increment.start, increment.end):
                     if not change.is_break:

@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from storage.errors import UnsupportedFeature
 from storage.read.changes.change_reader import ChangeBatch
+from storage.read.fallback_branch import FallbackBranch
 from storage.read.incremental_read import NO_INCREMENT, Increment, NoIncrement
-from storage.read.other_branch import OtherBranch
 from storage.read.predicate import Predicate
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAt:
+class SystemTableRead:
     """Which part of the table is asked about.
 
     context: under the schema to read with.
@@ -36,7 +36,7 @@ class ReadAt:
 
     context: TableContext
     snapshot: Snapshot | None
-    other: OtherBranch | None = None
+    other: FallbackBranch | None = None
     increment: Increment | NoIncrement = NO_INCREMENT
     files_since_ms: int | None = None
     columns: frozenset[str] | None = None
@@ -57,7 +57,7 @@ class SystemTable(ABC):
         """context: the table under the schema to read with."""
 
     @abstractmethod
-    def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+    def read(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         """All rows, with the columns of `schema`: at least the rows and columns that `at` names."""
 
     def changes(self, change: ChangeBatch) -> pa.RecordBatch:

@@ -28,7 +28,7 @@ from storage.paths import format_of
 from storage.read.expired_snapshots import raise_if_snapshot_expired
 from storage.schema.table_schema import TRACKING_FIELDS, TableSchema
 from storage.snapshots.snapshot import Snapshot
-from storage.system_tables.base import ReadAt
+from storage.system_tables.base import SystemTableRead
 from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, text
 from storage.system_tables.row_text import joined, object_row_texts, object_texts, sql_row_texts
 from storage.table import TableContext
@@ -75,7 +75,7 @@ class FilesTable(MetadataTable[Any]):
         pa.field("write_cols", pa.list_(pa.string())),
     )
 
-    def items(self, at: ReadAt) -> pa.RecordBatch:
+    def items(self, at: SystemTableRead) -> pa.RecordBatch:
         """Of `ENTRY_SCHEMA`."""
         if at.snapshot is None:
             return columns_of_entries([])

@@ -15,7 +15,7 @@ from storage.manifests.manifest_file_meta import ManifestFileMeta
 from storage.manifests.manifest_store import ListFile, ManifestStore
 from storage.manifests.snapshot_files import table_manifests
 from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.system_tables.base import ReadAt
+from storage.system_tables.base import SystemTableRead
 from storage.system_tables.metadata_table import Columns, MetadataTable, bigint, text
 from storage.system_tables.row_text import sql_row_texts
 from storage.table import TableContext
@@ -37,7 +37,7 @@ class ManifestsTable(MetadataTable[ManifestFileMeta]):
         bigint("max_row_id"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[ManifestFileMeta]:
+    def items(self, at: SystemTableRead) -> Sequence[ManifestFileMeta]:
         snapshot = at.snapshot
         if snapshot is None:
             return []
@@ -96,7 +96,7 @@ class TableIndexesTable(MetadataTable[IndexEntry]):
         text("index_field_name"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[IndexEntry]:
+    def items(self, at: SystemTableRead) -> Sequence[IndexEntry]:
         if at.snapshot is None:
             return []
         with raise_if_snapshot_expired(at.context, at.snapshot.id):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from storage.read.incremental_read import NoIncrement
 from storage.read.predicate import Predicate
-from storage.system_tables.base import ReadAt, SystemTable
+from storage.system_tables.base import SystemTable, SystemTableRead
 from storage.table import TableContext
 
 Item = TypeVar("Item")
@@ -34,14 +34,14 @@ class MetadataTable(SystemTable, Generic[Item]):
         return pa.schema(self.fields)
 
     @abstractmethod
-    def items(self, at: ReadAt) -> Sequence[Item]:
+    def items(self, at: SystemTableRead) -> Sequence[Item]:
         """What the rows are of, at least all that `at.predicate` asks for."""
 
     @abstractmethod
     def columns(self, items: Sequence[Item], context: TableContext) -> Columns:
         """By name, what makes the column of these items: one value an item."""
 
-    def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+    def read(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         if not isinstance(at.increment, NoIncrement):
             raise self.no_changes()
         items = self.items(at)

@@ -17,9 +17,9 @@ import pyarrow as pa
 from storage.binary_row import decode_rows
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_store import ManifestStore
-from storage.read.other_branch import OtherBranch
+from storage.read.fallback_branch import FallbackBranch
 from storage.snapshots.snapshot import Snapshot
-from storage.system_tables.base import ReadAt
+from storage.system_tables.base import SystemTableRead
 from storage.system_tables.files import files_at
 from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, text
 from storage.system_tables.row_text import sql_row_texts, sql_texts
@@ -88,7 +88,7 @@ def partition_totals(context: TableContext, snapshot: Snapshot | None) -> list[F
     return sorted(found.values(), key=lambda of_one: of_one.partition_text)
 
 
-def partitions_read(context: TableContext, snapshot: Snapshot | None, other: OtherBranch | None) -> list[FileTotals]:
+def partitions_read(context: TableContext, snapshot: Snapshot | None, other: FallbackBranch | None) -> list[FileTotals]:
     """The same of what a read sees, of both branches where it reads two."""
     found = partition_totals(context, snapshot)
     if other is None:
@@ -144,7 +144,7 @@ class PartitionsTable(MetadataTable[FileTotals]):
         bigint("deleted_record_count"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[FileTotals]:
+    def items(self, at: SystemTableRead) -> Sequence[FileTotals]:
         return partitions_read(at.context, at.snapshot, at.other)
 
     def columns(self, items: Sequence[FileTotals], context: TableContext) -> Columns:
@@ -173,7 +173,7 @@ class BucketsTable(MetadataTable[FileTotals]):
         pa.field("last_update_time", TIME),
     )
 
-    def items(self, at: ReadAt) -> Sequence[FileTotals]:
+    def items(self, at: SystemTableRead) -> Sequence[FileTotals]:
         context = at.context
         found = list(totals(files_at(context, at.snapshot), lambda entry: (entry.partition, entry.bucket)).values())
         texts = sql_row_texts([item.partition for item in found], context.schema.partition_fields, context.name)

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.read.changes.change_reader import ChangeBatch
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
+from storage.read.fallback_branch import branch_reads, rows_of_branch_reads
 from storage.read.incremental_read import NoIncrement
-from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
-from storage.system_tables.base import ReadAt, SystemTable
+from storage.system_tables.base import SystemTable, SystemTableRead
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds
 
@@ -28,7 +28,7 @@ class ReadOptimized(SystemTable):
     def schema(self, context: TableContext) -> pa.Schema:
         return context.schema.arrow
 
-    def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+    def read(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         if not isinstance(at.increment, NoIncrement):
             raise self.no_changes()
         is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
@@ -40,10 +40,10 @@ class ReadOptimized(SystemTable):
             def keeps(entry: ManifestEntry) -> bool:
                 return (not has_levels or entry.file.level == highest) and (is_new is None or is_new(entry))
 
-            return TableScan(context, keep_entry=Share.of(at.context.options).keep_entry(context, keeps))
+            return TableScan(context, keep_entry=Subtask.of(at.context.options).keep_entry(context, keeps))
 
-        parts = parts_of_read(scan_of, at.context, at.snapshot, at.other)
-        return rows_of_parts(parts, at.context.schema.names)
+        parts = branch_reads(scan_of, at.context, at.snapshot, at.other)
+        return rows_of_branch_reads(parts, at.context.schema.names)
 
     def changes(self, change: ChangeBatch) -> pa.RecordBatch:
         self.check_changes()

@@ -15,7 +15,7 @@ from storage.errors import BadInput
 from storage.paths import parse_branch_name
 from storage.snapshots.consumers import Consumer, consumer_names
 from storage.snapshots.tags import Tag
-from storage.system_tables.base import ReadAt
+from storage.system_tables.base import SystemTableRead
 from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, local_time, matching_keys, text
 from storage.table import TableContext
 
@@ -32,7 +32,7 @@ class TagsTable(MetadataTable[Tag]):
         text("time_retained"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[Tag]:
+    def items(self, at: SystemTableRead) -> Sequence[Tag]:
         tags = at.context.tags
         found = []
         for name in matching_keys(at.predicate, self.fields[0], tags.names()):
@@ -65,7 +65,7 @@ class BranchesTable(MetadataTable[tuple[str, int]]):
         pa.field("create_time", TIME, nullable=False),
     )
 
-    def items(self, at: ReadAt) -> Sequence[tuple[str, int]]:
+    def items(self, at: SystemTableRead) -> Sequence[tuple[str, int]]:
         entries = at.context.io.list_directory(at.context.paths.branch_directory)
         return sorted(
             (name, e.modified_ms) for e in entries if e.is_directory and (name := parse_branch_name(e.name)) is not None
@@ -85,7 +85,7 @@ class ConsumersTable(MetadataTable[tuple[str, int]]):
         bigint("next_snapshot_id", nullable=False),
     )
 
-    def items(self, at: ReadAt) -> Sequence[tuple[str, int]]:
+    def items(self, at: SystemTableRead) -> Sequence[tuple[str, int]]:
         io, paths = at.context.io, at.context.paths
         names = matching_keys(at.predicate, self.fields[0], consumer_names(io, paths))
         positions = [(name, Consumer(io, paths, name).next_snapshot_id()) for name in names]

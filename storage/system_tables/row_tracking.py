@@ -15,12 +15,12 @@ from typing import Final
 import pyarrow as pa
 
 from storage.errors import BadInput
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
+from storage.read.fallback_branch import branch_reads, rows_of_branch_reads
 from storage.read.incremental_read import NoIncrement
-from storage.read.other_branch import parts_of_read, rows_of_parts
 from storage.read.scan import TableScan, made_since
 from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
-from storage.system_tables.base import ReadAt, SystemTable
+from storage.system_tables.base import SystemTable, SystemTableRead
 from storage.table import TableContext
 from storage.types import arrow_schema
 
@@ -41,13 +41,13 @@ class RowTracking(SystemTable):
     def schema(self, context: TableContext) -> pa.Schema:
         return pa.schema([*context.schema.arrow, *_TRACKING])
 
-    def read(self, at: ReadAt) -> Iterator[pa.RecordBatch]:
+    def read(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         if not isinstance(at.increment, NoIncrement):
             raise self.no_changes()
         own = at.context.schema.names
         columns = [name for name in self.schema(at.context).names if at.columns is None or name in at.columns]
         condition = None if at.predicate is None else at.predicate.within(frozenset(own))
         is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
-        keep = Share.of(at.context.options).keep_entry(at.context, is_new)
-        parts = parts_of_read(lambda context: TableScan(context, condition, keep), at.context, at.snapshot, at.other)
-        return rows_of_parts(parts, tuple(columns or own[:1]))  # of no columns, rows can't be counted
+        keep = Subtask.of(at.context.options).keep_entry(at.context, is_new)
+        parts = branch_reads(lambda context: TableScan(context, condition, keep), at.context, at.snapshot, at.other)
+        return rows_of_branch_reads(parts, tuple(columns or own[:1]))  # of no columns, rows can't be counted

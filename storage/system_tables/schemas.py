@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from storage.schema.table_schema import TableSchema
-from storage.system_tables.base import ReadAt
+from storage.system_tables.base import SystemTableRead
 from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, local_time, matching_keys, text
 from storage.table import TableContext
 from storage.types import DataField, field_to_json
@@ -31,7 +31,7 @@ class SchemasTable(MetadataTable[TableSchema]):
         pa.field("update_time", TIME, nullable=False),
     )
 
-    def items(self, at: ReadAt) -> Sequence[TableSchema]:
+    def items(self, at: SystemTableRead) -> Sequence[TableSchema]:
         schemas = at.context.schemas
         return [schemas.get(number) for number in matching_keys(at.predicate, self.fields[0], schemas.ids())]
 
@@ -53,7 +53,7 @@ class OptionsTable(MetadataTable[tuple[str, str]]):
     name = "options"
     fields: ClassVar[Sequence[pa.Field]] = (text("key", nullable=False), text("value", nullable=False))
 
-    def items(self, at: ReadAt) -> Sequence[tuple[str, str]]:
+    def items(self, at: SystemTableRead) -> Sequence[tuple[str, str]]:
         return list(_newest(at.context).options.items())
 
     def columns(self, items: Sequence[tuple[str, str]], context: TableContext) -> Columns:
@@ -72,7 +72,7 @@ class AggregationFieldsTable(MetadataTable[DataField]):
         text("comment"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[DataField]:
+    def items(self, at: SystemTableRead) -> Sequence[DataField]:
         return _newest(at.context).fields
 
     def columns(self, items: Sequence[DataField], context: TableContext) -> Columns:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from storage.errors import CorruptFile
 from storage.pretty_json import pretty_json
 from storage.snapshots.snapshot import Snapshot, parse_json_object
-from storage.system_tables.base import ReadAt
+from storage.system_tables.base import SystemTableRead
 from storage.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, local_time, matching_keys, text
 from storage.table import TableContext
 
@@ -39,7 +39,7 @@ class SnapshotsTable(MetadataTable[Snapshot]):
         text("writer_version"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[Snapshot]:
+    def items(self, at: SystemTableRead) -> Sequence[Snapshot]:
         store = at.context.snapshots
         ids = matching_keys(at.predicate, self.fields[0], store.ids())
         return [snapshot for snapshot_id in ids if (snapshot := store.find(snapshot_id)) is not None]
@@ -68,7 +68,7 @@ class StatisticsTable(MetadataTable[Mapping[str, Any]]):
         text("colstat"),
     )
 
-    def items(self, at: ReadAt) -> Sequence[Mapping[str, Any]]:
+    def items(self, at: SystemTableRead) -> Sequence[Mapping[str, Any]]:
         if at.snapshot is None or at.snapshot.statistics is None:
             return []
         path = at.context.paths.statistics(at.snapshot.statistics)

@@ -65,11 +65,11 @@ _Bucket = tuple[bytes, int]
 class ChangelogDifference:
     """A key whose rows differ, in batches of one row.
 
-    folded: what its changes come to; there: what the table has; None is no row.
+    replayed: what its changes come to; there: what the table has; None is no row.
     """
 
     key: pa.RecordBatch
-    folded: pa.RecordBatch | None
+    replayed: pa.RecordBatch | None
     there: pa.RecordBatch | None
 
 
@@ -150,11 +150,11 @@ class _Check:
         self._start = self._state(first) if first else None
         self._report = ChangelogReport(first or None, self._end.id, overwritten=overwritten)
         options, schema = context.options, context.schema
-        self._is_folded = options.changelog_producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
+        self._is_replayed = options.changelog_producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
         keys = tuple(schema.trimmed_primary_keys)
         self._order = (
             MergeOrder(keys, runs_in_order=True)
-            if self._is_folded
+            if self._is_replayed
             else MergeOrder.of(keys, options, runs_in_order=True)
         )
         self._engine = merge_function_of(context)
@@ -192,10 +192,10 @@ class _Check:
     def _check(self, parts: _Parts) -> None:
         columns = self._context.schema.names
         there = Checksums.of(self._rows_of(parts.after), self._order.key_columns, columns)
-        folded = Checksums(there.ranges, columns)
-        for rows in self._merged(parts, self._fold):
-            folded.add(rows)
-        differs = there.differ(folded)
+        replayed = Checksums(there.ranges, columns)
+        for rows in self._merged(parts, self._replay):
+            replayed.add(rows)
+        differs = there.differ(replayed)
         if differs.any():
 
             def in_differing_range(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -259,15 +259,15 @@ class _Check:
 
     # ------------------------------------------------------------ keys
 
-    def _fold(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+    def _replay(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
         """Whole groups of equal keys: the state before, then changes, oldest first."""
         self._report.keys += len(groups)
         self._report.changes += int(np.count_nonzero(rows.column(_SIDE).to_numpy() == _CHANGE))
         rows = rows.drop_columns([_SIDE])
         every = np.ones(len(groups.rows), np.bool_)
-        if self._is_folded:
+        if self._is_replayed:
             self._check_kinds(rows, groups)
-        return self._folded(rows, groups, every).adds().rows
+        return self._replayed(rows, groups, every).adds().rows
 
     def _compare(self, rows: pa.RecordBatch, groups: Groups) -> None:
         """Whole groups of equal keys: the state before, changes oldest first, the state after."""
@@ -275,21 +275,21 @@ class _Check:
         self._report.keys += len(groups) - int(np.count_nonzero(groups.any(side != _AFTER)))  # the others were counted
         rows = rows.drop_columns([_SIDE])
         there = _last(rows, groups, side == _AFTER)
-        folded = self._folded(rows, groups, side != _AFTER).adds()
-        old, new = folded.places(len(groups)), there.places(len(groups))
+        replayed = self._replayed(rows, groups, side != _AFTER).adds()
+        old, new = replayed.places(len(groups)), there.places(len(groups))
         both = np.flatnonzero((old >= 0) & (new >= 0))
         same = (old < 0) & (new < 0)
-        same[both[equal_rows(folded.rows, old[both], there.rows, new[both], self._compared)]] = True
+        same[both[equal_rows(replayed.rows, old[both], there.rows, new[both], self._compared)]] = True
         wrong = np.flatnonzero(~same)
         self._report.differing += len(wrong)
         if len(wrong) and self._report.first is None:
             first = wrong[0]
-            rows_there = [_row(side_rows, places[first]) for side_rows, places in ((folded, old), (there, new))]
+            rows_there = [_row(side_rows, places[first]) for side_rows, places in ((replayed, old), (there, new))]
             key = self._key(rows, groups, int(first))
             self._report.first = ChangelogDifference(key, rows_there[0], rows_there[1])
 
-    def _folded(self, rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> KeyedRows:
-        if self._is_folded:
+    def _replayed(self, rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> KeyedRows:
+        if self._is_replayed:
             return _last(rows, groups, wanted)
         numbers = np.zeros(rows.num_rows, np.int64)
         numbers[groups.rows] = groups.numbers

@@ -14,7 +14,7 @@ from storage.files.column_bounds import ColumnBounds
 from storage.files.data_file import DataFileMeta
 from storage.files.formats.base import BATCH_BYTES_MAX
 from storage.files.reader import Chunks, chunk_bounds, read_data_file
-from storage.files.writer import FilePlan, FilesBeside, RollingFileWriter
+from storage.files.writer import DedicatedFiles, FilePlan, RollingFileWriter
 from storage.format import FileSource
 from storage.merge.merge_functions import check_no_nulls
 from storage.paths import DataFileNames
@@ -48,12 +48,12 @@ class BucketFiles:
         """level: of the data files that the changes came with."""
         return self._writer(level, FileSource.APPEND, self._changelog_names, changelog=True)
 
-    def data_beside(self, context: TableContext, beside: FilesBeside) -> RollingFileWriter:
+    def with_dedicated_files(self, context: TableContext, dedicated: DedicatedFiles) -> RollingFileWriter:
         """A writer of data files, for rows of an append table with some columns in files of their own.
 
         context: under a schema that has the other columns alone.
         """
-        return RollingFileWriter(context, self.directory, names=self.data_names, beside=beside)
+        return RollingFileWriter(context, self.directory, names=self.data_names, dedicated=dedicated)
 
     def _writer(
         self, level: int, file_source: FileSource, names: DataFileNames, *, changelog: bool

@@ -22,7 +22,7 @@ from storage.errors import BadInput, SnapshotExpired, UnsupportedFeature
 from storage.format import KIND_COLUMN, CommitKind
 from storage.merge.normalized_keys import align_keys, normalize_column
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource
-from storage.read.changes.share import ALL
+from storage.read.changes.subtask import ALL
 from storage.read.snapshot_diff import SnapshotDiff
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext

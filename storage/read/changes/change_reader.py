@@ -31,7 +31,7 @@ from storage.options import ChangelogProducer, Operation
 from storage.read.changes.overwrites import overwritten_rows, turns_overwrites_into_changes
 from storage.read.changes.position import ChangePosition
 from storage.read.changes.read_ahead import read_ahead
-from storage.read.changes.share import ALL, Share
+from storage.read.changes.subtask import ALL, Subtask
 from storage.read.evolution.row_id_group_reader import RowIdGroupReader
 from storage.read.evolution.row_id_groups import row_id_groups, row_ids_of
 from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
@@ -99,7 +99,7 @@ class ChangeReader:
     def __init__(
         self,
         context: TableContext,
-        share: Share = ALL,
+        share: Subtask = ALL,
         *,
         files: ChangeSource | None = None,
         sequence_numbers: bool = False,

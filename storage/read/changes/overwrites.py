@@ -14,7 +14,7 @@ from storage.format import FileKind, RowKind
 from storage.manifests.index_manifest import deletion_files
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import delta_entries
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
 from storage.read.expired_snapshots import snapshot_expired
 from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
@@ -31,7 +31,7 @@ def turns_overwrites_into_changes(context: TableContext) -> bool:
 
 
 def overwritten_rows(
-    context: TableContext, snapshot: Snapshot, share: Share, columns: tuple[str, ...]
+    context: TableContext, snapshot: Snapshot, share: Subtask, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """columns: of the table, or `_SEQUENCE_NUMBER`; `_VALUE_KIND` comes behind them.
 

@@ -33,7 +33,7 @@ from storage.read.evolution.row_id_groups import (
     row_ids_of,
 )
 from storage.read.predicate import Predicate
-from storage.read.skipping.index_answers import IndexQuestion
+from storage.read.skipping.file_index_predicate import FileIndexPredicate
 from storage.table import TableContext
 from storage.types import DataField, arrow_schema, arrow_type
 
@@ -103,8 +103,8 @@ class RowIdGroupReader:
         if self.condition is None or len(group) == 1:
             return False
         for file, columns in claimed_columns(self.context, group, names=self._names):
-            question = IndexQuestion(self.context, self.condition.within(columns))
-            selected = question.selected_rows(file, data_file_path(directory, file))
+            index_predicate = FileIndexPredicate(self.context, self.condition.within(columns))
+            selected = index_predicate.selected_rows(file, data_file_path(directory, file))
             if selected is not None and not selected:
                 return True
         return False
@@ -140,7 +140,7 @@ class _GroupInBucket:
         condition = self.reader.condition if is_alone else None
         for file in source.files:
             path = data_file_path(self.directory, file)
-            selected = IndexQuestion(context, condition).selected_rows(file, path)
+            selected = FileIndexPredicate(context, condition).selected_rows(file, path)
             if selected is not None and not selected:
                 continue
             yield from read_data_file(

@@ -22,7 +22,7 @@ from storage.errors import BadInput, CorruptFile
 from storage.options import TableOptions
 from storage.options.scan_options import ConsumerMode
 from storage.read.changes.position import ChangePosition
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
 from storage.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names
 from storage.table import TableContext
 
@@ -33,7 +33,7 @@ _WRITE_INTERVAL_S: Final = 1.0  # in mode at-least-once
 class ConsumerProgress:
     """The progress of one reader with a consumer's name. One thread."""
 
-    def __init__(self, context: TableContext, name: str, share: Share) -> None:
+    def __init__(self, context: TableContext, name: str, share: Subtask) -> None:
         options: TableOptions = context.options
         self._context = context
         self._name = name

@@ -15,7 +15,7 @@ import pyarrow as pa
 from storage.format import RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.options import ChangelogProducer, TableOptions
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
 from storage.read.scan import TableScan, made_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
@@ -46,7 +46,7 @@ class FullRead:
     def __init__(
         self,
         context: TableContext,
-        share: Share,
+        share: Subtask,
         files_since_ms: int | None = None,
         *,
         sequence_numbers: bool = False,

@@ -25,7 +25,7 @@ from storage.options.scan_options import StartupMode
 from storage.read.changes.change_reader import ChangeReader
 from storage.read.changes.overwrites import overwritten_rows, turns_overwrites_into_changes
 from storage.read.changes.position import ChangePosition
-from storage.read.changes.share import Share
+from storage.read.changes.subtask import Subtask
 from storage.read.expired_snapshots import raise_if_changes_expired, raise_if_snapshot_expired
 from storage.read.split import Split
 from storage.read.stream.consumer_progress import ConsumerProgress
@@ -138,7 +138,7 @@ class MicroBatches:
                 "Leave it out; trigger(availableNow=True) reads what is there",
             )
         self._context = context
-        self._share = Share.of(options)
+        self._share = Subtask.of(options)
         self._reader = ChangeReader(context, self._share)
         self._snapshots = NextSnapshot(context, self._reader)
         self._skips_overwrites = skips_overwrites
@@ -282,7 +282,7 @@ class MicroBatches:
 
 def read_units(context: TableContext, units: Iterable[StreamUnit]) -> Iterator[pa.RecordBatch]:
     """The table's columns and int8 `_VALUE_KIND`. Raises SnapshotExpired when files are gone with their snapshot."""
-    share = Share.of(context.options)
+    share = Subtask.of(context.options)
     reader, full = ChangeReader(context, share), FullRead(context, share)
     for unit in units:
         match unit.rows:

@@ -18,7 +18,7 @@ from storage.table import TableContext
 
 
 class BlobFiles:
-    """See `FilesBeside`. Sequence numbers and row ids are given when the files are committed.
+    """See `DedicatedFiles`. Sequence numbers and row ids are given when the files are committed.
 
     names: of the writer's files.
     """

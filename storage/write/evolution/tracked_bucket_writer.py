@@ -39,13 +39,13 @@ class TrackedBucketWriter(AppendBucketWriter):
         if not self._blobs:
             return super()._new_file_writer()
         beside = BlobFiles(self._context, self._files.directory, self._files.data_names, self._blobs)
-        return self._files.data_beside(with_columns(self._context, self._plain), beside)
+        return self._files.with_dedicated_files(with_columns(self._context, self._plain), beside)
 
     def _write_batch(self, output: RollingFileWriter, batch: pa.RecordBatch) -> None:
         if not self._blobs:
             super()._write_batch(output, batch)
             return
-        output.write(batch.select(self._plain), first_sequence_number=0, beside=batch.select(self._blobs))
+        output.write(batch.select(self._plain), first_sequence_number=0, dedicated=batch.select(self._blobs))
 
     def _closed(self, output: RollingFileWriter) -> Sequence[DataFileMeta]:
         return [self._as_committed(file) for file in output.close()]

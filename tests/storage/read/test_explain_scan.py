@@ -13,7 +13,7 @@ import pytest
 
 import tidelake
 from storage.read.explain import ExplainedFile
-from storage.read.scan import LeftOut
+from storage.read.scan import SkipReason
 from tests.support.command_line import Call
 from tidelake import Predicate, Table, col
 
@@ -49,7 +49,7 @@ def explained(table: Table, condition: Any) -> list[ExplainedFile]:
     files = scan.explain()
     planned = {file.file_name for split in scan.splits() for file in split.files}
     assert {f.file_name for f in files if f.left_out is None} <= planned
-    assert {f.file_name for f in files if f.left_out not in (None, LeftOut.INDEX)} & planned == set()
+    assert {f.file_name for f in files if f.left_out not in (None, SkipReason.INDEX)} & planned == set()
     assert len(files) == len({f.file_name for split in table.scan().splits() for f in split.files})
     return files
 
@@ -58,24 +58,24 @@ def explained(table: Table, condition: Any) -> list[ExplainedFile]:
     ("options", "condition", "reasons"),
     [
         ({}, None, [None, None]),
-        ({}, col("p") == 1, [None, LeftOut.PARTITION]),
-        ({}, col("id") > 150, [LeftOut.KEY_RANGE, None]),
-        ({}, (col("id") > 150) & (col("p") == 1), [LeftOut.KEY_RANGE, LeftOut.PARTITION]),
-        ({}, col("v") > "m", [LeftOut.STATISTICS, None]),
-        ({}, col("v") == "b", [None, LeftOut.STATISTICS]),
-        ({**INDEXED, "metadata.stats-mode": "none"}, col("v") == "b", [LeftOut.INDEX, LeftOut.INDEX]),
-        ({**INDEXED, "metadata.stats-mode": "none"}, col("v") == "y", [LeftOut.INDEX, None]),
+        ({}, col("p") == 1, [None, SkipReason.PARTITION]),
+        ({}, col("id") > 150, [SkipReason.KEY_RANGE, None]),
+        ({}, (col("id") > 150) & (col("p") == 1), [SkipReason.KEY_RANGE, SkipReason.PARTITION]),
+        ({}, col("v") > "m", [SkipReason.STATISTICS, None]),
+        ({}, col("v") == "b", [None, SkipReason.STATISTICS]),
+        ({**INDEXED, "metadata.stats-mode": "none"}, col("v") == "b", [SkipReason.INDEX, SkipReason.INDEX]),
+        ({**INDEXED, "metadata.stats-mode": "none"}, col("v") == "y", [SkipReason.INDEX, None]),
         (
             {**INDEXED, "metadata.stats-mode": "none", "file-index.in-manifest-threshold": "1 b"},
             col("v") == "y",
-            [LeftOut.INDEX, None],
+            [SkipReason.INDEX, None],
         ),
-        ({**INDEXED, "file-index.read.enabled": "false"}, col("v") == "b", [None, LeftOut.STATISTICS]),
+        ({**INDEXED, "file-index.read.enabled": "false"}, col("v") == "b", [None, SkipReason.STATISTICS]),
     ],
     ids=str,
 )
 def test_a_file_is_left_out_for_the_first_reason(
-    options: Mapping[str, str], condition: Predicate | None, reasons: list[LeftOut | None]
+    options: Mapping[str, str], condition: Predicate | None, reasons: list[SkipReason | None]
 ) -> None:
     table = table_of(options)
     commit(table, (1, 1, "a"), (100, 1, "c"), (200, 2, "x"), (300, 2, "y"))
@@ -88,7 +88,7 @@ def test_files_that_are_merged_are_left_out_by_their_keys_only() -> None:
     commit(table, (1, 1, "c"), (9, 1, "d"))
     by_value = explained(table, col("v") == "nowhere")
     assert [(file.left_out, file.is_merged) for file in by_value] == [(None, True), (None, True)]
-    assert [file.left_out for file in explained(table, col("id") == 10)] == [LeftOut.KEY_RANGE] * 2
+    assert [file.left_out for file in explained(table, col("id") == 10)] == [SkipReason.KEY_RANGE] * 2
 
 
 def test_rows_of_level_0_that_are_not_visible_yet_are_not_read() -> None:
@@ -96,7 +96,7 @@ def test_rows_of_level_0_that_are_not_visible_yet_are_not_read() -> None:
     commit(table, (1, 1, "a"))
     (file,) = table.scan().explain()
     assert (file.left_out, file.reason) == (
-        LeftOut.LEVEL_0,
+        SkipReason.LEVEL_0,
         "left out: rows of level 0 are visible once they were compacted",
     )
 
@@ -105,7 +105,7 @@ def test_buckets_that_can_t_hold_the_key_are_left_out() -> None:
     table = table_of({"bucket": "8"})
     commit(table, *((i, 1, "a") for i in range(0, 1000, 7)))
     reasons = [file.left_out for file in explained(table, col("id") == 70)]
-    assert (reasons.count(None), reasons.count(LeftOut.BUCKET)) == (1, 7)
+    assert (reasons.count(None), reasons.count(SkipReason.BUCKET)) == (1, 7)
 
 
 def test_rows_that_are_deleted_or_ruled_out_are_counted(tmp_path: Path, call: Call) -> None:

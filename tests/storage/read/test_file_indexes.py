@@ -21,7 +21,7 @@ from storage.file_index.kinds import KINDS
 from storage.files.bucket_directory import bucket_directory, data_file_path
 from storage.read.predicate import Column, Predicate
 from storage.read.scan import TableScan
-from storage.read.skipping.index_answers import IndexQuestion
+from storage.read.skipping.file_index_predicate import FileIndexPredicate
 from storage.types import AtomicType, arrow_type, parse_type
 from tests.support.cases import unpack_golden
 from tests.support.levels import rounds, sample
@@ -222,7 +222,7 @@ def test_java_s_indexes_name_the_rows(
         for file in split.files
     ]
     file, path = max(files, key=lambda found: found[0].row_count)
-    found = IndexQuestion(context, condition).selected_rows(file, path)
+    found = FileIndexPredicate(context, condition).selected_rows(file, path)
     assert (None if found is None else list(found)) == positions
 
 

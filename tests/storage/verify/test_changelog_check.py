@@ -142,7 +142,7 @@ def test_a_row_that_its_changes_do_not_come_to_is_named(table: tidelake.Table) -
     assert report.first is not None
     found = {
         key: None if row is None else row["v"].to_pylist()
-        for key, row in (("folded", report.first.folded), ("there", report.first.there))
+        for key, row in (("folded", report.first.replayed), ("there", report.first.there))
     }
     expected = {3: {"folded": [1], "there": [7]}, 11: {"folded": None, "there": [8]}}
     assert found == expected[report.first.key["id"].to_pylist()[0]]

@@ -123,7 +123,7 @@ def _report_members(table: Table, report: ChangelogReport, history: RowHistory |
         if first is None
         else {
             "key": plain_row(first.key),
-            "folded": None if first.folded is None else plain_row(first.folded),
+            "folded": None if first.replayed is None else plain_row(first.replayed),
             "there": None if first.there is None else plain_row(first.there),
         },
         "firstIllFormed": None if report.first_ill_formed is None else plain_row(report.first_ill_formed),
@@ -147,7 +147,7 @@ def _print_report(out: CommandOutput, table: Table, report: ChangelogReport, his
         _line(out, f"WRONG  {report.ill_formed:,} keys with a change that contradicts the previous row")
     if report.first is not None:
         _line(out, f"first: {_row_text(report.first.key)}")
-        _line(out, f"  replayed   {_row_text(report.first.folded)}")
+        _line(out, f"  replayed   {_row_text(report.first.replayed)}")
         _line(out, f"  the table  {_row_text(report.first.there)}")
     if history is not None:
         _print_history(out, table, history)

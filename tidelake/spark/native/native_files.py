@@ -58,7 +58,7 @@ def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
     rule = _Rule(scan.context, tuple(scan.schema.names), any_store)
     found: dict[FileKey, str] = {}
     for split in scan.splits():
-        if split.of_other_branch:
+        if split.of_fallback_branch:
             continue
         directory = bucket_directory(scan.context, split.partition, split.bucket)
         # of several runs versions of a key may be in more than one file

@@ -29,7 +29,7 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types.row_kinds import with_kind
 from storage.write.assigners.base import AssignedRows, PartitionedRows
-from storage.write.assigners.cross_partition.bucket_rooms import BucketRooms, RoomRule
+from storage.write.assigners.cross_partition.bucket_capacities import BucketCapacities, BucketCapacityRule
 from storage.write.assigners.cross_partition.index_bootstrap import KeysOfBucket, read_keys
 from storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
 from storage.write.assigners.cross_partition.key_words import RowsByKey, index_words
@@ -75,7 +75,7 @@ class CrossPartitionAssigner:
         *,
         spill_directory: str | None = None,
         replaces: bool = False,
-        rule: RoomRule | None = None,
+        rule: BucketCapacityRule | None = None,
         part: KeyIndexPart | None = None,
     ) -> None:
         options = context.options
@@ -87,7 +87,7 @@ class CrossPartitionAssigner:
         self._partition_types = [f.type for f in context.schema.partition_fields]
         self._place_rows = RULES[options.merge_engine]
         of_part = (1, 0) if part is None else (part.num_assigners, part.assigner)
-        self._rule = rule or RoomRule(options.dynamic_bucket_target_rows, *of_part)
+        self._rule = rule or BucketCapacityRule(options.dynamic_bucket_target_rows, *of_part)
         self._part = part
         self._expected: KeyIndex | None = None
         ttl_ms = options.cross_partition_index_ttl_ms
@@ -121,15 +121,15 @@ class CrossPartitionAssigner:
         groups = RowsByKey.of(index_words([rows.rows.column(name) for name in self._keys]))
         now_s = self._now_s()
         found = index.find(groups.keys, now_s)
-        placed = self._place_rows(groups, partitions, found.places, self._rooms)
+        placed = self._place_rows(groups, partitions, found.places, self._capacities)
         changed = np.flatnonzero(placed.key_places != found.places)
         if len(changed):
             index.put(groups.keys, found, changed, placed.key_places[changed], now_s)
         assigned = self._assigned(rows.rows, partitions, placed)
         if assigned.rows.rows.num_rows:
             place = int(placed.places[0])
-            partition = self._partitions[int(self._rooms.partition_of[place])]
-            self._written_to = partition, int(self._rooms.bucket_of[place])
+            partition = self._partitions[int(self._capacities.partition_of[place])]
+            self._written_to = partition, int(self._capacities.bucket_of[place])
         return assigned
 
     def _assigned(self, rows: pa.RecordBatch, partitions: NDArray[np.int32], placed: Placement) -> AssignedRows:
@@ -139,10 +139,10 @@ class CrossPartitionAssigner:
             rows, places, partitions = rows.filter(pa.array(kept)), places[kept], partitions[kept]
         if placed.deletes is not None and placed.deleted_from is not None and len(placed.deletes):
             rows, places = self._with_deletes(rows, places, placed.deletes, placed.deleted_from)
-        elif (self._rooms.partition_of[places] != partitions).any():
+        elif (self._capacities.partition_of[places] != partitions).any():
             rows = self._in_partitions(rows, places)
-        numbers = self._rooms.partition_of[places].astype(np.int64)
-        return AssignedRows(PartitionedRows(rows, self._partitions, numbers), self._rooms.bucket_of[places])
+        numbers = self._capacities.partition_of[places].astype(np.int64)
+        return AssignedRows(PartitionedRows(rows, self._partitions, numbers), self._capacities.bucket_of[places])
 
     def _with_deletes(
         self, rows: pa.RecordBatch, places: NDArray[np.int32], at: NDArray[np.intp], deleted_from: NDArray[np.int32]
@@ -159,7 +159,7 @@ class CrossPartitionAssigner:
 
     def _in_partitions(self, rows: pa.RecordBatch, places: NDArray[np.int32]) -> pa.RecordBatch:
         """With the partition columns of where they go."""
-        found, inverse = np.unique(self._rooms.partition_of[places], return_inverse=True)
+        found, inverse = np.unique(self._capacities.partition_of[places], return_inverse=True)
         values = decode_rows([self._partitions[number] for number in found.tolist()], self._partition_types)
         for name, column in zip(self._partition_columns, values, strict=True):
             number = rows.schema.get_field_index(name)
@@ -236,7 +236,7 @@ class CrossPartitionAssigner:
     def _made(self) -> KeyIndex:
         self._partitions: list[bytes] = []
         self._partition_numbers: dict[bytes, int] = {}
-        self._rooms = BucketRooms(self._rule)
+        self._capacities = BucketCapacities(self._rule)
         index = self._empty_index(None if self._ttl_ms is None else self._ttl_ms // 1000)
         if self._replaces:
             return index
@@ -283,8 +283,8 @@ class CrossPartitionAssigner:
         for part in parts:
             partition, bucket = self._partition_number(part.bucket[0]), part.bucket[1]
             count = len(part.keys[0])
-            places.append(np.full(count, self._rooms.place(partition, bucket), np.int32))
-            self._rooms.add(partition, bucket, count)
+            places.append(np.full(count, self._capacities.place(partition, bucket), np.int32))
+            self._capacities.add(partition, bucket, count)
         groups = RowsByKey.of(tuple(np.concatenate(words) for words in zip(*(p.keys for p in parts), strict=True)))
         place_of_row = np.concatenate(places)[groups.order]
         if len(again := np.flatnonzero(~groups.is_first)):
@@ -307,5 +307,5 @@ class CrossPartitionAssigner:
         )
 
     def _where(self, place: np.int32) -> str:
-        partition = self._partitions[int(self._rooms.partition_of[place])]
-        return f"{partition_directory(self._context, partition)}, bucket {int(self._rooms.bucket_of[place])}"
+        partition = self._partitions[int(self._capacities.partition_of[place])]
+        return f"{partition_directory(self._context, partition)}, bucket {int(self._capacities.bucket_of[place])}"

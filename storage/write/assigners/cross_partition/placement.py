@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.options import MergeEngine
-from storage.write.assigners.cross_partition.bucket_rooms import BucketRooms
+from storage.write.assigners.cross_partition.bucket_capacities import BucketCapacities
 from storage.write.assigners.cross_partition.key_index import UNKNOWN
 from storage.write.assigners.cross_partition.key_words import RowsByKey
 
@@ -43,14 +43,14 @@ class Placement:
     deleted_from: NDArray[np.int32] | None = None
 
 
-Rule: TypeAlias = Callable[[RowsByKey, NDArray[np.int32], NDArray[np.int32], BucketRooms], Placement]
-"""Called with the keys of a batch, the partition of each row (n,), where each key lives (m,), and the buckets' rooms,
-which it changes.
+Rule: TypeAlias = Callable[[RowsByKey, NDArray[np.int32], NDArray[np.int32], BucketCapacities], Placement]
+"""Called with the keys of a batch, the partition of each row (n,), where each key lives (m,), and the buckets'
+capacities, which it changes.
 """
 
 
 def _move_the_key(
-    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], capacities: BucketCapacities
 ) -> Placement:
     """All arrays are in the order of `groups.order`, but for what is returned."""
     order, is_first = groups.order, groups.is_first
@@ -58,16 +58,16 @@ def _move_the_key(
     known_of_row = known[groups.group]
     before = np.empty_like(wanted)  # the partition in which a row finds its key
     before[1:] = wanted[:-1]
-    before[is_first] = _partitions_of(known_of_row[is_first], rooms)
+    before[is_first] = _partitions_of(known_of_row[is_first], capacities)
     is_new = before != wanted
     places = np.where(is_new, np.int32(UNKNOWN), known_of_row)
     at = np.flatnonzero(is_new)
     at = at[np.argsort(order[at])]
-    places[at] = rooms.take(wanted[at])
+    places[at] = capacities.take(wanted[at])
     places = places[np.maximum.accumulate(np.where(is_new | is_first, np.arange(len(order)), 0))]
     moved = np.flatnonzero(is_new & (before != UNKNOWN))
     deleted_from = np.where(is_first[moved], known_of_row[moved], places[moved - 1])
-    rooms.release(deleted_from)
+    capacities.release(deleted_from)
     is_last = np.append(is_first[1:], np.ones(min(1, len(order)), np.bool_))
     in_order = np.empty_like(places)
     in_order[order] = places
@@ -75,31 +75,31 @@ def _move_the_key(
 
 
 def _stay_with_the_key(
-    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], capacities: BucketCapacities
 ) -> Placement:
     key_places = known.copy()
     first_rows = groups.order[groups.is_first]
     new = np.flatnonzero(known == UNKNOWN)
     new = new[np.argsort(first_rows[new])]
-    key_places[new] = rooms.take(partitions[first_rows[new]])
+    key_places[new] = capacities.take(partitions[first_rows[new]])
     places = np.empty(len(groups.order), np.int32)
     places[groups.order] = key_places[groups.group]
     return Placement(places, key_places)
 
 
 def _drop_where_the_key_is_elsewhere(
-    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], rooms: BucketRooms
+    groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], capacities: BucketCapacities
 ) -> Placement:
-    placed = _stay_with_the_key(groups, partitions, known, rooms)
-    is_dropped = rooms.partition_of[placed.places] != partitions
+    placed = _stay_with_the_key(groups, partitions, known, capacities)
+    is_dropped = capacities.partition_of[placed.places] != partitions
     return Placement(placed.places, placed.key_places, is_dropped=is_dropped)
 
 
-def _partitions_of(places: NDArray[np.int32], rooms: BucketRooms) -> NDArray[np.int32]:
+def _partitions_of(places: NDArray[np.int32], capacities: BucketCapacities) -> NDArray[np.int32]:
     """UNKNOWN of what is."""
     partitions = np.full(len(places), UNKNOWN, np.int32)
     is_known = places != UNKNOWN
-    partitions[is_known] = rooms.partition_of[places[is_known]]
+    partitions[is_known] = capacities.partition_of[places[is_known]]
     return partitions
 
 

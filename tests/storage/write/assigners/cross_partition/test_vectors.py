@@ -17,7 +17,7 @@ from storage.table import TableContext
 from storage.types import INT, DataField, not_null
 from storage.types.row_kinds import row_kinds
 from storage.write.assigners import CrossPartitionAssigner, PartitionedRows
-from storage.write.assigners.cross_partition.bucket_rooms import RoomRule
+from storage.write.assigners.cross_partition.bucket_capacities import BucketCapacityRule
 from storage.write.assigners.cross_partition.index_bootstrap import KeysOfBucket, read_keys
 from storage.write.assigners.cross_partition.key_words import index_words
 from tests.support.cases import Case, case_id, check_members, vectors
@@ -57,7 +57,7 @@ def assigner_of(case: Case, monkeypatch: pytest.MonkeyPatch) -> CrossPartitionAs
     monkeypatch.setattr(f"{CrossPartitionAssigner.__module__}.{read_keys.__name__}", lambda *_, **__: iter(found))
     options = TableOptions({"bucket": "-1", "merge-engine": case["merge_engine"]})
     context = TableContext(MemoryFileIO(), "memory://cross/t", "d.t", SCHEMA, options)
-    rule = RoomRule(case["target_row_num"], case["num_assigners"], case["assign_id"])
+    rule = BucketCapacityRule(case["target_row_num"], case["num_assigners"], case["assign_id"])
     return CrossPartitionAssigner(context, rule=rule)
 
 

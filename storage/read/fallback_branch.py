@@ -34,7 +34,7 @@ _OF_ONE_BRANCH: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  #
 
 
 @dataclass(frozen=True, slots=True)
-class OtherBranch:
+class FallbackBranch:
     """The other branch that a read takes partitions from.
 
     context: under the schema to read with
@@ -57,7 +57,7 @@ def named_branch(context: TableContext) -> tuple[str, str] | None:
     return given[0] if given and given[0][1] != context.branch else None
 
 
-def other_branch(
+def fallback_branch(
     context: TableContext,
     found: Snapshot | None,
     *,
@@ -65,7 +65,7 @@ def other_branch(
     tag: str | None = None,
     as_of: datetime | int | None = None,
     files_since_ms: int | None = None,
-) -> OtherBranch | None:
+) -> FallbackBranch | None:
     """The branch that a read takes partitions from; None where the options name none.
 
     found: the state of the branch that was opened; the others say how it was named. The other branch's state is the one
@@ -84,10 +84,10 @@ def other_branch(
     if snapshot is not None and (snapshot_id, tag, as_of) != (None, None, None):
         other = other.with_schema(other.schemas.get(snapshot.schema_id))
     _check_alike(context, other, option)
-    return OtherBranch(other, snapshot, option == PRIMARY_BRANCH)
+    return FallbackBranch(other, snapshot, option == PRIMARY_BRANCH)
 
 
-def refuse_other_branch(context: TableContext, what: str) -> None:
+def refuse_fallback_branch(context: TableContext, what: str) -> None:
     """For a read that is of one branch only.
 
     what: the read, in words
@@ -154,32 +154,32 @@ def _check_alike(context: TableContext, other: TableContext, option: str) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class PartOfRead:
+class BranchRead:
     """The part of a read that one branch provides."""
 
     scan: TableScan
     snapshot: Snapshot | None
-    of_other_branch: bool = False
+    of_fallback_branch: bool = False
 
     def splits(self) -> list[Split]:
         found = self.scan.plan(self.snapshot)
-        return [replace(split, of_other_branch=True) for split in found] if self.of_other_branch else found
+        return [replace(split, of_fallback_branch=True) for split in found] if self.of_fallback_branch else found
 
 
-def parts_of_read(
+def branch_reads(
     scan_of: Callable[[TableContext], TableScan],
     context: TableContext,
     snapshot: Snapshot | None,
-    other: OtherBranch | None,
-) -> list[PartOfRead]:
+    other: FallbackBranch | None,
+) -> list[BranchRead]:
     """One for each branch.
 
     scan_of: the question to a branch
     """
-    own = PartOfRead(scan_of(context), snapshot)
+    own = BranchRead(scan_of(context), snapshot)
     if other is None:
         return [own]
-    others = PartOfRead(scan_of(other.context), other.snapshot, of_other_branch=True)
+    others = BranchRead(scan_of(other.context), other.snapshot, of_fallback_branch=True)
     first, second = (others, own) if other.goes_first else (own, others)
     there, keep = _partitions(first), second.scan.keep_entry
 
@@ -189,7 +189,7 @@ def parts_of_read(
     return [first, replace(second, scan=replace(second.scan, keep_entry=is_missing))]
 
 
-def _partitions(part: PartOfRead) -> frozenset[bytes]:
+def _partitions(part: BranchRead) -> frozenset[bytes]:
     """That have files, whether rows of these are visible or not."""
     if part.snapshot is None:
         return frozenset()
@@ -198,6 +198,6 @@ def _partitions(part: PartOfRead) -> frozenset[bytes]:
         return frozenset(entry.partition for entry in live_entries(context, part.snapshot))
 
 
-def rows_of_parts(parts: list[PartOfRead], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def rows_of_branch_reads(parts: list[BranchRead], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     for part in parts:
         yield from SnapshotReader(part.scan.context, columns, part.scan.predicate).read(part.splits())

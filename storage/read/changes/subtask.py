@@ -20,7 +20,7 @@ from storage.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Subtask:
     """Reader `index` of `count`. Where buckets mean nothing (bucket = -1 without a key), files are shared out;
     with data evolution, partitions are.
 
@@ -38,7 +38,7 @@ class Share:
             raise BadInput(f"option scan.bucket = {self.bucket}: buckets count from 0")
 
     @classmethod
-    def of(cls, options: TableOptions, given: Sequence[int] | None = None) -> Share:
+    def of(cls, options: TableOptions, given: Sequence[int] | None = None) -> Subtask:
         """given: (index, count); None is all that the options leave."""
         if given is None:
             return cls(bucket=options.scan_bucket)
@@ -86,4 +86,4 @@ class Share:
         return bool(is_a_share) and int(count) != self.count
 
 
-ALL: Final = Share()
+ALL: Final = Subtask()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class RoomRule:
+class BucketCapacityRule:
     """Which buckets have room for new keys.
 
     target_rows: a bucket with that many keys is full
@@ -27,13 +27,13 @@ class RoomRule:
 
 
 @dataclass(slots=True)
-class BucketRooms:
+class BucketCapacities:
     """Partitions by number. A place is a bucket of a partition, by number, too: as many keys as there are have one.
 
     partition_of, bucket_of (places,): of each place.
     """
 
-    rule: RoomRule
+    rule: BucketCapacityRule
     partition_of: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     bucket_of: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     _places: dict[tuple[int, int], int] = field(default_factory=dict)

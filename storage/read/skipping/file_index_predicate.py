@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyroaring import BitMap
 
-from storage.file_index.base import Answer, ColumnIndex, both, damage, either
+from storage.file_index.base import Answer, ColumnIndex, and_answers, damage, or_answers
 from storage.file_index.settings import IndexedColumn, value_type
 from storage.file_index.values import is_cut_off
 from storage.files.data_file import DataFileMeta
@@ -31,11 +31,11 @@ _NEGATED: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">="
 
 ColumnCondition: TypeAlias = Compare | IsIn | IsNull | IsNan | StartsWith
 Ask: TypeAlias = Callable[[ColumnIndex], Answer]
-Asker: TypeAlias = Callable[[FileIndexes], Answer]
+Evaluator: TypeAlias = Callable[[FileIndexes], Answer]
 """A condition that was prepared: values are converted once, however many files are asked."""
 
 
-class IndexQuestion:
+class FileIndexPredicate:
     """The question of a condition to the indexes of data files.
 
     context: under the schema to read with.
@@ -45,7 +45,7 @@ class IndexQuestion:
         self.condition = condition
         self._context = context
         is_enabled = condition is not None and context.options.file_index_read_enabled
-        self._asker = _Askers(context).of(condition) if is_enabled and condition is not None else None
+        self._evaluator = _Evaluators(context).of(condition) if is_enabled and condition is not None else None
 
     def selected_rows(self, file: DataFileMeta, path: str, *, embedded_only: bool = False) -> Answer:
         """Rows of a data file that may fulfil the condition, by its indexes; None: they can't say, read all.
@@ -54,27 +54,27 @@ class IndexQuestion:
         embedded_only: an index in a file of its own is not opened.
         Raises CorruptFile.
         """
-        if self._asker is None or not may_have_indexes(file, embedded_only=embedded_only):
+        if self._evaluator is None or not may_have_indexes(file, embedded_only=embedded_only):
             return None
         if file.row_count > _ROWS_MAX:
             return None
         with file_indexes(self._context, file, path) as indexes:
-            return None if indexes is None else self._asker(indexes)
+            return None if indexes is None else self._evaluator(indexes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Askers:
-    """Prepares conditions. An asker that is None can't say anything of any file."""
+class _Evaluators:
+    """Prepares conditions. An evaluator that is None can't say anything of any file."""
 
     context: TableContext
 
-    def of(self, condition: Predicate, negated: bool = False) -> Asker | None:
+    def of(self, condition: Predicate, negated: bool = False) -> Evaluator | None:
         match condition:
             case Not(inner=inner):
                 return self.of(inner, not negated)
             case And(parts=parts) | Or(parts=parts):
-                askers = [self.of(part, negated) for part in parts]
-                return _all_of(askers) if isinstance(condition, And) != negated else _one_of(askers)
+                evaluators = [self.of(part, negated) for part in parts]
+                return _all_of(evaluators) if isinstance(condition, And) != negated else _one_of(evaluators)
             case Compare():
                 return self._compared(condition, negated)
             case IsIn():
@@ -88,7 +88,7 @@ class _Askers:
                 return self._begun(condition)
         return None
 
-    def _compared(self, condition: Compare, negated: bool) -> Asker | None:
+    def _compared(self, condition: Compare, negated: bool) -> Evaluator | None:
         operator, scalar = condition.in_type_of_column(self.context.schema.arrow)
         kind = scalar.type
         is_float = pa.types.is_floating(kind)
@@ -114,7 +114,7 @@ class _Askers:
                 return None
         return _column(condition, lambda index: index.compare(operator, values))
 
-    def _contained(self, condition: IsIn, negated: bool) -> Asker | None:
+    def _contained(self, condition: IsIn, negated: bool) -> Evaluator | None:
         values = condition.value_set(self.context.schema.arrow)
         if not negated:
             return _column(condition, lambda index: index.any_of(values)) if len(values) else _no_row
@@ -122,14 +122,14 @@ class _Askers:
             return None
         return _column(condition, lambda index: index.none_of(values))
 
-    def _begun(self, condition: StartsWith) -> Asker | None:
+    def _begun(self, condition: StartsWith) -> Evaluator | None:
         """As texts from the prefix up to the first one behind all that begin with it."""
         start = condition.prefix.encode()
         if not start:
             return _column(condition, lambda index: index.is_not_null())
         end = start[:-1] + bytes([start[-1] + 1])  # the last byte of a text is never 255
         least, behind = (pa.array([text], pa.binary()) for text in (start, end))
-        return _column(condition, lambda index: both(index.compare(">=", least), index.compare("<", behind)))
+        return _column(condition, lambda index: and_answers(index.compare(">=", least), index.compare("<", behind)))
 
     def _is_cut_off(self, condition: ColumnCondition) -> bool:
         data_type: DataType | None = self.context.schema.by_name[condition.column].type
@@ -138,37 +138,37 @@ class _Askers:
         return isinstance(data_type, AtomicType) and is_cut_off(data_type)
 
 
-def _column(condition: ColumnCondition, ask: Ask) -> Asker:
+def _column(condition: ColumnCondition, ask: Ask) -> Evaluator:
     indexed = IndexedColumn(condition.column, condition.key)
 
-    def asker(indexes: FileIndexes) -> Answer:
+    def evaluator(indexes: FileIndexes) -> Answer:
         with damage(indexes.path, f"of column {indexed}"):
             return _all(ask(index) for index in indexes.of_column(indexed))
 
-    return asker
+    return evaluator
 
 
 def _no_row(_: FileIndexes) -> Answer:
     return BitMap()
 
 
-def _all_of(askers: Sequence[Asker | None]) -> Asker | None:
-    able = [asker for asker in askers if asker is not None]
-    return (lambda indexes: _all(asker(indexes) for asker in able)) if able else None
+def _all_of(evaluators: Sequence[Evaluator | None]) -> Evaluator | None:
+    able = [evaluator for evaluator in evaluators if evaluator is not None]
+    return (lambda indexes: _all(evaluator(indexes) for evaluator in able)) if able else None
 
 
-def _one_of(askers: Sequence[Asker | None]) -> Asker | None:
-    able = [asker for asker in askers if asker is not None]
-    if len(able) < len(askers):
+def _one_of(evaluators: Sequence[Evaluator | None]) -> Evaluator | None:
+    able = [evaluator for evaluator in evaluators if evaluator is not None]
+    if len(able) < len(evaluators):
         return None
-    return lambda indexes: reduce(either, (asker(indexes) for asker in able))
+    return lambda indexes: reduce(or_answers, (evaluator(indexes) for evaluator in able))
 
 
 def _all(answers: Iterator[Answer]) -> Answer:
     """Asks no further once no row is left."""
     found: Answer = None
     for answer in answers:
-        found = both(found, answer)
+        found = and_answers(found, answer)
         if found is not None and not found:
             break
     return found
