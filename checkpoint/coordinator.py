@@ -1,6 +1,7 @@
 """When a checkpoint is due, which identifier it bears and what each table publishes in it: decisions only, no I/O.
 
-The caller reports what happened (`wrote`, `prepared`, `committed` …) and what time it is; `states` says in which order.
+The caller reports what happened (`record_write`, `prepared`, `committed` …) and what time it is; `states` says in which
+order.
 
 Invariants
 
@@ -72,7 +73,7 @@ class CheckpointCoordinator:
         self._identifier = last_identifier
         self._published = dict(positions)
         self._reached: dict[TopicPartition, int] = {**resume_offsets(positions.values()), **(starts or {})}
-        self._own: dict[str, dict[TopicPartition, int]] = {}  # of tables that are read for apart from the others
+        self._detached: dict[str, dict[TopicPartition, int]] = {}  # of tables that are read for apart from the others
         self._complete: dict[TopicPartition, int] = {}  # what was reached when the last checkpoint was complete
         self._pending: dict[str, TableCommittable] = {}
         self._bytes = 0
@@ -106,8 +107,8 @@ class CheckpointCoordinator:
         """The source has a partition that these tables may not know; reading begins at `offset`. Known ones stay."""
         self._reached.setdefault(partition, offset)
         for table in self._published.keys() & set(tables):
-            if table in self._own:
-                self._own[table].setdefault(partition, offset)
+            if table in self._detached:
+                self._detached[table].setdefault(partition, offset)
             self._published[table] = self._published[table].with_partitions({partition: offset})
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]:
@@ -133,7 +134,7 @@ class CheckpointCoordinator:
             for table in tables
         ]
 
-    def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
+    def record_write(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
         """All records of `partition` below `next_offset` are with the writers, or set aside.
 
         nbytes: of those records; without any nothing becomes due: there is nothing to publish.
@@ -159,35 +160,37 @@ class CheckpointCoordinator:
     def leave_out(self, table: str) -> None:
         """The table failed: what was written for it since its last commit is dropped, and nothing more comes."""
         self._pending.pop(table, None)
-        self._own.pop(table, None)
+        self._detached.pop(table, None)
 
-    def own(self, table: str, position: SourcePosition, starts: Mapping[TopicPartition, int]) -> None:
+    def detach(self, table: str, position: SourcePosition, starts: Mapping[TopicPartition, int]) -> None:
         """The table is written again, apart from the others until `join`.
 
         position: what its newest snapshot says; the next one starts where that ended.
         starts: where it is written from, at or past that: between the two is no record of the table.
         """
         self._published[table] = position.with_partitions(starts)
-        self._own[table] = {**position.ends, **starts}
+        self._detached[table] = {**position.ends, **starts}
 
-    def wrote_own(self, table: str, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
-        """Like `wrote`, for a table that is written separately."""
-        own = self._own[table]
-        own[partition] = max(next_offset, own[partition])
+    def record_detached_write(
+        self, table: str, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int
+    ) -> None:
+        """Like `record_write`, for a table that is written separately."""
+        detached = self._detached[table]
+        detached[partition] = max(next_offset, detached[partition])
         self._count(nbytes, now_ms)
 
-    def reached_for(self, table: str) -> Mapping[TopicPartition, int]:
+    def read_position_of(self, table: str) -> Mapping[TopicPartition, int]:
         """How far the source was read for the table."""
-        return self._own.get(table, self._reached)
+        return self._detached.get(table, self._reached)
 
-    def written_of(self, table: str) -> Mapping[TopicPartition, int]:
+    def written_position_of(self, table: str) -> Mapping[TopicPartition, int]:
         """Of each of its partitions: what is below is in the table, with its writer, or was none of its rows."""
-        reached = self.reached_for(table)
+        reached = self.read_position_of(table)
         return {p: max(end, reached.get(p, end)) for p, end in self._published[table].ends.items()}
 
     def join(self, table: str) -> None:
         """The table has got as far as the others."""
-        del self._own[table]
+        del self._detached[table]
 
     def skip_identifiers(self, used: int) -> None:
         """The pipeline used this one in a table that was not known until now."""
@@ -231,7 +234,7 @@ class CheckpointCoordinator:
                 table,
                 self._identifier,
                 files,
-                self._published[table].with_identity(identity).advanced_to(self.reached_for(table)),
+                self._published[table].with_identity(identity).advanced_to(self.read_position_of(table)),
                 self._epoch,
                 self._extra_properties(table),
             )

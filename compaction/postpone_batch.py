@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from compaction.postpone_rescue import in_order
+from compaction.postpone_compaction import in_order
 from storage.bucketing import Bucketing, BucketMode, bucket_mode
 from storage.commit.commit_message import CommitMessage
 from storage.files.data_file import DataFileMeta

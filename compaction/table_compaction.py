@@ -7,7 +7,7 @@ from dataclasses import replace
 from compaction.cancellation import CancellationToken
 from compaction.jobs.compact_job import compact_table
 from compaction.jobs.request import CompactionRequest
-from compaction.postpone_rescue import rescue_postponed
+from compaction.postpone_compaction import compact_postponed
 from compaction.report import CompactionReport
 from storage.bucketing import BucketMode, bucket_mode
 from storage.errors import UnsupportedFeature
@@ -17,7 +17,7 @@ from storage.table import TableContext
 def compact(
     context: TableContext, request: CompactionRequest | None = None, *, cancellation: CancellationToken | None = None
 ) -> CompactionReport:
-    """See `compact_table`; where rows wait for their bucket, `rescue_postponed`."""
+    """See `compact_table`; where rows wait for their bucket, `compact_postponed`."""
     request = request or CompactionRequest()
     if bucket_mode(context.schema, context.options) is not BucketMode.POSTPONE:
         return compact_table(context, request, cancellation=cancellation)
@@ -27,13 +27,13 @@ def compact(
             "compacting it gives buckets to all rows that wait, and takes no conditions and no order",
             "Compact it without anything else; buckets compact themselves as rows come into them",
         )
-    rescued = rescue_postponed(context, cancellation)
-    if rescued.is_cancelled:
-        return rescued
+    postponed = compact_postponed(context, cancellation)
+    if postponed.is_cancelled:
+        return postponed
     # What one-off commits left on level 0, in buckets that no writer compacts. Each has the number of its partition.
     compacted = compact_table(context.with_options({"bucket": "1"}), request, cancellation=cancellation)
     return replace(
         compacted,
-        buckets=(*rescued.buckets, *compacted.buckets),
-        snapshot_ids=(*rescued.snapshot_ids, *compacted.snapshot_ids),
+        buckets=(*postponed.buckets, *compacted.buckets),
+        snapshot_ids=(*postponed.snapshot_ids, *compacted.snapshot_ids),
     )

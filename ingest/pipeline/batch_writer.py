@@ -193,7 +193,7 @@ class BatchWriter:
                 self._written_from(rows.target.name, staged.raw.topic)
                 self._sink_of(rows).writer.add(parts)
                 if self._truncate_filter is not None:
-                    self._truncate_filter.wrote(staged.raw, rows)
+                    self._truncate_filter.mark_written(staged.raw, rows)
             except Exception as error:
                 failed[rows.target.name] = error
         new_letters = self._dead_letters.add(staged.raw, staged.dead_letters)

@@ -298,7 +298,7 @@ class Checkpointer:
     async def _save_moved_rows(self, coordinator: CheckpointCoordinator) -> set[str]:
         failed = dict[str, Exception]()
         on_error = None if self._quarantine is None else failed.__setitem__
-        saved: set[str] = await run_uncancellable(self._moved.save, coordinator.reached_for, on_error)
+        saved: set[str] = await run_uncancellable(self._moved.save, coordinator.read_position_of, on_error)
         if failed:
             await self._fail(failed)
         return saved - failed.keys()

@@ -29,10 +29,10 @@ _log = get_logger(__name__)
 class WriteProgress(Protocol):
     """Is told how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
 
-    def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
+    def record_write(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
     def due_in_ms(self, now_ms: int) -> int | None: ...
     def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
-    def written_of(self, table: str) -> Mapping[TopicPartition, int]: ...
+    def written_position_of(self, table: str) -> Mapping[TopicPartition, int]: ...
 
 
 _NEEDS_COLUMNS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN)
@@ -155,7 +155,7 @@ class WriteStage:
             now_ms = self._clock.now_ms()
             # a second try is no second batch
             nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
-            coordinator.wrote(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
+            coordinator.record_write(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
             for table, rows, newest_ms in written.tables:
                 self._observed.was_written(table, rows, newest_ms)
             self._observed.dead_letters.update(written.dead_letter_codes)
@@ -208,7 +208,7 @@ class WriteStage:
         if truncation.is_outdated:
             return
         await run_uncancellable(self._truncates.carry_out, truncation)
-        coordinator.wrote(head.partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
+        coordinator.record_write(head.partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
         try:
             await self._commit(coordinator)
         except Exception as error:

@@ -80,11 +80,11 @@ class CatchUpProgress:
     def partitions_of(self, table: str) -> frozenset[TopicPartition]:
         return self.coordinator.partitions_of(table)
 
-    def written_of(self, table: str) -> Mapping[TopicPartition, int]:
-        return self.coordinator.written_of(table)
+    def written_position_of(self, table: str) -> Mapping[TopicPartition, int]:
+        return self.coordinator.written_position_of(table)
 
-    def wrote(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
-        self.coordinator.wrote_own(self.table, partition, next_offset, nbytes=nbytes, now_ms=now_ms)
+    def record_write(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
+        self.coordinator.record_detached_write(self.table, partition, next_offset, nbytes=nbytes, now_ms=now_ms)
 
 
 @dataclass(slots=True)
@@ -240,7 +240,7 @@ class _Attempt:
                     )
                 if newest is not None:
                     self._flow.coordinator.skip_identifiers(newest.identifier)
-                self._flow.coordinator.own(self._table, position, joined.position.ends)
+                self._flow.coordinator.detach(self._table, position, joined.position.ends)
                 self._given = joined.position.ends
                 if opened is not None:
                     self._parts.sinks[self._table], target = opened
@@ -368,7 +368,7 @@ class _Attempt:
             return False
         for partition, end in self._log.ends.items():
             self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])
-            self._progress.wrote(partition, end, nbytes=1, now_ms=self._parts.clock.now_ms())
+            self._progress.record_write(partition, end, nbytes=1, now_ms=self._parts.clock.now_ms())
         self._flow.coordinator.join(self._table)
         self._parts.quarantine.rejoin(self._table)
         return True

@@ -47,7 +47,7 @@ class TruncateFilter:
         _log.info("rows from before a truncate", table=rows.target.name, rows=dropped, partition=raw.partition)
         return keep_records(rows, ~unwanted), failures
 
-    def wrote(self, raw: RawBatch, rows: TableRows) -> None:
+    def mark_written(self, raw: RawBatch, rows: TableRows) -> None:
         """Once a partition's rows come from after the truncate, it is not behind any more."""
         table = rows.target.name
         marker = self._lineage.truncate_marker(table)

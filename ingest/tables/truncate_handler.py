@@ -43,7 +43,7 @@ class KnownPartitions(Protocol):
     """`checkpoint.coordinator.CheckpointCoordinator`."""
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
-    def written_of(self, table: str) -> Mapping[TopicPartition, int]: ...
+    def written_position_of(self, table: str) -> Mapping[TopicPartition, int]: ...
 
 
 class TruncateNotExact(Exception):
@@ -118,7 +118,7 @@ class TruncateHandler:
         before = self._lineage.truncate_marker(table)
         if before is not None and at.is_before(before.at):
             return Truncation(failure, is_outdated=True)  # a later one came first
-        written = known.written_of(table)
+        written = known.written_position_of(table)
         ends = {p: written[p] for p in others if p in written}
         kept, ahead = await self._rows_behind(table, at, int(raw.timestamps_ms[failure.row]), ends)
         behind = frozenset(p.partition for p in others if p not in ahead)

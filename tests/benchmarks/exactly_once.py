@@ -39,7 +39,10 @@ _PARTS: Final[dict[str, list[tuple[type, list[str]]]]] = {
     ],
     "taking over": [(StorageTableSink, ["commit"])],  # without rows it is a take-over
     "the chain of positions": [
-        (CheckpointCoordinator, ["add_partition", "wrote", "due_in_ms", "begin", "prepared", "committed", "completed"]),
+        (
+            CheckpointCoordinator,
+            ["add_partition", "record_write", "due_in_ms", "begin", "prepared", "committed", "completed"],
+        ),
         (TableCommittable, ["to_storage"]),
     ],
     "fencing": [(EpochFence, ["__call__"])],

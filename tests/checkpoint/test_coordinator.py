@@ -56,7 +56,7 @@ class DueCase:
 def test_when_a_checkpoint_is_due(case: DueCase) -> None:
     subject = coordinator()
     for offset, (now_ms, nbytes) in enumerate(case.writes, start=1):
-        subject.wrote(P0, offset, nbytes=nbytes, now_ms=now_ms)
+        subject.record_write(P0, offset, nbytes=nbytes, now_ms=now_ms)
     assert subject.due_in_ms(case.now_ms) == case.due_in_ms
 
 
@@ -74,9 +74,9 @@ def test_records_without_a_break_are_published_an_interval_after_the_last_checkp
     begun_ms: int, first_record_ms: int, due_at_ms: int
 ) -> None:
     subject = coordinator()
-    subject.wrote(P0, 1, nbytes=10, now_ms=0)
+    subject.record_write(P0, 1, nbytes=10, now_ms=0)
     checkpoint(subject, "a", now_ms=begun_ms)
-    subject.wrote(P0, 2, nbytes=10, now_ms=first_record_ms)
+    subject.record_write(P0, 2, nbytes=10, now_ms=first_record_ms)
     assert subject.due_in_ms(first_record_ms) == due_at_ms - first_record_ms
 
 
@@ -94,15 +94,15 @@ def checkpoint(
 
 def test_a_table_without_rows_is_left_alone_and_goes_on_later_where_it_ended() -> None:
     subject = coordinator(a=at(0), b=at(0))
-    subject.wrote(P0, 10, nbytes=1, now_ms=0)
+    subject.record_write(P0, 10, nbytes=1, now_ms=0)
     assert checkpoint(subject, "a") == {"a": at(10, start=0)}
-    subject.wrote(P0, 20, nbytes=1, now_ms=0)
+    subject.record_write(P0, 20, nbytes=1, now_ms=0)
     assert checkpoint(subject, "a", "b") == {"a": at(20, start=10), "b": at(20, start=0)}
 
 
 def test_after_a_checkpoint_nothing_is_due() -> None:
     subject = coordinator()
-    subject.wrote(P0, 10, nbytes=1_000, now_ms=0)
+    subject.record_write(P0, 10, nbytes=1_000, now_ms=0)
     checkpoint(subject, "a")
     assert subject.due_in_ms(10_000) is None
 
@@ -114,7 +114,7 @@ def test_a_pinned_table_publishes_its_position_without_rows() -> None:
 
 def test_a_table_ahead_of_the_others_does_not_fall_back() -> None:
     subject = coordinator(a=at(50), b=at(10))
-    subject.wrote(P0, 30, nbytes=1, now_ms=0)
+    subject.record_write(P0, 30, nbytes=1, now_ms=0)
     assert checkpoint(subject, "a", "b") == {"a": at(50), "b": at(30, start=10)}
 
 
@@ -131,22 +131,22 @@ def test_a_name_that_a_batch_commit_used_up_is_refused() -> None:
 def test_a_partition_of_unknown_beginning_is_not_written() -> None:
     subject = coordinator()
     with pytest.raises(KeyError):
-        subject.wrote(P1, 5, nbytes=1, now_ms=0)
+        subject.record_write(P1, 5, nbytes=1, now_ms=0)
     subject.add_partition(["a"], P1, 3)
-    subject.wrote(P1, 5, nbytes=1, now_ms=0)
+    subject.record_write(P1, 5, nbytes=1, now_ms=0)
     assert checkpoint(subject, "a")["a"].ranges[P1] == OffsetRange(3, 5)
 
 
 def test_a_partition_found_again_keeps_its_place() -> None:
     subject = coordinator()
-    subject.wrote(P0, 9, nbytes=1, now_ms=0)
+    subject.record_write(P0, 9, nbytes=1, now_ms=0)
     subject.add_partition(["a"], P0, 0)
     assert checkpoint(subject, "a") == {"a": at(9, start=0)}
 
 
 def test_the_snapshot_names_checkpoint_position_and_epoch() -> None:
     subject = coordinator()
-    subject.wrote(P0, 10, nbytes=1, now_ms=0)
+    subject.record_write(P0, 10, nbytes=1, now_ms=0)
     subject.begin(now_ms=0)
     (committable,) = subject.prepared({"a": FILES}, IDENTITY)
     stored = committable.to_storage()
@@ -161,7 +161,7 @@ def test_many_checkpoints_make_an_unbroken_chain() -> None:
     for round_ in range(1, 20):
         if round_ == 5:
             subject.add_partition(["a", "b"], P1, 0)
-        subject.wrote(P0, round_ * 3, nbytes=1, now_ms=0)
+        subject.record_write(P0, round_ * 3, nbytes=1, now_ms=0)
         for table, position in checkpoint(subject, "a", *(["b"] if round_ % 4 == 0 else [])).items():
             history[table].append((subject.identifier, position))
     assert [len(history["a"]), len(history["b"])] == [19, 4]

@@ -154,7 +154,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "bucket-function.type",
         ),
     },
-    "tests/compaction/test_postpone_rescue.py": {
+    "tests/compaction/test_postpone_compaction.py": {
         "test_how_many_buckets_a_partition_gets": (
             "postpone.default-bucket-num",
             "postpone.target-row-num-per-bucket",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction import postpone_rescue
+from compaction import postpone_compaction
 from storage.commit.table_commit import TableCommit
 from storage.format import CommitKind
 from storage.manifests.snapshot_files import live_entries
@@ -141,17 +141,17 @@ def test_the_second_of_two_jobs_begins_again(tmp_path: Path, monkeypatch: pytest
     table = new_table(tmp_path)
     write(table, [(1, "a", "x")])
     other = tidelake.open_catalog(str(tmp_path)).table("db.t")
-    real = postpone_rescue._Rescue._into_buckets
+    real = postpone_compaction._PostponeCompaction._into_buckets
     calls = []
 
     def slow(self: Any, waiting: Any) -> Any:
         calls.append(waiting)
         written = real(self, waiting)
         if len(calls) == 1:
-            postpone_rescue.rescue_postponed(other.context)
+            postpone_compaction.compact_postponed(other.context)
         return written
 
-    monkeypatch.setattr(postpone_rescue._Rescue, "_into_buckets", slow)
+    monkeypatch.setattr(postpone_compaction._PostponeCompaction, "_into_buckets", slow)
     assert table.compact().snapshot_ids == ()
     assert rows(table) == [(1, "a", "x")]
     assert len(table.snapshots()) == 2
@@ -209,7 +209,7 @@ def commit_once(table: tidelake.Table, rows: Sequence[tuple[int, str, str]], **h
         return writer.commit()
 
 
-def waiting_files(table: tidelake.Table) -> list[Path]:
+def postponed_files(table: tidelake.Table) -> list[Path]:
     return list(Path(table.location).rglob("bucket-postpone/*"))
 
 
@@ -221,7 +221,7 @@ def test_rows_of_a_one_off_commit_are_in_buckets_at_once(tmp_path: Path) -> None
         4
     }  # nine rows of four a bucket, rounded up to a power of two
     assert buckets(table)["b"] == {(0, 1)}
-    assert waiting_files(table) == []
+    assert postponed_files(table) == []
     commit_once(table, [(3, "a", "newer")])
     assert (3, "a", "newer") in rows(table)
     assert verify(table.context, deep=True) == []
@@ -326,7 +326,7 @@ def test_a_batch_that_can_not_be_placed_is_kept_for_the_next_commit(
         assert rows(table) == []
         writer.commit()
     assert rows(table) == [(1, "a", "v")]
-    assert waiting_files(table) == []
+    assert postponed_files(table) == []
     assert verify(table.context, deep=True) == []
 
 

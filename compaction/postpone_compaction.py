@@ -41,7 +41,7 @@ _REASON: Final = "rows that waited for their bucket"
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingFiles:
+class PostponedFiles:
     """The waiting files of one partition.
 
     files: in the order of their rows.
@@ -53,7 +53,7 @@ class WaitingFiles:
     bucket_num: int | None
 
 
-def rescue_postponed(context: TableContext, cancellation: CancellationToken | None = None) -> CompactionReport:
+def compact_postponed(context: TableContext, cancellation: CancellationToken | None = None) -> CompactionReport:
     """Place all waiting rows into buckets. Rows that arrive meanwhile wait for the next call.
 
     Raises CommitConflict when another job was first again and again, and what writing a table raises.
@@ -65,12 +65,12 @@ def rescue_postponed(context: TableContext, cancellation: CancellationToken | No
         if schema is None:
             raise BadInput(f"{context.name} is no table any more: it was dropped")
         current = context if schema.id == context.schema.id else context.with_schema(schema)
-        return _Rescue(current, token).run()
+        return _PostponeCompaction(current, token).run()
 
     return retry_on_conflict(_ATTEMPTS, attempt)
 
 
-class _Rescue:
+class _PostponeCompaction:
     def __init__(self, context: TableContext, cancellation: CancellationToken) -> None:
         self._context = context
         self._cancellation = cancellation
@@ -84,7 +84,7 @@ class _Rescue:
         messages: list[CommitMessage] = []
         done: list[BucketCompaction] = []
         try:
-            for waiting in waiting_files(self._context):
+            for waiting in postponed_files(self._context):
                 if self._cancellation.is_cancelled:
                     self._commit.abort(messages)
                     return CompactionReport(self._context.name, snapshot.id, is_cancelled=True)
@@ -101,7 +101,7 @@ class _Rescue:
         snapshots = () if published is None else (published,)
         return CompactionReport(self._context.name, snapshot.id, tuple(done), snapshots)
 
-    def _into_buckets(self, waiting: WaitingFiles) -> list[CommitMessage]:
+    def _into_buckets(self, waiting: PostponedFiles) -> list[CommitMessage]:
         rows, size_bytes = (sum(f.row_count for f in waiting.files), sum(f.file_size for f in waiting.files))
         bucket_num = self._options.bucket_num(rows, size_bytes, waiting.bucket_num)
         target = self._context.with_options({"bucket": str(bucket_num)})
@@ -117,7 +117,7 @@ class _Rescue:
             writer.abort()
 
 
-def waiting_files(context: TableContext) -> list[WaitingFiles]:
+def postponed_files(context: TableContext) -> list[PostponedFiles]:
     """The waiting files of each partition, in the latest snapshot."""
     snapshot = context.snapshots.latest()
     waiting: Mapping[bytes, list[DataFileMeta]] = defaultdict(list)
@@ -128,7 +128,7 @@ def waiting_files(context: TableContext) -> list[WaitingFiles]:
         else:
             bucket_nums[entry.partition] = entry.total_buckets
     return [
-        WaitingFiles(partition, in_order(files), bucket_nums.get(partition)) for partition, files in waiting.items()
+        PostponedFiles(partition, in_order(files), bucket_nums.get(partition)) for partition, files in waiting.items()
     ]
 
 
@@ -142,7 +142,7 @@ def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
     return sorted(files, key=order)
 
 
-def _removal(waiting: WaitingFiles) -> CommitMessage:
+def _removal(waiting: PostponedFiles) -> CommitMessage:
     return CommitMessage(
         waiting.partition,
         POSTPONE_BUCKET,
