@@ -98,12 +98,12 @@ def compacting(folder: str, warehouse: str, passes: int) -> None:
 
 
 def _whole(folder: str, table: tidelake.Table, warehouse: str, passes: int, checkpoint: Mapping[str, int]) -> None:
-    told = run_apart(_settings(folder, warehouse, checkpoint))
-    rows, clock = told.pop("rows"), Clock(told.pop("wall_s"), told.pop("cpu_s"))
+    reported = run_apart(_settings(folder, warehouse, checkpoint))
+    rows, clock = reported.pop("rows"), Clock(reported.pop("wall_s"), reported.pop("cpu_s"))
     wrong = differences(ORDERS, table.scan().to_arrow())
     if wrong or rows != passes * CHANGES:
         raise AssertionError(f"{rows} rows; the table differs from its source: {wrong[:3]}")
-    tell(rows, clock, **told, data_bytes=_data_bytes(warehouse))
+    tell(rows, clock, **reported, data_bytes=_data_bytes(warehouse))
 
 
 def pipeline_config(folder: str, warehouse: str, checkpoint: Mapping[str, int]) -> Config:

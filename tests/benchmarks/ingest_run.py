@@ -23,8 +23,8 @@ def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What such a process tells (`clock.tell`), and `checkpoints`. settings: a configuration of the pipeline."""
     command = [*PIPELINE_PYTHON, _MODULE, json.dumps(settings)]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    told: dict[str, Any] = json.loads(said.splitlines()[-1])
-    return told
+    reported: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return reported
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ def with_sections(page_text: str, sections: Sequence[PageSection], plan: Plan) -
         f"close race is run; load {load:.0f} on {os.cpu_count()} cores."
     )
     for section in sections:
-        told = replace(section, about=f"{section.about} {note}").markdown().removeprefix("## ")
-        by_title[section.title] = told
+        reported = replace(section, about=f"{section.about} {note}").markdown().removeprefix("## ")
+        by_title[section.title] = reported
     return _SECTION.join([head, *by_title.values()]) + "\n"
 
 

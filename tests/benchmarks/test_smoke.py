@@ -60,10 +60,10 @@ def test_a_suite_that_fails_is_told_among_the_others(
     monkeypatch.setitem(SUITES, "broken", broken)
     less = ["--pairs", "1", "--peers", "", "--data", f"{tmp_path}"]
     assert main(["--only", "broken,help", *less]) == 1
-    told = capsys.readouterr().out
-    titles = [line for line in told.splitlines() if line.startswith("## ")]
+    reported = capsys.readouterr().out
+    titles = [line for line in reported.splitlines() if line.startswith("## ")]
     assert titles == ["## First half", "## Suite broken failed", "## Start-up"]
-    assert "the disk is gone" in told
+    assert "the disk is gone" in reported
 
 
 def test_the_page_tells_what_was_asked_for_and_what_was_found() -> None:
@@ -102,5 +102,5 @@ def test_kafka_is_measured_after_the_folder_and_its_figure_is_in_the_readme() ->
     """A reader who has a broker must not take the folder's for what to expect."""
     suites = list(SUITES)
     assert suites.index("kafka") == suites.index("ingest") + 1
-    told = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("**How fast.**")[2]
-    assert re.search(r"From Kafka\b[^.]*\d+,\d{3}", told)
+    reported = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("**How fast.**")[2]
+    assert re.search(r"From Kafka\b[^.]*\d+,\d{3}", reported)

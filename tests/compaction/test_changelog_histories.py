@@ -55,7 +55,7 @@ STEPS: Final = st.lists(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), ALLOWED)
 def test_folding_the_changelog_gives_the_table(engine: Engine, producer: str) -> None:
-    told = 0
+    reported = 0
 
     @settings(max_examples=examples(6))  # 36 tables of them
     @given(
@@ -69,7 +69,7 @@ def test_folding_the_changelog_gives_the_table(engine: Engine, producer: str) ->
     def check(
         layout: Mapping[str, str], deduplicates: bool, keys: int, steps: list[tuple[str, int]], seed: int
     ) -> None:
-        nonlocal told
+        nonlocal reported
         row_deduplicate = {"changelog-producer.row-deduplicate": str(deduplicates).lower()}
         producing = {"changelog-producer": producer, **row_deduplicate}
         table = new_table({"bucket": "1", **OFTEN_COMPACTED, **engine.options, **producing, **layout})
@@ -82,11 +82,11 @@ def test_folding_the_changelog_gives_the_table(engine: Engine, producer: str) ->
         table.compact(full=True)
         told_now = check_changelog(table)
         assert told_now or table.scan().to_arrow().num_rows == 0
-        told += told_now
+        reported += told_now
         assert verify(table.context) == []
 
     check()
-    assert told
+    assert reported
 
 
 def new_table(options: Mapping[str, str]) -> Table:

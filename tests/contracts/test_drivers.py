@@ -62,10 +62,11 @@ class History:
 
 @dataclass(frozen=True)
 class Outcome:
-    """tables: by name, columns, key, options and rows. letters: place, kind, reason. error: what ended the driver."""
+    """tables: by name, columns, key, options and rows. dead_letters: place, kind, reason. error: what ended the
+    driver."""
 
     tables: Mapping[str, Any] = field(default_factory=dict)
-    letters: Sequence[tuple[Any, ...]] = ()
+    dead_letters: Sequence[tuple[Any, ...]] = ()
     error: str | None = None
 
 
@@ -86,7 +87,7 @@ def outcome(drive: Callable[[Config], None], config: Config, lake: Path) -> Outc
         drive(structs.replace(config, warehouse=str(lake)))
     except* TidelakeError as errors:
         error = reason_of(str(first_of(errors)).replace(str(lake), "LAKE"))
-    return Outcome({} if error else tables_in(lake), letters_in(lake), error)
+    return Outcome({} if error else tables_in(lake), dead_letters_in(lake), error)
 
 
 def reason_of(error: str) -> str:
@@ -112,7 +113,7 @@ def tables_in(lake: Path) -> dict[str, Any]:
     return found
 
 
-def letters_in(lake: Path) -> list[tuple[Any, ...]]:
+def dead_letters_in(lake: Path) -> list[tuple[Any, ...]]:
     lines = [line for path in lake.rglob("*dead-letters/*.jsonl") for line in path.read_text().splitlines()]
     return sorted(
         tuple(json.loads(line)[name] for name in ("topic", "partition", "offset", "kind", "reason")) for line in lines

@@ -214,7 +214,9 @@ def test_a_catalog_that_counts_is_told_what_each_partition_gained() -> None:
     table = make_table(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", partitioned=True)
     messages = [added("a", "b", in_partition=partition("x")), added("c", in_partition=partition("y"))]
     committer(replace(table, snapshot_commit=server)).commit(Committable(1, messages))
-    gained = {told.partition: (told.record_count, told.file_count, told.file_size_bytes) for told in server.statistics}
+    gained = {
+        stats.partition: (stats.record_count, stats.file_count, stats.file_size_bytes) for stats in server.statistics
+    }
     assert gained == {partition("x"): (2, 2, 200), partition("y"): (1, 1, 100)}
 
 

@@ -149,7 +149,7 @@ class PipelineWorld:
         numbers = [s.commit_identifier for s in own if s.commit_kind != "COMPACT"]
         return Seen(rows, numbers, chain_breaks(chain), verify(context, deep=deep))
 
-    def letters(self) -> list[str]:
+    def dead_letters(self) -> list[str]:
         folder = f"{self.warehouse}/{PIPELINE}.dead-letters"
         names = [entry.name for entry in self.store.list_directory(folder)]
         return [line for name in names for line in self.store.read(f"{folder}/{name}").decode().splitlines()]

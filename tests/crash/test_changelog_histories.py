@@ -74,7 +74,7 @@ STEPS: Final = st.lists(
 def test_folding_the_changelog_gives_the_table_whatever_went_wrong(
     engine: Engine, producer: str, points: Points
 ) -> None:
-    told = 0
+    reported = 0
     may_have_vectors = producer == "lookup" and engine.name != "first-row"
 
     @settings(max_examples=examples(15), phases=(Phase.explicit, Phase.generate))
@@ -89,7 +89,7 @@ def test_folding_the_changelog_gives_the_table_whatever_went_wrong(
     def check(
         layout: Mapping[str, str], deduplicates: bool, has_vectors: bool, steps: Sequence[Happening], seed: int
     ) -> None:
-        nonlocal told
+        nonlocal reported
         chosen = {"changelog-producer": producer, "changelog-producer.row-deduplicate": str(deduplicates).lower()}
         chosen |= {"deletion-vectors.enabled": "true"} if has_vectors else {}
         table = new_table({"bucket": "1", **OFTEN_COMPACTED, **engine.options, **chosen, **layout})
@@ -97,11 +97,11 @@ def test_folding_the_changelog_gives_the_table_whatever_went_wrong(
         table.compact(full=True)
         told_now = check_changelog(table)
         assert told_now or table.scan().to_arrow().num_rows == 0
-        told += told_now
+        reported += told_now
         _check_the_rest(table)
 
     check()
-    assert told
+    assert reported
 
 
 @pytest.mark.exhaustive(kept=3)
@@ -111,7 +111,7 @@ def test_merging_what_was_written_gives_the_table_whatever_went_wrong(
     engine: Engine, producer: str, points: Points
 ) -> None:
     """Engines to which it matters which rows of a key are merged first are without compactions."""
-    told = 0
+    reported = 0
     is_compacted = engine.is_associative
     may_have_vectors = is_compacted and engine.name != "first-row"
 
@@ -127,7 +127,7 @@ def test_merging_what_was_written_gives_the_table_whatever_went_wrong(
     def check(
         layout: Mapping[str, str], deduplicates: bool, has_vectors: bool, steps: Sequence[Happening], seed: int
     ) -> None:
-        nonlocal told
+        nonlocal reported
         chosen = {"changelog-producer": producer, "changelog-producer.row-deduplicate": str(deduplicates).lower()}
         chosen |= {"deletion-vectors.enabled": "true"} if has_vectors else {}
         compacted = {} if is_compacted else {"write-only": "true"}
@@ -140,11 +140,11 @@ def test_merging_what_was_written_gives_the_table_whatever_went_wrong(
         copy = new_table({"bucket": "1", **engine.options, **compacted})
         told_now = check_written_rows(table, copy)
         assert told_now or all(step.is_job for step in steps)
-        told += told_now
+        reported += told_now
         _check_the_rest(table)
 
     check()
-    assert told
+    assert reported
 
 
 def _live(table: Table, rows: Rows, steps: Sequence[Happening], points: Points) -> None:

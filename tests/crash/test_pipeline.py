@@ -63,7 +63,7 @@ def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mappin
     for table, seen in world.look(deep=True).items():
         check_sound(seen, where)
         assert seen.rows == world.truth[table], where
-    assert world.letters(), where
+    assert world.dead_letters(), where
 
 
 def finish(world: PipelineWorld, io: FaultyFileIO, trouble: Trouble) -> None:

@@ -114,8 +114,8 @@ def race(at: Place, processes: int, commits: int, *, shared: bool) -> list[int]:
         for racer in racers:
             assert racer.stdout is not None
             assert racer.stdout.readline() == "ready\n"
-        told = [racer.stdin for racer in racers]
-        for line in told:
+        reported = [racer.stdin for racer in racers]
+        for line in reported:
             assert line is not None
             line.write("go\n")
             line.flush()

@@ -31,10 +31,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "p.dead-letters"
 
 
-def open_letters(folder: Path, read_from: dict[TopicPartition, int] | None = None) -> DeadLetters:
-    letters = DeadLetters(LocalFileIO(), str(folder))
-    letters.recover(read_from or {})
-    return letters
+def open_dead_letters(folder: Path, read_from: dict[TopicPartition, int] | None = None) -> DeadLetters:
+    kept = DeadLetters(LocalFileIO(), str(folder))
+    kept.recover(read_from or {})
+    return kept
 
 
 def failure(row: int, offset: int) -> DecodeFailure:
@@ -47,10 +47,10 @@ def written(folder: Path) -> Iterator[dict[str, object]]:
 
 
 def test_a_letter_has_the_form_of_a_change_log_line_and_says_why(folder: Path) -> None:
-    letters = open_letters(folder)
+    kept = open_dead_letters(folder)
     batch = raw_batch([7, 9], [b"v7", "ü".encode()], topic="shop/orders", partition=3)
-    letters.add(batch, [failure(1, 9)])
-    letters.flush()
+    kept.add(batch, [failure(1, 9)])
+    kept.flush()
     assert list(written(folder)) == [
         {
             "topic": "shop/orders",
@@ -69,40 +69,40 @@ def test_a_letter_has_the_form_of_a_change_log_line_and_says_why(folder: Path) -
 
 
 def test_bytes_and_nulls_survive(folder: Path) -> None:
-    letters = open_letters(folder)
-    letters.add(raw_batch([0, 1], [b"\xff\x00", None]), [failure(0, 0), failure(1, 1)])
-    letters.flush()
+    kept = open_dead_letters(folder)
+    kept.add(raw_batch([0, 1], [b"\xff\x00", None]), [failure(0, 0), failure(1, 1)])
+    kept.flush()
     first, second = written(folder)
     assert (first["value_base64"], second["value"]) == ("/wA=", None)
     assert "value" not in first
 
 
 def test_nothing_is_on_disk_before_the_flush_and_nothing_twice_after_it(folder: Path) -> None:
-    letters = open_letters(folder)
-    letters.add(raw_batch([0]), [failure(0, 0)])
+    kept = open_dead_letters(folder)
+    kept.add(raw_batch([0]), [failure(0, 0)])
     assert list(written(folder)) == []
-    letters.flush()
-    letters.flush()
+    kept.flush()
+    kept.flush()
     assert len(list(written(folder))) == 1
 
 
 def test_many_letters_should_not_wait_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "_HELD_BYTES_MAX", 1_000)
-    letters = open_letters(folder)
-    letters.add(raw_batch(range(20)), [failure(n, n) for n in range(2)])
-    assert not letters.should_flush
-    letters.add(raw_batch(range(20)), [failure(n, n) for n in range(2, 20)])
-    assert letters.should_flush
-    letters.flush()
-    assert not letters.should_flush
+    kept = open_dead_letters(folder)
+    kept.add(raw_batch(range(20)), [failure(n, n) for n in range(2)])
+    assert not kept.should_flush
+    kept.add(raw_batch(range(20)), [failure(n, n) for n in range(2, 20)])
+    assert kept.should_flush
+    kept.flush()
+    assert not kept.should_flush
     assert len(list(written(folder))) == 20
 
 
 def test_records_that_come_again_have_their_letter_already(folder: Path) -> None:
-    before = open_letters(folder)
+    before = open_dead_letters(folder)
     before.add(raw_batch([3, 5, 7]), [failure(0, 3), failure(1, 5), failure(2, 7)])
     before.flush()
-    after = open_letters(folder, {LOG: 5})
+    after = open_dead_letters(folder, {LOG: 5})
     added = after.add(raw_batch([5, 6, 7]), [failure(0, 5), failure(1, 6), failure(2, 7)])
     after.flush()
     assert sorted(str(letter["offset"]) for letter in written(folder)) == ["3", "5", "6", "7"]
@@ -131,11 +131,11 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.id)
 def test_a_letter_counts_for_its_own_record_only(folder: Path, place: Place) -> None:
-    before = open_letters(folder)
+    before = open_dead_letters(folder)
     before.add(raw_batch([3]), [failure(0, 3)])
     before.flush()
     for lives in (1, 2):  # what it left is another life's letter, too
-        after = open_letters(folder)
+        after = open_dead_letters(folder)
         added = after.add(place.record, [failure(0, 3)])
         after.flush()
         assert len(added) == (lives == 1 and not place.has_letter)
@@ -143,7 +143,7 @@ def test_a_letter_counts_for_its_own_record_only(folder: Path, place: Place) -> 
 
 
 def test_a_start_reads_only_files_with_letters_of_records_that_may_come_again(folder: Path) -> None:
-    before = open_letters(folder)
+    before = open_dead_letters(folder)
     topics = [("log", 0), ("log", 1), ("a-1-2_3", 0), ("ü/b", 0)]
     for offsets in ([3, 5], [7, 9]):
         for topic, partition in topics:
@@ -167,7 +167,7 @@ def test_a_start_reads_only_files_with_letters_of_records_that_may_come_again(fo
     ],
 )
 def test_files_of_other_names_are_read_whole_as_they_may_hold_any_letter(folder: Path, name: str) -> None:
-    before = open_letters(folder)
+    before = open_dead_letters(folder)
     for partition, offset in [(0, 3), (1, 900)]:
         before.add(raw_batch([offset], partition=partition), [failure(0, offset)])
     before.flush()
@@ -175,7 +175,7 @@ def test_files_of_other_names_are_read_whole_as_they_may_hold_any_letter(folder:
     for path in folder.iterdir():
         path.unlink()
     (folder / name).write_text(text, encoding="utf-8")
-    after = open_letters(folder, {LOG: 5_000, TopicPartition("log", 1): 900, TopicPartition("log", 2): 5_000})
+    after = open_dead_letters(folder, {LOG: 5_000, TopicPartition("log", 1): 900, TopicPartition("log", 2): 5_000})
     assert not after.add(raw_batch([900], partition=1), [failure(0, 900)])
 
 
@@ -183,18 +183,18 @@ def test_a_file_of_something_else_is_an_error(folder: Path) -> None:
     folder.mkdir()
     (folder / "notes.jsonl").write_text("hello\n")
     with pytest.raises(CorruptFile, match=r"notes\.jsonl"):
-        open_letters(folder)
+        open_dead_letters(folder)
 
 
 def test_files_that_are_no_letters_are_passed_over(folder: Path) -> None:
     folder.mkdir()
     (folder / "done.jsonl").mkdir()
-    before = open_letters(folder)
+    before = open_dead_letters(folder)
     before.add(raw_batch([3]), [failure(0, 3)])
     before.flush()
-    (letters,) = (path for path in folder.iterdir() if path.is_file())
-    letters.rename(folder / "README.txt")
-    after = open_letters(folder)
+    (kept,) = (path for path in folder.iterdir() if path.is_file())
+    kept.rename(folder / "README.txt")
+    after = open_dead_letters(folder)
     assert len(after.add(raw_batch([3]), [failure(0, 3)])) == 1
 
 
@@ -205,9 +205,9 @@ def test_of_many_dead_letters_a_few_are_told_with_the_number_of_the_others(
     now_ms = iter(times_ms)
     clock = SystemClock()
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: next(now_ms))
-    letters = DeadLetters(LocalFileIO(), str(folder), clock)
+    kept = DeadLetters(LocalFileIO(), str(folder), clock)
     for at_ms in times_ms:
-        letters.add(raw_batch([at_ms]), [failure(0, at_ms)])
-    told = [getattr(record, FIELDS) for record in caplog.records]
-    assert [(event["offset"], event["unlogged_before"]) for event in told] == [(0, 0), (10_000, 2), (25_000, 1)]
-    assert {event["kept_in"] for event in told} == {str(folder)}
+        kept.add(raw_batch([at_ms]), [failure(0, at_ms)])
+    reported = [getattr(record, FIELDS) for record in caplog.records]
+    assert [(event["offset"], event["unlogged_before"]) for event in reported] == [(0, 0), (10_000, 2), (25_000, 1)]
+    assert {event["kept_in"] for event in reported} == {str(folder)}

@@ -84,8 +84,8 @@ def test_a_slice_keeps_who_gave_its_records_their_times(start: int, stop: int) -
 
 
 def test_batches_of_sources_that_tell_it_and_that_don_t_are_joined() -> None:
-    told = _batch(timestamp_types=timestamp_types_of(NAMES))
-    (whole,) = join_batches([_batch(), told, _batch()], 1 << 20)
+    reported = _batch(timestamp_types=timestamp_types_of(NAMES))
+    (whole,) = join_batches([_batch(), reported, _batch()], 1 << 20)
     assert [whole.timestamp_type(row) for row in range(len(whole))] == [*[None] * 4, *NAMES, *[None] * 4]
     (silent,) = join_batches([_batch(), _batch()], 1 << 20)
     assert silent.timestamp_types is None

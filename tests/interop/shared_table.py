@@ -112,8 +112,8 @@ class SharedTable:
             problem = difference(rows, values(self.java.read(self.warehouse, NAME, snapshot=snapshot.id)))
             assert problem is None, f"snapshot {snapshot.id}: {problem}"
             batches = [batch.rows for batch in table.changes(start=snapshot.id, end=snapshot.id)]
-            told = pa.Table.from_batches(batches, pa.schema([*table.schema, pa.field(KIND, pa.int8(), False)]))
-            problem = changes_difference(told, streamed.get(snapshot.id, []), keys)
+            reported = pa.Table.from_batches(batches, pa.schema([*table.schema, pa.field(KIND, pa.int8(), False)]))
+            problem = changes_difference(reported, streamed.get(snapshot.id, []), keys)
             assert problem is None, f"changes of snapshot {snapshot.id}: {problem}"
 
 

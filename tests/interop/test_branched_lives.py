@@ -184,8 +184,8 @@ class Life:
             for snapshot_id, state in (line.states | line.changelogs).items():
                 if snapshot_id >= line.begins_with:
                     changes = list(table.changes(start=snapshot_id, end=snapshot_id))
-                    told = Counter((row["k"], row["v"]) for change in changes for row in change.rows.to_pylist())
-                    assert told == Counter(state.written.items()), (branch, snapshot_id)
+                    reported = Counter((row["k"], row["v"]) for change in changes for row in change.rows.to_pylist())
+                    assert reported == Counter(state.written.items()), (branch, snapshot_id)
         assert verify(self.table(DEFAULT_BRANCH).context) == []
 
     def check_javas(self) -> None:

@@ -84,11 +84,11 @@ def write_by_java(
     first_identifier: int = 1,
 ) -> None:
     for identifier, rows in enumerate(commits, start=first_identifier):
-        told = [{**row, "_kind": RowKind(row["_VALUE_KIND"]).symbol} for row in rows]
-        for row in told:
+        actual = [{**row, "_kind": RowKind(row["_VALUE_KIND"]).symbol} for row in rows]
+        for row in actual:
             del row["_VALUE_KIND"]
         full = producer == "full-compaction"
-        oracle.write(warehouse, NAME, told, commit_user="java", commit_id=identifier, wait_compaction=True, full=full)
+        oracle.write(warehouse, NAME, actual, commit_user="java", commit_id=identifier, wait_compaction=True, full=full)
 
 
 def by_commit(table: Table, changes: list[tuple[int, str, int, int | None, str | None]]) -> Told:

@@ -33,8 +33,8 @@ def warehouse(
     java_oracle.create(warehouse, NAME, COLUMNS, primary_keys=["id"], options=options)
 
     def write(*rows: tuple[int, str, int, str], full: bool = False) -> None:
-        told = [{"id": i, "v": v, "n": n, "_kind": kind} for i, v, n, kind in rows]
-        java_oracle.write(warehouse, NAME, told, commit_user="w", full=full, wait_compaction=True)
+        reported = [{"id": i, "v": v, "n": n, "_kind": kind} for i, v, n, kind in rows]
+        java_oracle.write(warehouse, NAME, reported, commit_user="w", full=full, wait_compaction=True)
 
     write((1, "a", 1, "+I"), (2, "b", 1, "+I"), (3, "c", 1, "+I"), full=True)
     java_oracle.tag(warehouse, NAME, "a")
@@ -62,7 +62,7 @@ RANGES: Final[tuple[Mapping[str, str], ...]] = (
 )
 
 
-def told(ours: pa.Table, theirs: list[dict[str, Any]]) -> str | None:
+def reported(ours: pa.Table, theirs: list[dict[str, Any]]) -> str | None:
     """How they differ; None when they don't."""
     if theirs and list(theirs[0]) != ours.schema.names:
         return f"columns {ours.schema.names}, Java's {list(theirs[0])}"
@@ -81,13 +81,13 @@ def test_what_came_between_is_what_java_tells_as_an_insert_or_an_update(
         ours = tidelake.open_catalog(str(warehouse)).table(NAME, options).scan().to_arrow()
         theirs = java_oracle.system(warehouse, NAME, "audit_log", options=options)
         came = [{k: v for k, v in row.items() if k != "rowkind"} for row in theirs if row["rowkind"] in ("+I", "+U")]
-        assert told(ours, came) is None, options
+        assert reported(ours, came) is None, options
 
 
 def test_the_audit_log_is_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
     for options in RANGES:
         ours = opened(warehouse, "audit_log", options).scan().to_arrow()
-        assert told(ours, java_oracle.system(warehouse, NAME, "audit_log", options=options)) is None, options
+        assert reported(ours, java_oracle.system(warehouse, NAME, "audit_log", options=options)) is None, options
 
 
 def test_the_binlog_is_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
@@ -99,14 +99,14 @@ def test_the_binlog_is_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
                 java_oracle.system(warehouse, NAME, "binlog", options=options)
             continue
         theirs = java_oracle.system(warehouse, NAME, "binlog", options=options)
-        assert told(opened(warehouse, "binlog", options).scan().to_arrow(), theirs) is None, options
+        assert reported(opened(warehouse, "binlog", options).scan().to_arrow(), theirs) is None, options
 
 
 def test_the_read_optimized_table_is_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
     """Of what came between, Java filters changes by the level of their files; here that is refused."""
     for options in ({}, {"scan.snapshot-id": "1"}, {"scan.tag-name": "b"}):
         ours = opened(warehouse, "ro", options).scan().to_arrow()
-        assert told(ours, java_oracle.system(warehouse, NAME, "ro", options=options)) is None, options
+        assert reported(ours, java_oracle.system(warehouse, NAME, "ro", options=options)) is None, options
     with pytest.raises(tidelake.UnsupportedFeature, match="it shows a snapshot"):
         opened(warehouse, "ro", {"incremental-between": "1,2"}).scan().to_arrow()
 
@@ -117,7 +117,7 @@ def test_sequence_numbers_are_javas(warehouse: Path, java_oracle: JavaOracle) ->
     java_oracle.alter(warehouse, NAME, change)
     for options in RANGES:
         theirs = java_oracle.system(warehouse, NAME, "audit_log", options=options)
-        assert told(opened(warehouse, "audit_log", options).scan().to_arrow(), theirs) is None, options
+        assert reported(opened(warehouse, "audit_log", options).scan().to_arrow(), theirs) is None, options
     assert opened(warehouse, "binlog", {}).schema.names == ["rowkind", "_SEQUENCE_NUMBER", "id", "v", "n"]
 
 

@@ -192,8 +192,8 @@ def turns(java_oracle: JavaOracle, warehouse: Path, options: dict[str, str], cou
                     writer.write(table.append_column("_VALUE_KIND", pa.array(kinds, pa.int8())))
                     writer.commit(turn)
             case 2 | 4:
-                told = [{**row, "_kind": "+I" if kind == 0 else "-D"} for row, kind in zip(rows, kinds, strict=True)]
-                java_oracle.write(warehouse, NAME, told, commit_user="java", wait_compaction=True)
+                actual = [{**row, "_kind": "+I" if kind == 0 else "-D"} for row, kind in zip(rows, kinds, strict=True)]
+                java_oracle.write(warehouse, NAME, actual, commit_user="java", wait_compaction=True)
             case _ if turn % 10 == 0:
                 java_oracle.compact(warehouse, NAME, full=turn % 20 == 0, commit_user="compactor")
             case _:

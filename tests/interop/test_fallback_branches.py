@@ -97,11 +97,11 @@ def test_a_partition_comes_from_one_branch_as_in_java(
         for name in ("partitions", "audit_log", "binlog", "ro"):
             table = tidelake.open_catalog(str(lake.warehouse)).table(f"{NAME}${name}")
             skipped = {"last_update_time"}
-            found, told = (
+            found, reported = (
                 ordered([{n: v for n, v in row.items() if n not in skipped} for row in rows])
                 for rows in (table.scan().to_arrow().to_pylist(), java_oracle.system(lake.warehouse, NAME, name))
             )
-            assert found == told, (seed, name)
+            assert found == reported, (seed, name)
         for snapshot in lake.table().snapshots():
             wanted = lake.javas(**{"scan_snapshot-id": str(snapshot.id)})
             assert lake.ours(snapshot=snapshot.id) == wanted, (seed, snapshot.id)

@@ -222,18 +222,18 @@ def test_each_finds_the_same_rows_through_the_other_s_indexes(
             for side in ("java", "ours"):
                 found = twins.table(side).scan(columns=["k"], filter=ours).to_arrow()["k"].to_pylist()
                 assert sorted(found) == wanted, (seed, side, ours)
-                told = java_oracle.read(twins.warehouses[side], NAME, where=theirs)
-                assert sorted(row["k"] for row in told) == wanted, (seed, side, theirs)
+                reported = java_oracle.read(twins.warehouses[side], NAME, where=theirs)
+                assert sorted(row["k"] for row in reported) == wanted, (seed, side, theirs)
 
 
 @pytest.mark.parametrize("side", ["java", "ours"])
 def test_values_of_a_map_s_key_are_those_that_java_reads(side: str, tmp_path: Path, java_oracle: JavaOracle) -> None:
     """No condition of Java's names a key, though it writes such indexes: of its rows the truth is made here."""
     twins = Twins(tmp_path, java_oracle, 0, "parquet", "1 mb")
-    told = [(row["k"], dict(row["m"] or [])) for row in java_oracle.read(twins.warehouses[side], NAME)]
+    reported = [(row["k"], dict(row["m"] or [])) for row in java_oracle.read(twins.warehouses[side], NAME)]
     table = twins.table(side)
     for key, value in [(key, value) for key in "klx" for value in "pq-"]:
-        asked, of_key = col("m")[key], {k: of_row.get(key) for k, of_row in told}
+        asked, of_key = col("m")[key], {k: of_row.get(key) for k, of_row in reported}
         cases: list[tuple[Any, set[Any]]] = [
             (asked == value, {value}),
             (asked != value, {"p", "q"} - {value}),
@@ -256,8 +256,8 @@ def test_java_reads_through_indexes_that_were_rewritten(tmp_path: Path, java_ora
     after = twins.indexes("java")
     assert ["bitmap" in kinds for kinds in (before["i32"], after["i32"], after["s"])] == [True, False, True]
     (value, *_) = twins.values["s"]
-    told = java_oracle.read(twins.warehouses["java"], NAME, where=["=", "s", value])
-    assert len(told) == len(java_oracle.read(twins.warehouses["ours"], NAME, where=["=", "s", value])) > 0
+    reported = java_oracle.read(twins.warehouses["java"], NAME, where=["=", "s", value])
+    assert len(reported) == len(java_oracle.read(twins.warehouses["ours"], NAME, where=["=", "s", value])) > 0
     (data_file,) = twins.warehouses["java"].glob("db.db/t/bucket-0/*.parquet")
     data_file.write_bytes(b"")
     assert java_oracle.read(twins.warehouses["java"], NAME, where=["=", "s", "nowhere"]) == []

@@ -69,8 +69,8 @@ class JavasHand:
         self._step({"op": "truncate"})
 
     def _step(self, step: Mapping[str, Any]) -> None:
-        told = {key: value for key, value in step.items() if value is not None}
-        self.table.java.step(self.table.warehouse, NAME, {**told, "user": USER})
+        reported = {key: value for key, value in step.items() if value is not None}
+        self.table.java.step(self.table.warehouse, NAME, {**reported, "user": USER})
 
 
 # The system tables, and what of them may differ: names, sizes, times. Sequence numbers: Java begins at 0 again for an

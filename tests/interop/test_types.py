@@ -60,8 +60,8 @@ def test_keys_of_every_type_are_upserted_deleted_and_compacted(
 
     def rows(first_value: int, kinds: str) -> pa.Table:
         """kinds: of the keys in turn, U or D; `.` leaves one out."""
-        told = [kinds[i % len(kinds)] for i in range(len(keys))]
-        numbers = pa.array([{"U": 2, "D": 3}.get(kind) for kind in told], pa.int8())
+        reported = [kinds[i % len(kinds)] for i in range(len(keys))]
+        numbers = pa.array([{"U": 2, "D": 3}.get(kind) for kind in reported], pa.int8())
         values = pa.array(range(first_value, first_value + len(keys)), pa.int32())
         return pa.table({column.name: keys, "v": values, KIND: numbers}).filter(numbers.is_valid())
 

@@ -146,8 +146,8 @@ class NaiveTree:
         _check_same(_without(in_steps, found), _without(in_steps, kept), f"a compaction of {read}")
         newer: Counter[Key] = Counter()
         for run, content in zip(runs, contents, strict=True):
-            told = {of: replace(r, sequence=kept[of].sequence - newer[of]) for of, r in content.items()}
-            self._keep(key, run, told)
+            reported = {of: replace(r, sequence=kept[of].sequence - newer[of]) for of, r in content.items()}
+            self._keep(key, run, reported)
             newer.update(content.keys())
 
     @staticmethod
@@ -199,9 +199,9 @@ class NaiveTree:
             self._take_in(snapshot)
         if snapshots:
             live = [(place_of(self.context, BucketKey(e.partition, e.bucket)), e) for e in self._entries(snapshots[-1])]
-            told = {(place, e.file.file_name, e.file.level) for place, e in live}
-            assert told == {(place, *file) for place, files in self.live.items() for file in files.items()}
-            assert len(told) == len(live), "a file is there twice"
+            reported = {(place, e.file.file_name, e.file.level) for place, e in live}
+            assert reported == {(place, *file) for place, files in self.live.items() for file in files.items()}
+            assert len(reported) == len(live), "a file is there twice"
 
     def _compacted(self, files: Mapping[str, int], above: Mapping[str, int], found: Content) -> Content:
         """A single row that did not leave level 0 may stay as it is: files that did may have been rewritten apart."""

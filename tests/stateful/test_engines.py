@@ -254,12 +254,12 @@ class EngineMachine(RuleBasedStateMachine):
         self.model.look()
         if self.model.last_snapshot == before:
             return
-        found = told(self.table.scan().to_arrow().to_pylist())
-        assert found == told(self.model.rows())
+        found = reported(self.table.scan().to_arrow().to_pylist())
+        assert found == reported(self.model.rows())
         assert verify(self.context) == []
         if self.engine.is_associative:
             history = NaiveMerge(self.engine)(self.history).values()
-            expected = told(record.row for record in history if not record.retracts)
+            expected = reported(record.row for record in history if not record.retracts)
             assert found == expected or (self.model.hides_rows and set(found) <= set(expected))
 
     def teardown(self) -> None:
@@ -306,7 +306,7 @@ class EngineMachine(RuleBasedStateMachine):
         return FileSystemCatalog(io, self.warehouse).load(NAME)
 
 
-def told(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def reported(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 

@@ -84,22 +84,22 @@ WRITTEN_BYTES: Final = 100_000 * 508
 def run(warehouse: Path, runs: int, texts_are: str = "different") -> dict[str, int]:
     command = [sys.executable, "-c", SCRIPT, str(warehouse), str(runs), texts_are]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    told: dict[str, int] = json.loads(done.stdout)
-    return told
+    reported: dict[str, int] = json.loads(done.stdout)
+    return reported
 
 
 @pytest.mark.interop  # slow; several commits are tried below
 def test_one_commit_of_many_times_the_write_budget(tmp_path: Path) -> None:
-    told = run(tmp_path, runs=1)
-    assert told["rows"] == told["keys"]
-    assert told["write_peak"] < WRITTEN_BYTES / 3
+    reported = run(tmp_path, runs=1)
+    assert reported["rows"] == reported["keys"]
+    assert reported["write_peak"] < WRITTEN_BYTES / 3
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("texts_are", ["different", "alike"])
 def test_writing_reading_and_compacting_overlapping_runs_hold_few_of_their_rows(texts_are: str, tmp_path: Path) -> None:
-    told = run(tmp_path, 5, texts_are)
-    assert told["rows"] == told["keys"]
-    assert told["write_peak"] < WRITTEN_BYTES / 3
-    assert told["read_peak"] < WRITTEN_BYTES / 3
-    assert told["compact_peak"] < WRITTEN_BYTES / 3
+    reported = run(tmp_path, 5, texts_are)
+    assert reported["rows"] == reported["keys"]
+    assert reported["write_peak"] < WRITTEN_BYTES / 3
+    assert reported["read_peak"] < WRITTEN_BYTES / 3
+    assert reported["compact_peak"] < WRITTEN_BYTES / 3

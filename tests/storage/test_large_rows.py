@@ -106,9 +106,9 @@ def run(
     """
     arguments = [str(warehouse), str(row_mib), str(rows), str(buffer_mib), json.dumps(options or {}), str(is_read)]
     done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], check=True, stdout=subprocess.PIPE, text=True)
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told.pop("keys") == [-1, *range(rows)]
-    return told
+    reported: dict[str, Any] = json.loads(done.stdout)
+    assert reported.pop("keys") == [-1, *range(rows)]
+    return reported
 
 
 def bound_mib(buffer_mib: int, row_mib: int) -> int:

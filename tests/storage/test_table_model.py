@@ -185,13 +185,13 @@ class TableMachine(RuleBasedStateMachine):
         assert found.schema.names == chosen
         places = [SCHEMA.names.index(name) for name in chosen]
         expected = [tuple(row[place] for place in places) for row in self.committed if pythons(row)]
-        assert seen(found) == told(expected)
+        assert seen(found) == reported(expected)
 
     @precondition(lambda self: self.at_snapshot)
     @rule(data=st.data())
     def reads_the_past(self, data: st.DataObject) -> None:
         snapshot_id = data.draw(st.sampled_from(sorted(self.at_snapshot)))
-        assert seen(self.table.scan(snapshot=snapshot_id).to_arrow()) == told(self.at_snapshot[snapshot_id])
+        assert seen(self.table.scan(snapshot=snapshot_id).to_arrow()) == reported(self.at_snapshot[snapshot_id])
 
     @precondition(lambda self: self.at_snapshot)
     @rule()
@@ -200,10 +200,10 @@ class TableMachine(RuleBasedStateMachine):
         for batch in self.table.changes(start=1):
             rows = batch.rows.to_pylist()
             folded = self.after(folded, [(RowKind(row.pop(KIND_COLUMN)), tuple(row.values())) for row in rows])
-        assert told(folded) == told(self.committed)
+        assert reported(folded) == reported(self.committed)
 
     def reads_everything(self) -> None:
-        assert seen(self.table.scan().to_arrow()) == told(self.committed)
+        assert seen(self.table.scan().to_arrow()) == reported(self.committed)
 
     def teardown(self) -> None:
         for writer in (*getattr(self, "abandoned", ()), *([self.writer] if hasattr(self, "writer") else ())):
@@ -211,10 +211,10 @@ class TableMachine(RuleBasedStateMachine):
 
 
 def seen(rows: pa.Table) -> list[str]:
-    return told(tuple(row.values()) for row in rows.to_pylist())
+    return reported(tuple(row.values()) for row in rows.to_pylist())
 
 
-def told(rows: Iterable[Row]) -> list[str]:
+def reported(rows: Iterable[Row]) -> list[str]:
     """In an order of their own; NaN equals NaN, and 0.0 is not -0.0."""
     return sorted(map(repr, rows))
 

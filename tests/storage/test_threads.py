@@ -156,7 +156,7 @@ async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
 async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
     bad: list[str], is_cancelled: bool, raised: type[BaseException]
 ) -> None:
-    gate, told = Gate(), list[tuple[str, str]]()
+    gate, reported = Gate(), list[tuple[str, str]]()
 
     def work(item: str) -> str:
         if item == "b":
@@ -166,7 +166,7 @@ async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
         return item.upper()
 
     def tell(item: str, outcome: str) -> None:
-        told.append((item, outcome))
+        reported.append((item, outcome))
 
     running = asyncio.create_task(map_uncancellable(work, "abcd", 1, tell, keep_going=True))
     await gate.reached()
@@ -175,7 +175,7 @@ async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
     gate.open()
     with pytest.raises(raised):
         await running
-    assert told == [(item, item.upper()) for item in "abcd" if item not in bad]
+    assert reported == [(item, item.upper()) for item in "abcd" if item not in bad]
 
 
 async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:

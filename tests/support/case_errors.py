@@ -29,19 +29,19 @@ _MEANINGS: Final = (
 
 
 @contextmanager
-def refused_as(told: Any) -> Iterator[None]:
+def refused_as(reported: Any) -> Iterator[None]:
     """The block raises what the case tells. told: its `expect_error`; True where it doesn't say which error."""
     with pytest.raises((BadInput, UnsupportedFeature)) as caught:
         yield
-    check_meaning(told, str(caught.value))
+    check_meaning(reported, str(caught.value))
 
 
-def check_meaning(told: Any, message: str) -> None:
-    if told is True:
+def check_meaning(reported: Any, message: str) -> None:
+    if reported is True:
         return
-    said = str(told).lower()
+    said = str(reported).lower()
     meanings = [ours for words, ours in _MEANINGS if re.search(words, said)]
     shared = [word for word in re.findall(r"[a-z_]{5,}", said) if word in message.lower()]
     if not (meanings or shared):
-        raise NotUnderstood(f"expect_error {told!r} of a case; we say: {message}")
-    assert shared or any(re.search(ours, message) for ours in meanings), f"expected {told!r}, got: {message}"
+        raise NotUnderstood(f"expect_error {reported!r} of a case; we say: {message}")
+    assert shared or any(re.search(ours, message) for ours in meanings), f"expected {reported!r}, got: {message}"

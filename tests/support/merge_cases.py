@@ -95,7 +95,7 @@ def expected(case: Case, types: Mapping[str, DataType]) -> list[dict[str, Any]]:
     return [expect | {"v": _comparable(case, row)}]
 
 
-def told(case: Case, merged: list[Record]) -> list[dict[str, Any]]:
+def reported(case: Case, merged: list[Record]) -> list[dict[str, Any]]:
     """Records in the words of `expect`: no more of them than it tells."""
     members = (case["expect"] or {"kind": "", "seq": 0, "v": []}).keys()
     records = [{"kind": r.kind, "seq": r.sequence, "v": _comparable(case, r.row)} for r in merged]

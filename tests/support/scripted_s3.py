@@ -161,8 +161,8 @@ def scripted_s3(**flags: Any) -> Iterator[ScriptedS3]:
             keys = re.findall(rb"<Key>(.*?)</Key>", self._body())
             for key in keys:
                 script.objects.pop(key.decode(), None)
-            told = b"".join(b"<Deleted><Key>%s</Key></Deleted>" % key for key in keys)
-            self._answer(200, b"<DeleteResult>%s</DeleteResult>" % told)
+            reported = b"".join(b"<Deleted><Key>%s</Key></Deleted>" % key for key in keys)
+            self._answer(200, b"<DeleteResult>%s</DeleteResult>" % reported)
 
         def log_message(self, format: str, *args: object) -> None:
             """Silent."""

@@ -97,15 +97,15 @@ def test_nan_equals_nan_and_maps_have_no_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "ours"),
+    ("reported", "ours"),
     [
         ("arithmetic overflow", "column 'v': sum overflows at 1 + 2"),
         ("Data type for 'listagg' must be 'VARCHAR' type", "listagg takes STRING, without a length"),
         (True, "whatever"),
     ],
 )
-def test_an_error_is_known_by_what_it_says(told: Any, ours: str) -> None:
-    with refused_as(told):
+def test_an_error_is_known_by_what_it_says(reported: Any, ours: str) -> None:
+    with refused_as(reported):
         raise BadInput(ours)
 
 

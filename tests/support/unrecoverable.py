@@ -51,10 +51,10 @@ def unrecoverable(capture: Path, table: str, variant: str | None) -> Sequence[Un
     path = capture / FILE
     if not path.exists():
         return ()
-    told = json.loads(path.read_text(encoding="utf-8"))
-    if isinstance(told, dict):
-        (told,) = (member for member in told.values() if isinstance(member, list))
-    return [_entry(entry) for entry in told if _is_about(entry, table, variant)]
+    reported = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(reported, dict):
+        (reported,) = (member for member in reported.values() if isinstance(member, list))
+    return [_entry(entry) for entry in reported if _is_about(entry, table, variant)]
 
 
 def _is_about(entry: Mapping[str, Any], table: str, variant: str | None) -> bool:

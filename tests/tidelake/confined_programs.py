@@ -87,10 +87,10 @@ def expire(folder: Path) -> dict[str, Any]:
             Path(table.location, "snapshot", "LATEST").unlink()
         with ballast(folder / "ballast", 0):
             full = error_of(lambda table=table: commit_row(table, 11))  # type: ignore[misc]
-            told = said(["table", "expire", f"shop.{name}", "--retain-max", "2", "--retain-min", "1", "-w", warehouse])
+            shown = said(["table", "expire", f"shop.{name}", "--retain-max", "2", "--retain-min", "1", "-w", warehouse])
             found[name] = {
                 "full": full,
-                **told,
+                **shown,
                 "snapshots": [snapshot.id for snapshot in table.snapshots()],
                 "rows": table.scan().to_arrow().num_rows,
                 "hints": {

@@ -48,11 +48,11 @@ async def test_a_writer_is_closed_after_the_call_that_was_cancelled(
     monkeypatch.setattr(writer._inner, name, held)
     close = writer._inner.close
 
-    def told() -> None:
+    def reported() -> None:
         said.append("closes")
         close()
 
-    monkeypatch.setattr(writer._inner, "close", told)
+    monkeypatch.setattr(writer._inner, "close", reported)
 
     async def work() -> None:
         async with writer:

@@ -48,16 +48,16 @@ def test_a_table_that_may_not_be_changed_is_read_and_says_why_it_is_not_written(
         f"tables: [{{name: {NAME}}}]\n"
     )
     before = {path: path.read_bytes() if path.is_file() else None for path in warehouse.rglob("*")}
-    told = json.loads(without_right_to_write(tmp_path, PROGRAMS, "readonly"))
+    reported = json.loads(without_right_to_write(tmp_path, PROGRAMS, "readonly"))
     assert {path: path.read_bytes() if path.is_file() else None for path in warehouse.rglob("*")} == before
-    assert told["scan"] == [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]
-    assert told["changes"] == [1, 1]
-    for what, error in told["errors"].items():
+    assert reported["scan"] == [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]
+    assert reported["changes"] == [1, 1]
+    for what, error in reported["errors"].items():
         assert error is not None, what
         assert error.startswith(f"AccessDenied: {warehouse}"), what
         assert "Permission denied, trying to write. Let user id" in error, what
         assert ("`write.spill_directory`" in error) == (what == "spill")
-    commands = told["commands"]
+    commands = reported["commands"]
     assert {what: said["code"] for what, said in commands.items()} == {"scan": 0, "create": 1, "drop": 1, "ingest": 1}
     for what in ("create", "drop", "ingest"):
         assert "Permission denied" in commands[what]["err"]
@@ -72,14 +72,14 @@ def test_files_that_may_not_be_read_are_named_with_who_may_not(tmp_path: Path) -
         writer.commit()
     (tmp_path / "changes").mkdir()
     (tmp_path / "changes" / "a.jsonl").write_bytes(b"")
-    told = json.loads(without_right_to_read(tmp_path, PROGRAMS, "unreadable"))
+    reported = json.loads(without_right_to_read(tmp_path, PROGRAMS, "unreadable"))
     for what, place in {"table": "lake/shop.db/orders/schema/schema-0", "change log": "changes/a.jsonl"}.items():
-        assert told[what].startswith(
+        assert reported[what].startswith(
             f"AccessDenied: {tmp_path / place}: Permission denied, trying to read. Let user id"
         )
-    assert told["command"]["code"] == 1
-    assert "trying to read" in told["command"]["err"]
-    assert "Traceback" not in told["command"]["err"]
+    assert reported["command"]["code"] == 1
+    assert "trying to read" in reported["command"]["err"]
+    assert "Traceback" not in reported["command"]["err"]
 
 
 def test_a_full_disk_is_freed_by_expiry_which_needs_no_room_itself(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_full_disk_is_freed_by_expiry_which_needs_no_room_itself(tmp_path: Pat
 
 
 def test_a_pipeline_on_a_full_disk_tells_its_operator_which_disk_what_comes_next_and_what_helps(tmp_path: Path) -> None:
-    told = json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "ingest"))
-    rows, with_room = told.pop("rows"), told.pop("with room")
-    stopped = [said["err"] for said in told.values() if said["code"]]
+    reported = json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "ingest"))
+    rows, with_room = reported.pop("rows"), reported.pop("with room")
+    stopped = [said["err"] for said in reported.values() if said["code"]]
     assert stopped
     for said in stopped:
         assert f"No space left on device: the file system at {tmp_path}, for {tmp_path}/lake/" in said

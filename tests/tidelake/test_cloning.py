@@ -154,9 +154,9 @@ def test_the_command_says_what_it_made(lake: tidelake.Catalog, tmp_path: Path, c
     assert "db.clone is a clone of db.t, with 105 rows in its files" in said.err
     other = tidelake.open_catalog(str(tmp_path / "other"))
     other.create_database("db")
-    told = call(
+    reported = call(
         "table", "clone", "db.t", "db.t", *where, "--to", tmp_path / "other", "--tag", "before", "--json"
     ).document
-    assert told["rows_in_files"] == 100
+    assert reported["rows_in_files"] == 100
     assert len(rows(other.table("db.t"))) == 100
     assert call("table", "clone", "db.t", "db.x", *where, "--to-catalog-option", "a=b").code == 2

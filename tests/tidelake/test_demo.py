@@ -91,7 +91,7 @@ def test_the_proof_takes_rows_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "reported"),
     [
         pytest.param([A], "missing: {'sku': 'b'", id="a row is missing"),
         pytest.param([A, B, {**A, "shelf": 9}], "too much: {'sku': 'a', 'shelf': 9", id="a row too much"),
@@ -99,11 +99,11 @@ def test_the_proof_takes_rows_in_any_order() -> None:
         pytest.param([A, {**B, "quantity": 0}], "'quantity': None, 'price': None} in the shop", id="a value"),
     ],
 )
-def test_the_proof_tells_what_is_wrong(found: list[dict[str, object]], told: str) -> None:
+def test_the_proof_tells_what_is_wrong(found: list[dict[str, object]], reported: str) -> None:
     comparison = compare_table(STOCK, stock(*found), stock(A, B))
     assert not comparison.is_right
     assert comparison.checksum != comparison.checksum_expected
-    assert comparison.differences[0].find(told) >= 0
+    assert comparison.differences[0].find(reported) >= 0
 
 
 # ---------------------------------------------------------------- the whole

@@ -210,7 +210,7 @@ def test_all_rows_of_an_overwrite_are_seen_at_once_however_many_files_they_came_
             assert table.snapshots()[-1].commit_kind == "OVERWRITE"
             assert verify(table.context, deep=True) == []
             assert orphans(table.context) == set()
-    told = len(list(table.changes(start=1)))
+    reported = len(list(table.changes(start=1)))
     table.compact(full=True)
     assert rows_of(table) == [*BEFORE[:2], *new]
-    assert len(list(table.changes(start=1))) == told, "an overwrite tells no changes, nor does what compacts it"
+    assert len(list(table.changes(start=1))) == reported, "an overwrite tells no changes, nor does what compacts it"

@@ -84,13 +84,13 @@ writer = table.writer(commit_user="etl")
 writer.write(rows(1))
 reading, writing = os.pipe()
 if os.fork() == 0:
-    told = []
+    reported = []
     for act in (lambda: writer.write(rows(2)), lambda: writer.commit(1), writer.close):
         try:
-            told.append(repr(act()))
+            reported.append(repr(act()))
         except tidelake.TidelakeError as error:
-            told.append(str(error))
-    os.write(writing, "\\n".join(told).encode())
+            reported.append(str(error))
+    os.write(writing, "\\n".join(reported).encode())
     os._exit(0)
 os.wait()
 os.close(writing)
@@ -111,9 +111,9 @@ def test_a_writer_is_refused_in_a_forked_process_and_goes_on_in_its_own(tmp_path
         cwd=Path(__file__).parents[2],
     )
     written, committed, closed, of_parent = done.stdout.splitlines()
-    for told in (written, committed):
-        assert "db.t: a writer was opened in process" in told
-        assert "forked from it. Nothing was done. Open one in each process" in told
+    for reported in (written, committed):
+        assert "db.t: a writer was opened in process" in reported
+        assert "forked from it. Nothing was done. Open one in each process" in reported
     assert (closed, of_parent) == ("None", "1")
     assert values_of(table) == [1, 3]
     assert verify(table.context, deep=True) == []

@@ -41,7 +41,7 @@ class Watching:
         self.error: BaseException | None = None
         self._news = threading.Condition()
 
-    def told(self, report: CompactionReport) -> None:
+    def reported(self, report: CompactionReport) -> None:
         with self._news:
             self.reports.append(report)
             self._news.notify_all()
@@ -72,7 +72,7 @@ def watching(
 
     def run() -> None:
         try:
-            watch(names, open_table, MINOR, state.cancellation, state.told, keep_going=keep_going)
+            watch(names, open_table, MINOR, state.cancellation, state.reported, keep_going=keep_going)
         except BaseException as e:
             state.end(e)
 
@@ -220,17 +220,17 @@ def test_a_busy_table_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
             write(tables["db.busy"], *commits(3))
 
     io = FaultyFileIO(local_io(tmp_path), act)
-    cancellation, told = CancellationToken(), list[str]()
+    cancellation, reported = CancellationToken(), list[str]()
 
     def tell(report: CompactionReport) -> None:
         assert len(report.snapshot_ids) == 1
-        told.append(report.table)
-        if len(told) == 4:
+        reported.append(report.table)
+        if len(reported) == 4:
             cancellation.cancel()
 
     contexts = {"db.busy": with_io(tables["db.busy"], io), "db.quiet": tables["db.quiet"].context}
     watch(lambda: list(contexts), contexts.__getitem__, MINOR, cancellation, tell)
-    assert told == ["db.busy", "db.quiet", "db.busy", "db.busy"]
+    assert reported == ["db.busy", "db.quiet", "db.busy", "db.busy"]
 
 
 def test_old_snapshots_of_write_only_tables_expire_while_they_are_watched(tmp_path: Path) -> None:
@@ -372,9 +372,9 @@ def test_the_program_compacts_once_and_tells_it_as_json(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(6))
     out, err = python_m_compaction(tmp_path, "db.t", "--full").communicate(timeout=PATIENCE_S)
-    told = json.loads(out)
-    assert (told["table"], told["snapshots"], err) == ("db.t", [7], "")
-    assert told["buckets"][0]["reason"] == "full compaction"
+    reported = json.loads(out)
+    assert (reported["table"], reported["snapshots"], err) == ("db.t", [7], "")
+    assert reported["buckets"][0]["reason"] == "full compaction"
     program = python_m_compaction(tmp_path, "db.nothing")
     out, err = program.communicate(timeout=PATIENCE_S)
     assert (program.returncode, out) == (1, "")
@@ -424,8 +424,8 @@ def test_the_exit_code_tells_a_scheduler_that_work_is_left(
     cancellation.cancel()
     monkeypatch.setattr("compaction.__main__.cancelled_by_signals", lambda: nullcontext(cancellation))
     assert main([str(tmp_path), "db.t", "--full"]) == code
-    told = json.loads(capsys.readouterr().out)
-    assert (told["stopped"], told["snapshots"]) == (has_work, [])
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["stopped"], reported["snapshots"]) == (has_work, [])
 
 
 def test_columns_may_be_given_with_blanks(tmp_path: Path) -> None:

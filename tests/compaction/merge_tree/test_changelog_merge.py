@@ -47,7 +47,7 @@ def rows_of(columns: dict[str, DataType], records: Sequence[dict[str, Any]]) -> 
     return batch_of_records(columns, drawn, [r["level"] for r in records])
 
 
-def told(rows: pa.RecordBatch | None) -> list[dict[str, Any]]:
+def reported(rows: pa.RecordBatch | None) -> list[dict[str, Any]]:
     """In the words of the suites."""
     records = [] if rows is None else records_of(rows)
     return [
@@ -73,9 +73,9 @@ def test_what_full_compaction_tells_of_a_key(case: Case) -> None:
     columns, options = columns_of(case), options_for(case)
     merge = FullCompactionMerge(merge_function(columns, options), case["max_level"], compare_by(columns, options))
     merged = merge_one_key(merge, rows_of(columns, case["records"]))
-    assert told(merged.changes) == case["expect_changelog"]
+    assert reported(merged.changes) == case["expect_changelog"]
     written = merged.rows.filter(pa.array(~is_retract(row_kinds(merged.rows))))
-    assert told(written) == [case["expect_result"]] * (case["expect_result"] is not None)
+    assert reported(written) == [case["expect_result"]] * (case["expect_result"] is not None)
 
 
 class Above:
@@ -113,8 +113,8 @@ def test_what_a_lookup_tells_of_a_key(case: Case) -> None:
     compared = compare_by(columns, options)
     merge = LookupMerge(engine, MergeOrder((KEY,), sequence_fields), above.find, case["produce_changelog"], compared)
     merged = merge_one_key(merge, rows_of(columns, case["records"]))
-    assert told(merged.changes) == case["expect_changelog"]
-    assert told(merged.rows) == [case["expect_result"]]
+    assert reported(merged.changes) == case["expect_changelog"]
+    assert reported(merged.rows) == [case["expect_result"]]
     assert (above.asked > 0) is case["expect_lookup_called"]
 
 
@@ -127,9 +127,9 @@ def test_what_a_first_row_tells_of_a_key(case: Case) -> None:
     merged = merge_one_key(
         FirstRowLookup(FirstRow("d.t"), MergeOrder((KEY,)), above.find, True), rows_of(columns, case["records"])
     )
-    assert told(merged.changes) == case["expect_changelog"]
+    assert reported(merged.changes) == case["expect_changelog"]
     expected = case["expect_result_value"]
-    assert [record["v"] for record in told(merged.rows)] == ([] if expected is None else [expected])
+    assert [record["v"] for record in reported(merged.rows)] == ([] if expected is None else [expected])
 
 
 def test_keys_are_looked_up_at_once_and_only_where_no_row_above_level_0_takes_part() -> None:

@@ -20,7 +20,7 @@ def file_of(member: Case) -> DataFileMeta:
 def test_levels(case: Case) -> None:
     check_members(case, {"files", "num_levels_option", "expect"})
     levels = bucket([file_of(member) for member in case["files"]], case["num_levels_option"])
-    told = {
+    reported = {
         "level0_order": [file.file_name for file in levels.files if file.level == 0],
         "number_of_levels": levels.num_levels,
         "max_level": levels.max_level,
@@ -28,8 +28,8 @@ def test_levels(case: Case) -> None:
         "non_empty_highest_level": levels.highest_level,
         "level_sorted_runs": [[run.level, [file.file_name for file in run.files]] for run in levels.runs],
     }
-    check_members(case["expect"], told)
-    assert {name: told[name] for name in case["expect"]} == case["expect"]
+    check_members(case["expect"], reported)
+    assert {name: reported[name] for name in case["expect"]} == case["expect"]
 
 
 def test_a_file_above_the_levels_the_options_ask_for_adds_levels() -> None:

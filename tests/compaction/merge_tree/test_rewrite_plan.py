@@ -14,7 +14,7 @@ from tests.compaction.files import KEY_TYPES, bucket, keys_of, paper_file
 from tests.support.cases import Case, case_id, check_members, vectors
 
 
-def told(step: Step) -> dict[str, Any]:
+def reported(step: Step) -> dict[str, Any]:
     if isinstance(step, Rewrite):
         return {"op": "rewrite", "files": sorted(file.file_name for file in step.files)}
     return {"op": "upgrade", "files": [step.file.file_name]}
@@ -58,12 +58,12 @@ def test_compact_task(case: Case) -> None:
         output_level, levels.highest_level, has_deletion_vectors=case.get("deletion_vectors", False)
     )
     assert (dropped and not case.get("force_keep_delete", False)) is expect["drop_delete"]
-    assert [told(step) for step in steps] == [
+    assert [reported(step) for step in steps] == [
         {"op": op["op"], "files": sorted(op["files"])} for op in expect["operations"]
     ]
     if "resulting_files_if_rewrite_yields_one_file" not in expect:
         return
-    gone = {name for step in steps for name in told(step)["files"]}
+    gone = {name for step in steps for name in reported(step)["files"]}
     left = [[file.level, *keys_of(file)] for name, file in files.items() if name not in gone]
     new = [rewritten(s.files if isinstance(s, Rewrite) else (s.file,), output_level) for s in steps]
     assert sorted(left + new) == sorted(expect["resulting_files_if_rewrite_yields_one_file"])
@@ -100,4 +100,4 @@ def test_a_unit_that_rewrites_each_file_merges_none() -> None:
     files = (paper_file("a", 5, (0, 1)), paper_file("b", 5, (2, 3)))
     unit = CompactUnit(5, files, PickReason.FULL, rewrites_each_file=True)
     steps = plan_rewrite(unit, KEY_TYPES, 5, min_file_size_bytes=100, must_rewrite=lambda _: False)
-    assert [told(step) for step in steps] == [{"op": "rewrite", "files": ["a"]}, {"op": "rewrite", "files": ["b"]}]
+    assert [reported(step) for step in steps] == [{"op": "rewrite", "files": ["a"]}, {"op": "rewrite", "files": ["b"]}]

@@ -162,8 +162,8 @@ def drawn(picture: str) -> list[LevelSortedRun]:
 @pytest.mark.parametrize(("before", "done"), PICTURES.values(), ids=PICTURES.keys())
 def test_pictures(before: str, done: str | None) -> None:
     unit = UniversalCompaction(UniversalCompactionOptions()).pick(drawn(before), 5, now_ms=0, local_hour=0)
-    told = unit and f"{unit.reason} {' '.join(map(str, sizes(unit)))} -> L{unit.output_level}"
-    assert told == done
+    reported = unit and f"{unit.reason} {' '.join(map(str, sizes(unit)))} -> L{unit.output_level}"
+    assert reported == done
 
 
 def test_a_full_compaction_resets_the_clock_of_the_optimization_interval() -> None:

@@ -92,12 +92,12 @@ def test_a_name_acts_or_is_refused_wherever_it_is_written(case: Case, way: str) 
 
 
 def test_later_layers_win_by_whichever_name() -> None:
-    told, not_told = "errors: {log_include_messages: true}", "errors.log.include.messages: false"
-    assert not errors(told, ["errors.log.include.messages=false"]).log_include_messages
+    reported, not_told = "errors: {log_include_messages: true}", "errors.log.include.messages: false"
+    assert not errors(reported, ["errors.log.include.messages=false"]).log_include_messages
     assert errors(not_told, ["errors.log_include_messages=true"]).log_include_messages
     variable = {"TIDELAKE_ERRORS__LOG__INCLUDE__MESSAGES": "false"}
-    assert not errors(told, **variable).log_include_messages
-    assert errors(told, ["errors.log_include_messages=true"], **variable).log_include_messages
+    assert not errors(reported, **variable).log_include_messages
+    assert errors(reported, ["errors.log_include_messages=true"], **variable).log_include_messages
 
 
 @pytest.mark.parametrize(

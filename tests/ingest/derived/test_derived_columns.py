@@ -52,7 +52,7 @@ def test_a_record_whose_value_a_function_does_not_take_is_a_bad_record_and_the_o
         world.add({"id": number, "v": text})
     world.run(batch_records=10)
     assert [(row["id"], row["y"]) for row in world.rows()] == [("0", 2024), ("2", 2023), ("3", None)]
-    assert len(world.letters()) == 1
+    assert len(world.dead_letters()) == 1
 
 
 def test_a_key_that_can_t_be_computed_makes_a_bad_record() -> None:
@@ -60,7 +60,7 @@ def test_a_key_that_can_t_be_computed_makes_a_bad_record() -> None:
     world.add({"id": 1, "v": "2024-01-01"})
     world.add({"id": 2, "v": None})
     world.run()
-    assert ([row["id"] for row in world.rows()], len(world.letters())) == (["1"], 1)
+    assert ([row["id"] for row in world.rows()], len(world.dead_letters())) == (["1"], 1)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_decimal_no_change_leaves_a_decimal_and_what_does_not_fit_is_a_dead_lett
     world.add({"id": 1, "v": "1.50"})
     world.add({"id": 2, "v": "12345.5"})
     world.run()
-    assert (world.columns["v"], len(world.rows()), len(world.letters())) == ("DECIMAL(4, 2)", 1, 1)
+    assert (world.columns["v"], len(world.rows()), len(world.dead_letters())) == ("DECIMAL(4, 2)", 1, 1)
 
 
 def text_for_number(settings: str) -> EvolvingWorld:

@@ -165,7 +165,7 @@ def test_ignore_passes_columns_over_and_what_does_not_fit_is_a_bad_record(caplog
     world = changed("ignore", tolerance="all")
     progress = world.run()
     assert world.rows() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
-    assert (progress.dead_letters, len(world.letters())) == (1, 1)
+    assert (progress.dead_letters, len(world.dead_letters())) == (1, 1)
     assert caplog.text.count("schema change ignored") == 2
 
 
@@ -206,7 +206,7 @@ def test_try_evolve_goes_on_with_a_dead_letter(columns: dict[str, str], row: dic
     world.add({"id": 3, "v": 3})
     world.run()
     assert [row["id"] for row in world.rows()] == [1, 3]
-    assert len(world.letters()) == 1
+    assert len(world.dead_letters()) == 1
 
 
 # ---------------------------------------------------------------- other writers
@@ -284,8 +284,8 @@ def test_a_change_of_our_own_is_not_told_as_that_of_another_writer(caplog: pytes
         world.add({"id": number, "v": number} | ({"n": "x"} if number > 3 else {}))
     with caplog.at_level("INFO"):
         world.run(batch_records=20)  # one batch, in which many records need what the first of them brings
-    (told,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("schema changed")]
-    assert "add n STRING" in told
+    (reported,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("schema changed")]
+    assert "add n STRING" in reported
 
 
 def test_a_column_that_another_writer_drops_stays_dropped_where_the_mode_says_so() -> None:

@@ -62,8 +62,8 @@ TOOLS: Final = [pytest.param(GH_OST, "_orders_gho", id="gh-ost"), pytest.param(P
 )
 def test_statements_tell_what_becomes_of_a_copy(table: str | None, sql: str | None, found: Sequence[str]) -> None:
     source = SourceTable("topic", "shop", None, table)
-    told = [str(change).replace("a copy of shop.", "a copy of ") for change in shadow_changes(sql, source)]
-    assert told == found
+    reported = [str(change).replace("a copy of shop.", "a copy of ") for change in shadow_changes(sql, source)]
+    assert reported == found
 
 
 # ---------------------------------------------------------------- through a pipeline

@@ -121,7 +121,7 @@ class EvolvingWorld:
             [(s.commit_identifier, position_from_text(s.properties[POSITION_PROPERTY], TABLE)) for s in own]
         )
 
-    def letters(self) -> list[str]:
+    def dead_letters(self) -> list[str]:
         folder = f"{self.warehouse}/{PIPELINE}.dead-letters"
         names = [entry.name for entry in self.store.list_directory(folder)]
         return [line for name in names for line in self.store.read(f"{folder}/{name}").decode().splitlines()]

@@ -41,8 +41,8 @@ async def test_each_checkpoint_and_each_tables_commit_is_a_span(spans: list[tupl
     await world.run()
     names = [name for name, _ in spans]
     assert names.count("tidelake.checkpoint") == 1
-    assert {told["tidelake.table"] for name, told in spans if name == "tidelake.commit"} == {"shop.a", "shop.b"}
-    assert all(isinstance(told["tidelake.identifier"], int) for name, told in spans if name == "tidelake.commit")
+    assert {actual["tidelake.table"] for name, actual in spans if name == "tidelake.commit"} == {"shop.a", "shop.b"}
+    assert all(isinstance(actual["tidelake.identifier"], int) for name, actual in spans if name == "tidelake.commit")
 
 
 def test_without_the_package_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -413,7 +413,7 @@ class Rig:
     waiting_ms_max: int = 60_000
     waiting_bytes_max: int = 1 << 20
     start: Start = field(default_factory=Earliest)
-    letters_at: str = field(default_factory=lambda: f"memory://letters/{uuid4().hex}")
+    dead_letters_at: str = field(default_factory=lambda: f"memory://letters/{uuid4().hex}")
     progress: ProgressFile | None = None
 
     def __post_init__(self) -> None:
@@ -425,7 +425,7 @@ class Rig:
         for table in self.tables:
             router.add_target(Target(table.name, SCHEMA))
         self.io = MemoryFileIO()
-        self.dead_letters = DeadLetters(self.io, self.letters_at, self.clock)
+        self.dead_letters = DeadLetters(self.io, self.dead_letters_at, self.clock)
         self.pipeline = connect_parts(
             SourceParts(
                 self.source,

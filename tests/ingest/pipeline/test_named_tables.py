@@ -213,8 +213,8 @@ async def test_a_change_of_names_is_told_with_the_tables_that_no_record_goes_int
     with caplog.at_level(logging.WARNING):
         await world.run()
     events = [getattr(record, FIELDS) for record in caplog.records if hasattr(record, FIELDS)]
-    (told,) = [event for event in events if event["event"] == "tables of the pipeline that no entry names any more"]
-    assert told["tables"] == ["shop.orders"]
+    (reported,) = [event for event in events if event["event"] == "tables of the pipeline that no entry names any more"]
+    assert reported["tables"] == ["shop.orders"]
     assert (await asyncio.to_thread(world.rows))["orders"] == [1]
 
 

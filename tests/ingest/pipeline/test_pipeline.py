@@ -512,7 +512,7 @@ async def test_what_the_source_does_not_vouch_for_is_never_published() -> None:
     with pytest.raises(PositionRefused, match="topic log was created again"):
         await rig.pipeline.run()
     assert (table.rows, table.snapshots[-1].position.ends) == (values(0), {T0: 1})
-    assert (await letters(rig), rig.sinks["t"].was_aborted) == ([], True)
+    assert (await kept_dead_letters(rig), rig.sinks["t"].was_aborted) == ([], True)
     assert source.was_closed
 
 
@@ -533,13 +533,13 @@ async def test_rows_become_files_while_the_source_is_asked_and_what_counts_waits
     await asked.wait()
     if has_letter:
         await asyncio.to_thread(lambda: None)
-        assert await letters(rig) == []
+        assert await kept_dead_letters(rig) == []
     else:
         await until(lambda: "prepare t" in table.log)
     assert table.checkpoints == []
     answer.set()
     await run
-    assert (table.rows, len(await letters(rig))) == (values(0), has_letter)
+    assert (table.rows, len(await kept_dead_letters(rig))) == (values(0), has_letter)
 
 
 async def test_a_refusal_while_reading_is_told_table_by_table_as_a_start_does() -> None:
@@ -586,9 +586,9 @@ def bad_at(*bad: int, count: int = 5) -> RawBatch:
     return raw_batch(range(count), [b"bad" if n in bad else b"v%d" % n for n in range(count)])
 
 
-async def letters(rig: Rig) -> list[dict[str, object]]:
+async def kept_dead_letters(rig: Rig) -> list[dict[str, object]]:
     def read() -> list[dict[str, object]]:
-        paths = [f"{rig.letters_at}/{entry.name}" for entry in rig.io.list_directory(rig.letters_at)]
+        paths = [f"{rig.dead_letters_at}/{entry.name}" for entry in rig.io.list_directory(rig.dead_letters_at)]
         return [json.loads(text) for path in paths for text in rig.io.read(path).splitlines()]
 
     return await asyncio.to_thread(read)
@@ -611,7 +611,7 @@ async def test_tolerated_records_are_kept_aside(tolerance: object) -> None:
     rig = Rig(FakeSource([bad_at(1, 3)]), [table], tolerance=tolerance)
     progress = await rig.pipeline.run()
     assert table.rows == values(0, 2, 4)
-    assert [(letter["partition"], letter["offset"], letter["value"]) for letter in await letters(rig)] == [
+    assert [(letter["partition"], letter["offset"], letter["value"]) for letter in await kept_dead_letters(rig)] == [
         (0, 1, "bad"),
         (0, 3, "bad"),
     ]
@@ -624,22 +624,22 @@ async def test_one_bad_record_too_many_stops_the_pipeline() -> None:
     with pytest.raises(RecordRefused, match="offset 3"):
         await rig.pipeline.run()
     assert table.rows == values(0, 2)
-    assert [letter["offset"] for letter in await letters(rig)] == [1]
+    assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [1]
 
 
 async def test_a_tolerance_below_the_bad_records_of_a_checkpoint_still_gets_further_with_each_start() -> None:
     """None of the records gives a row, so no table tells the next start where to go on."""
     table = FakeTable("t")
     source = FakeSource([bad_at(0, 1, 2, 3, 4)])
-    letters_at = Rig(source, [table]).letters_at
+    dead_letters_at = Rig(source, [table]).dead_letters_at
     for stopped_at in (2, 4):
-        rig = Rig(source, [table], tolerance=2, letters_at=letters_at)
+        rig = Rig(source, [table], tolerance=2, dead_letters_at=dead_letters_at)
         with pytest.raises(RecordRefused, match=rf"offset {stopped_at}: .* This run has set 2 records aside before it"):
             await rig.pipeline.run()
-        assert [letter["offset"] for letter in await letters(rig)] == list(range(stopped_at))
-    last = Rig(source, [table], tolerance=2, letters_at=letters_at)
+        assert [letter["offset"] for letter in await kept_dead_letters(rig)] == list(range(stopped_at))
+    last = Rig(source, [table], tolerance=2, dead_letters_at=dead_letters_at)
     progress = await last.pipeline.run()
-    assert [letter["offset"] for letter in await letters(last)] == [0, 1, 2, 3, 4]
+    assert [letter["offset"] for letter in await kept_dead_letters(last)] == [0, 1, 2, 3, 4]
     assert progress.dead_letters == 1
 
 
@@ -651,9 +651,9 @@ async def test_dead_letters_are_told_at_once_and_counted_at_the_checkpoint(caplo
     events = [(of.get("event"), of) for of in fields]
     names = [name for name, _ in events if name in ("a record becomes a dead letter", "checkpoint")]
     assert names == ["a record becomes a dead letter", "checkpoint", "checkpoint"]
-    told = dict(events)["a record becomes a dead letter"]
-    assert (told["offset"], told["code"]) == (1, "BAD_RECORD")
-    assert "reason" not in told, "it may quote the record"
+    reported = dict(events)["a record becomes a dead letter"]
+    assert (reported["offset"], reported["code"]) == (1, "BAD_RECORD")
+    assert "reason" not in reported, "it may quote the record"
     counts = [(of["dead_letters"], of["dead_letters_of_run"]) for name, of in events if name == "checkpoint"]
     assert counts == [(2, 2), (3, 5)]
 
@@ -663,7 +663,7 @@ async def test_an_unknown_column_stops_the_pipeline_whatever_is_tolerated() -> N
     rig = Rig(FakeSource([raw_batch([0, 1], [b"v0", b"new column"])]), [table], tolerance="all")
     with pytest.raises(RecordRefused, match=r"offset 1: new column is no good\. Then start again"):
         await rig.pipeline.run()
-    assert (table.rows, await letters(rig)) == (values(0), [])
+    assert (table.rows, await kept_dead_letters(rig)) == (values(0), [])
 
 
 async def test_a_dead_letter_is_durable_before_any_table_passes_its_record() -> None:
@@ -673,7 +673,7 @@ async def test_a_dead_letter_is_durable_before_any_table_passes_its_record() -> 
 
     def logged() -> None:
         flush()
-        table.log.append(f"{len(rig.io.list_directory(rig.letters_at))} file of letters")
+        table.log.append(f"{len(rig.io.list_directory(rig.dead_letters_at))} file of letters")
 
     rig.dead_letters.flush = logged  # type: ignore[method-assign]
     await rig.pipeline.run()
@@ -697,9 +697,9 @@ async def test_records_read_again_after_a_crash_leave_one_letter_each() -> None:
     with pytest.raises(OSError, match="disk full"):
         await first.pipeline.run()
     assert table.checkpoints == []
-    second = Rig(source, [table], tolerance="all", letters_at=first.letters_at)
+    second = Rig(source, [table], tolerance="all", dead_letters_at=first.dead_letters_at)
     await second.pipeline.run()
-    assert [letter["offset"] for letter in await letters(second)] == [1, 3]
+    assert [letter["offset"] for letter in await kept_dead_letters(second)] == [1, 3]
     assert table.rows == values(0, 2, 4)
 
 
@@ -733,7 +733,7 @@ async def test_a_left_out_value_that_nobody_knows_makes_a_bad_record() -> None:
     rig = Rig(source, [table], tolerance="all")
     await rig.pipeline.run()
     assert table.rows == values(0, 2)
-    assert [letter["offset"] for letter in await letters(rig)] == [1]
+    assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [1]
 
 
 # ---------------------------------------------------------------- values that another partition has
@@ -775,7 +775,7 @@ async def test_a_value_that_never_comes_is_given_up_at_the_end_of_the_source() -
     rig = Rig(FakeSource([MOVED, NEXT]), [table], tolerance="all")
     await rig.pipeline.run()
     assert table.rows == values(0, 2, 3)
-    assert [letter["offset"] for letter in await letters(rig)] == [1]
+    assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [1]
 
 
 async def test_a_value_that_does_not_come_in_time_is_given_up() -> None:
@@ -806,7 +806,7 @@ async def test_a_record_that_is_given_up_last_of_all_has_its_letter() -> None:
     rig.pipeline.stop()
     progress = await cancelled(run)
     assert (table.rows, progress.dead_letters) == (values(0), 1)
-    assert [letter["offset"] for letter in await letters(rig)] == [1]
+    assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [1]
 
 
 async def test_however_many_values_never_come_a_partition_waits_once_for_what_came_at_once() -> None:
@@ -845,7 +845,7 @@ async def test_a_record_behind_one_that_waits_in_vain_still_gets_what_another_pa
     rig = Rig(FakeSource([left, right]), [table], tolerance="all")
     await rig.pipeline.run()
     assert table.rows == [(10, "v10"), (1, "v1"), (1, GONE), (11, "v1"), (10, GONE), (3, "v10")]
-    assert [letter["offset"] for letter in await letters(rig)] == [0]
+    assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [0]
 
 
 async def test_a_batch_that_came_later_waits_as_long() -> None:

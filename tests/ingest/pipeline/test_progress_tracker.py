@@ -183,10 +183,10 @@ async def test_while_the_source_is_silent_the_registration_is_renewed_before_it_
     """Some expire consumers by the age of their file (`consumer.expiration-time`)."""
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0])], ends=False), [table])
-    start_ms, told = rig.clock.now_ms(), list[tuple[int, int]]()
+    start_ms, reported = rig.clock.now_ms(), list[tuple[int, int]]()
 
     def register(snapshot_id: int) -> None:
-        told.append((rig.clock.now_ms() - start_ms, snapshot_id))
+        reported.append((rig.clock.now_ms() - start_ms, snapshot_id))
 
     rig.sinks["t"].register = register  # type: ignore[method-assign]
     run = asyncio.create_task(rig.pipeline.run())
@@ -200,7 +200,7 @@ async def test_while_the_source_is_silent_the_registration_is_renewed_before_it_
     await asyncio.wait_for(rig.clock.sleeper(), 30)
     rig.pipeline.stop()
     await run
-    assert told == [(0, 1), (INTERVAL_MS, 2), (INTERVAL_MS + REFRESH_MS, 2)]
+    assert reported == [(0, 1), (INTERVAL_MS, 2), (INTERVAL_MS + REFRESH_MS, 2)]
 
 
 async def test_a_table_that_can_t_be_registered_is_no_reason_to_stop() -> None:

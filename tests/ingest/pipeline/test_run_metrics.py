@@ -51,8 +51,8 @@ async def test_a_checkpoint_that_takes_longer_than_the_interval_says_how_late_it
     checkpoints, late = await run(caplog, prepare_ms=300, publish_ms=1_900)
     assert [(event["took_ms"], event["late_ms"]) for event in checkpoints] == [(2_200, 1_200)]
     (warning,) = late
-    told = {name: warning[name] for name in ("late_ms", "interval_ms", "prepare_ms", "publish_ms", "tables")}
-    assert told == {"late_ms": 1_200, "interval_ms": 1_000, "prepare_ms": 300, "publish_ms": 1_900, "tables": 1}
+    reported = {name: warning[name] for name in ("late_ms", "interval_ms", "prepare_ms", "publish_ms", "tables")}
+    assert reported == {"late_ms": 1_200, "interval_ms": 1_000, "prepare_ms": 300, "publish_ms": 1_900, "tables": 1}
     assert "checkpoint.interval_ms" in warning["remedy"]
 
 

@@ -34,17 +34,17 @@ LIMIT_MS = 5_000
 
 
 def row(transaction: str | None, number: int = 1, table: str = "a") -> bytes:
-    told = None if transaction is None else {"id": transaction, "total_order": 1, "data_collection_order": number}
+    actual = None if transaction is None else {"id": transaction, "total_order": 1, "data_collection_order": number}
     source = {"connector": "postgresql", "db": "s", "schema": "public", "table": table}
-    value = change("c", after={"id": 1}, source=source, transaction=told).value
+    value = change("c", after={"id": 1}, source=source, transaction=actual).value
     assert value is not None
     return value
 
 
 def end(transaction: str, **counts: int) -> bytes:
     collections = [{"data_collection": f"public.{name}", "event_count": count} for name, count in counts.items()]
-    told = {"status": "END", "id": transaction, "event_count": sum(counts.values()), "data_collections": collections}
-    return json.dumps(told).encode()
+    actual = {"status": "END", "id": transaction, "event_count": sum(counts.values()), "data_collections": collections}
+    return json.dumps(actual).encode()
 
 
 def log_of(**topics: Sequence[bytes | None]) -> MemoryLog:
@@ -146,8 +146,8 @@ async def test_no_snapshot_of_a_table_has_a_part_of_a_transaction() -> None:
     sizes = [3, 1, 5, 2, 4]
     for number, size in enumerate(sizes):
         for order in range(size):
-            told = {"id": str(number), "total_order": order + 1, "data_collection_order": order + 1}
-            record = change("c", after={"id": sum(sizes[:number]) + order}, transaction=told)
+            actual = {"id": str(number), "total_order": order + 1, "data_collection_order": order + 1}
+            record = change("c", after={"id": sum(sizes[:number]) + order}, transaction=actual)
             log.append("t", record.value, record.key)
     warehouse, store = f"memory://{uuid4()}/lake", MemoryFileIO()
     text = f"""

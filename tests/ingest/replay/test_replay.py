@@ -101,7 +101,7 @@ class Shop:
         rows = self.catalog.table("shop.orders").scan().to_arrow().to_pylist()
         return {row["id"]: row["quantity"] for row in rows}
 
-    def letters(self) -> list[dict[str, Any]]:
+    def dead_letters(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.catalog.table(LETTERS).scan().to_arrow().sort_by("offset").to_pylist()
         return found
 
@@ -119,7 +119,7 @@ def outcomes(reports: list[ReplayReport]) -> dict[str, int]:
 def test_a_dead_letter_is_a_row_with_all_that_the_record_was(shop: Shop) -> None:
     shop.add((1, 5), (2, BAD))
     shop.run()
-    (letter,) = shop.letters()
+    (letter,) = shop.dead_letters()
     assert (letter["topic"], letter["partition"], letter["offset"]) == ("shop", 0, 1)
     assert (letter["pipeline"], letter["error_code"], letter["schema_id"]) == ("shop", "BAD_RECORD", None)
     assert "quantity" in letter["message"]
@@ -135,17 +135,17 @@ def test_a_record_that_is_read_again_has_its_row_already(shop: Shop, monkeypatch
     shop.add((1, 5), (2, BAD), (3, BAD))
     flush = TableDeadLetters.flush
 
-    def flush_and_die(letters: TableDeadLetters) -> None:
-        flush(letters)
+    def flush_and_die(dead_letters: TableDeadLetters) -> None:
+        flush(dead_letters)
         raise OSError("power cut")
 
     with monkeypatch.context() as patch:
         patch.setattr(TableDeadLetters, "flush", flush_and_die)
         with pytest.raises(OSError, match="power cut"):
             shop.run()
-    assert [letter["offset"] for letter in shop.letters()] == [1, 2]
+    assert [letter["offset"] for letter in shop.dead_letters()] == [1, 2]
     shop.run()
-    assert [letter["offset"] for letter in shop.letters()] == [1, 2]
+    assert [letter["offset"] for letter in shop.dead_letters()] == [1, 2]
     assert shop.rows() == {1: 5}
 
 
@@ -157,16 +157,16 @@ def test_replay_brings_what_was_missing_and_leaves_what_changed_since(shop: Shop
     shop.fix()
     assert outcomes(shop.replay()) == {"replayed": 1, "superseded": 2}
     assert shop.rows() == {1: "5", 2: BAD, 3: "7"}
-    assert [letter["replay_outcome"] for letter in shop.letters()] == ["replayed", "superseded", "superseded"]
+    assert [letter["replay_outcome"] for letter in shop.dead_letters()] == ["replayed", "superseded", "superseded"]
     assert shop.replay() == []
     shop.add((2, 8))
     shop.run()  # the pipeline goes on where it was
     assert shop.rows()[2] == "8"
 
 
-@pytest.mark.parametrize("letters", [str.lower, str.upper], ids=["lower case", "upper case"])
+@pytest.mark.parametrize("case_of", [str.lower, str.upper], ids=["lower case", "upper case"])
 def test_columns_that_no_record_holds_are_what_they_would_have_been(
-    tmp_path: Path, letters: Callable[[str], str]
+    tmp_path: Path, case_of: Callable[[str], str]
 ) -> None:
     """Also where they are part of the key. The catalog takes lower case only."""
     shop = Shop(tmp_path)
@@ -178,7 +178,7 @@ def test_columns_that_no_record_holds_are_what_they_would_have_been(
     """
 
     def add(offset: int, quantity: str) -> None:
-        row = {letters("id"): 1 + offset % 2, letters("quantity"): quantity, letters("quantity_day"): f"{offset % 2}x"}
+        row = {case_of("id"): 1 + offset % 2, case_of("quantity"): quantity, case_of("quantity_day"): f"{offset % 2}x"}
         value = {"before": None, "after": row, "op": "c", "source": {"db": "shop", "table": "orders"}}
         place = {"topic": "shop", "partition": 0, "offset": offset, "timestamp_ms": 1, "key": None}
         place["timestamp_type"] = "LogAppendTime" if offset > 2 else "CreateTime"
@@ -205,11 +205,11 @@ def test_a_table_of_an_earlier_release_gets_the_column_with_the_first_letter_tha
     shop.catalog.create_table(LETTERS, before, options={"bucket": "-1", "deletion-vectors.enabled": "true"})
     shop.add((1, BAD))
     shop.run()
-    assert "timestamp_type" not in shop.letters()[0]  # the lines say nothing of it
+    assert "timestamp_type" not in shop.dead_letters()[0]  # the lines say nothing of it
     shop.timestamp_type = "CreateTime"
     shop.add((2, BAD))
     shop.run()
-    assert [letter["timestamp_type"] for letter in shop.letters()] == [None, "CreateTime"]
+    assert [letter["timestamp_type"] for letter in shop.dead_letters()] == [None, "CreateTime"]
     shop.fix()
     assert outcomes(shop.replay()) == {"replayed": 2}
     assert shop.rows() == {1: BAD, 2: BAD}
@@ -243,7 +243,7 @@ def test_pipelines_that_share_a_table_of_an_earlier_release_add_its_column_once(
     shop.timestamp_type = "LogAppendTime"
     shop.add((1, BAD))
     shop.run()
-    assert [letter["timestamp_type"] for letter in shop.letters()] == ["LogAppendTime"]
+    assert [letter["timestamp_type"] for letter in shop.dead_letters()] == ["LogAppendTime"]
 
 
 def test_a_dry_run_writes_nothing(shop: Shop) -> None:
@@ -251,7 +251,7 @@ def test_a_dry_run_writes_nothing(shop: Shop) -> None:
     shop.run()
     shop.fix()
     assert outcomes(shop.replay(is_dry=True)) == {"replayed": 1}
-    assert (shop.rows(), shop.letters()[0]["replay_id"]) == ({}, None)
+    assert (shop.rows(), shop.dead_letters()[0]["replay_id"]) == ({}, None)
 
 
 def test_only_those_that_fulfil_the_condition_are_replayed_and_the_order_of_the_others_holds(shop: Shop) -> None:
@@ -280,7 +280,7 @@ def test_what_still_can_not_be_decoded_stays_with_the_reason(shop: Shop) -> None
     (report,) = shop.replay()
     assert (report.outcomes, report.replay_id, len(report.remaining)) == ({}, None, 1)
     assert "quantity" in report.remaining[0]["reason"]
-    assert shop.letters()[0]["replayed_at"] is None
+    assert shop.dead_letters()[0]["replayed_at"] is None
 
 
 def test_without_the_log_nobody_knows_what_is_newer_and_the_letter_stays(shop: Shop) -> None:

@@ -119,12 +119,12 @@ def test_what_is_left_out_is_null_and_what_is_unknown_is_passed_over(tmp_path: P
 
 
 def test_a_line_may_tell_who_gave_its_record_its_time_in_kafkas_words(tmp_path: Path) -> None:
-    told = ['"CreateTime"', '"LogAppendTime"', '"create"', "1", "null"]
+    reported = ['"CreateTime"', '"LogAppendTime"', '"create"', "1", "null"]
     lines = [
         f'{{"topic":"t","partition":0,"offset":{at},"timestamp_type":{text}}}\n'.encode()
-        for at, text in enumerate(told)
+        for at, text in enumerate(reported)
     ]
-    (tmp_path / "a.jsonl").write_bytes(b"".join(lines) + line(len(told)))
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines) + line(len(reported)))
     batch = read_all(tmp_path)[1]
     types = [batch.timestamp_type(row) for row in range(len(batch))]
     assert types == ["CreateTime", "LogAppendTime", None, None, None, None]

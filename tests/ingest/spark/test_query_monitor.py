@@ -36,7 +36,7 @@ def monitor(port: int | None = None) -> QueryMonitor:
     return QueryMonitor(MetricsSettings(port=port), "shop", "lake", 1_000)
 
 
-def told(of: QueryMonitor, context: TableContext, batch_id: int, start: int, end: int) -> None:
+def reported(of: QueryMonitor, context: TableContext, batch_id: int, start: int, end: int) -> None:
     with of.batch(batch_id):
         of.was_read({PARTITION: OffsetRange(start, end)})
         of.commit_began(context)
@@ -45,8 +45,8 @@ def told(of: QueryMonitor, context: TableContext, batch_id: int, start: int, end
 
 def test_offsets_rows_and_snapshots_of_batches_add_up(context: TableContext) -> None:
     found = monitor()
-    told(found, context, 0, 10, 15)
-    told(found, context, 1, 15, 18)
+    reported(found, context, 0, 10, 15)
+    reported(found, context, 1, 15, 18)
     observed = found.observed
     assert (observed.checkpoints, observed.topics["orders"].records) == (2, 8)
     assert (observed.partitions[PARTITION].committed, observed.lag) == (18, 0)
@@ -59,7 +59,7 @@ def test_offsets_rows_and_snapshots_of_batches_add_up(context: TableContext) -> 
 
 def test_each_batch_is_a_line_of_the_log(context: TableContext, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        told(monitor(), context, 3, 0, 5)
+        reported(monitor(), context, 3, 0, 5)
     (fields,) = [getattr(record, FIELDS) for record in caplog.records if getattr(record, FIELDS).get("batch_id") == 3]
     assert {name: fields[name] for name in ("batch_id", "tables", "rows", "records", "lag")} == {
         "batch_id": 3,
@@ -80,7 +80,7 @@ def test_a_batch_that_failed_is_waited_for_and_not_counted_twice_when_it_comes_a
     observed = found.observed
     assert (observed.checkpoints, observed.lag, observed.table("x.t").commits) == (0, 5, 0)
     assert observed.waiting_since_ms is not None
-    told(found, context, 0, 0, 5)
+    reported(found, context, 0, 0, 5)
     assert (observed.checkpoints, observed.lag, observed.topics["orders"].records) == (1, 0, 5)
 
 
@@ -102,7 +102,7 @@ def test_a_batch_may_take_a_minute_whatever_the_interval(waits_ms: int, codes: l
 def test_the_endpoint_answers_while_the_query_runs(context: TableContext) -> None:
     found = monitor(port=0)
     with found.serving(lambda: {PARTITION: 9}):
-        told(found, context, 0, 0, 5)
+        reported(found, context, 0, 0, 5)
         with urllib.request.urlopen(f"http://127.0.0.1:{found.port}/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         assert 'tidelake_table_rows_total{table="x.t"} 5.0' in lines

@@ -73,8 +73,8 @@ def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.Monk
         _write(table.context, batch(v), v)
     tables = [(table.context, TypedColumns())]
     shuffled = list(ShuffleMap(tables, 8)(iter([batch(6)])))
-    told = [row["payload"] for part in shuffled for row in part.to_pylist() if row["kind"] == "facts"]
-    found = BatchFacts.merged(told)
+    reported = [row["payload"] for part in shuffled for row in part.to_pylist() if row["kind"] == "facts"]
+    found = BatchFacts.merged(reported)
     shuffle = plan_shuffle(found, 8, 2)
     plans = task_plans([table.context], found, shuffle)
     assert sum(len(plan.restored[0].buckets) for plan in plans) == found.tables[0].bucket_count

@@ -171,14 +171,14 @@ def summary(sql: str, *batches: Sequence[Any]) -> dict[str, Any]:
 
 
 def test_no_number_is_no_bound(tmp_path: Path) -> None:
-    told = summary("DOUBLE", [float("nan"), 2.5], [0.0, -0.0, None, float("nan")])
-    assert (told["min"], told["max"], told["distinctCount"], told["nullCount"]) == ("0.0", "2.5", 3, 1)
+    reported = summary("DOUBLE", [float("nan"), 2.5], [0.0, -0.0, None, float("nan")])
+    assert (reported["min"], reported["max"], reported["distinctCount"], reported["nullCount"]) == ("0.0", "2.5", 3, 1)
 
 
 def test_only_nulls_have_no_bounds() -> None:
     assert summary("INT", [None, None]) == {"colId": 7, "distinctCount": 0, "nullCount": 2, "avgLen": 4, "maxLen": 4}
-    told = summary("STRING", [None])
-    assert told == {"colId": 7, "distinctCount": 0, "nullCount": 1, "avgLen": 0, "maxLen": 0}
+    reported = summary("STRING", [None])
+    assert reported == {"colId": 7, "distinctCount": 0, "nullCount": 1, "avgLen": 0, "maxLen": 0}
 
 
 @pytest.mark.parametrize("distinct", [16_384, 100_000, 1_000_000])
@@ -192,7 +192,7 @@ def test_many_different_values_are_estimated(distinct: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "values", "told"),
+    ("sql", "values", "reported"),
     [
         ("BOOLEAN", [True, False, True], ("false", "true", 2, 1)),
         ("TINYINT", [-1, 5], ("-1", "5", 2, 1)),
@@ -207,6 +207,6 @@ def test_many_different_values_are_estimated(distinct: int) -> None:
         ("BYTES", [b"ab", b""], (None, None, 2, 2)),
     ],
 )
-def test_bounds_are_texts_as_java_reads_them(sql: str, values: list[Any], told: tuple[Any, ...]) -> None:
+def test_bounds_are_texts_as_java_reads_them(sql: str, values: list[Any], reported: tuple[Any, ...]) -> None:
     found = summary(sql, values)
-    assert (found.get("min"), found.get("max"), found["distinctCount"], found["maxLen"]) == told
+    assert (found.get("min"), found.get("max"), found["distinctCount"], found["maxLen"]) == reported

@@ -29,22 +29,22 @@ def test_a_file_that_appears_is_told_once(tmp_path: Path) -> None:
 
 
 def test_waiting_ends_also_when_something_else_holds(tmp_path: Path) -> None:
-    stopped, told = threading.Event(), threading.Event()
+    stopped, reported = threading.Event(), threading.Event()
     watch = FileWatch()
-    watch.when_there(str(tmp_path / "never"), told.set, stopped.is_set)
+    watch.when_there(str(tmp_path / "never"), reported.set, stopped.is_set)
     stopped.set()
-    assert told.wait(60)
+    assert reported.wait(60)
 
 
 def test_who_no_longer_waits_hears_nothing_and_the_thread_ends(tmp_path: Path) -> None:
-    told, other = threading.Event(), threading.Event()
+    reported, other = threading.Event(), threading.Event()
     watch = FileWatch()
-    cancel = watch.when_there(str(tmp_path / "a"), told.set)
+    cancel = watch.when_there(str(tmp_path / "a"), reported.set)
     cancel()
     (tmp_path / "a").touch()
     watch.when_there(str(tmp_path / "a"), other.set)
     assert other.wait(60)
-    assert not told.is_set()
+    assert not reported.is_set()
     while (thread := watch._thread) is not None:  # until it saw that nobody waits
         thread.join(60)
 
@@ -53,19 +53,19 @@ def test_an_error_of_an_event_loop_that_was_closed_keeps_nobody_else_from_hearin
     def fail() -> None:
         raise RuntimeError("Event loop is closed")
 
-    told = threading.Event()
+    reported = threading.Event()
     watch = FileWatch()
     watch.when_there(str(tmp_path / "a"), fail)
-    watch.when_there(str(tmp_path / "a"), told.set)
+    watch.when_there(str(tmp_path / "a"), reported.set)
     (tmp_path / "a").touch()
-    assert told.wait(60)
+    assert reported.wait(60)
 
 
 def test_a_forked_process_has_a_watch_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    told = threading.Event()
-    assert when_there(LocalFileIO(), str(tmp_path / "a"), told.set) is not None
-    assert told.wait(60)
+    reported = threading.Event()
+    assert when_there(LocalFileIO(), str(tmp_path / "a"), reported.set) is not None
+    assert reported.wait(60)
     child = os.fork()
     if child == 0:
         heard = threading.Event()

@@ -58,7 +58,7 @@ class Trace:
         return call
 
     @property
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """Steps as words; the unique part of a temporary name is left out."""
         return [f"{step} {'temporary' if name.endswith('.tmp') else name}" for step, name in self.steps]
 
@@ -85,14 +85,14 @@ def journaling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_create_if_absent_makes_the_content_durable_before_the_name(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     assert io.create_if_absent(f"{tmp_path}/t/snapshot-1", b"{}")
-    assert trace.told == ["fsync file temporary", "link snapshot-1", "fsync directory t"]
+    assert trace.reported == ["fsync file temporary", "link snapshot-1", "fsync directory t"]
 
 
 @pytest.mark.usefixtures("journaling")
 def test_an_output_is_durable_with_one_fsync(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     with io.open_output(f"{tmp_path}/t/dt=1/data-1") as output:
         output.stream.write(b"rows")
-    assert trace.told == ["mkdir dt=1", "rename data-1", "fsync file data-1"]
+    assert trace.reported == ["mkdir dt=1", "rename data-1", "fsync file data-1"]
 
 
 @pytest.mark.usefixtures("strict")
@@ -101,17 +101,17 @@ def test_an_output_is_durable_with_one_fsync_for_bytes_and_one_for_the_name(
 ) -> None:
     with io.open_output(f"{tmp_path}/t/data-1") as output:
         output.stream.write(b"rows")
-    assert trace.told == ["rename data-1", "fsync file data-1", "fsync directory t"]
+    assert trace.reported == ["rename data-1", "fsync file data-1", "fsync directory t"]
 
 
 def test_write_makes_the_content_durable_before_it_replaces(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     io.write(f"{tmp_path}/t/consumer-c", b"1")
-    assert trace.told == ["fsync file temporary", "replace consumer-c", "fsync directory t"]
+    assert trace.reported == ["fsync file temporary", "replace consumer-c", "fsync directory t"]
 
 
 def test_a_hint_costs_no_fsync(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     io.write(f"{tmp_path}/t/LATEST", b"1", durable=False)
-    assert trace.told == ["replace LATEST"]
+    assert trace.reported == ["replace LATEST"]
 
 
 def test_what_is_written_at_once_is_written_in_pieces_where_the_system_takes_no_more(
@@ -158,7 +158,7 @@ def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(
 def test_new_parent_directories_are_durable_from_the_top_down(io: FileIO, tmp_path: Path, trace: Trace) -> None:
     with io.open_output(f"{tmp_path}/t/dt=1/bucket-0/data-1"):
         pass
-    assert trace.told == [
+    assert trace.reported == [
         *("mkdir dt=1", "fsync directory t"),
         *("mkdir bucket-0", "fsync directory dt=1"),
         *("rename data-1", "fsync file data-1", "fsync directory bucket-0"),
@@ -170,7 +170,7 @@ def test_a_renamed_directory_is_durable_at_both_ends(io: FileIO, tmp_path: Path,
     io.write(f"{tmp_path}/t/a/f", b"")
     trace.steps.clear()
     io.rename_directory(f"{tmp_path}/t/a", f"{tmp_path}/u/b")
-    assert trace.told == [
+    assert trace.reported == [
         *("mkdir u", f"fsync directory {tmp_path.name}"),
         *("rename b", "fsync directory u", "fsync directory t"),
     ]

@@ -85,7 +85,7 @@ def test_throttled_requests_are_asked_again(call: Callable[[FileIO], object]) ->
 
 
 @pytest.mark.parametrize(
-    ("told", "asked"),
+    ("reported", "asked"),
     [
         pytest.param(
             "HTTP error: request or response body error", 4, id="it broke off: asked for again, up to a limit"
@@ -93,13 +93,13 @@ def test_throttled_requests_are_asked_again(call: Callable[[FileIO], object]) ->
         pytest.param("503 Service Unavailable, after 8 retries", 1, id="obstore asked often enough itself"),
     ],
 )
-def test_what_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, told: str, asked: int) -> None:
+def test_what_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, reported: str, asked: int) -> None:
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
 
     def fail() -> None:
         waits.append(-1)
-        raise GenericError(told)
+        raise GenericError(reported)
 
     with pytest.raises(GenericError):
         store_errors.retry_incomplete(fail)

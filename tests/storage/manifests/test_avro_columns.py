@@ -70,7 +70,7 @@ def columns(*files: bytes) -> dict[str, pa.Array] | None:
     return None if source is None else read_columns(source, WANTED)
 
 
-def told(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+def reported(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     found = {name: [record.get(name) for record in records] for name in WANTED}
     return {**found, "inside.octets": [record["inside"]["octets"] for record in records]}
 
@@ -81,7 +81,7 @@ def test_columns_hold_what_was_written(records: list[dict[str, Any]], block_byte
     half = len(records) // 2
     found = columns(container(records[:half], block_bytes, codec), container(records[half:], block_bytes, codec))
     assert found is not None
-    assert {name: column.to_pylist() for name, column in found.items()} == told(records)
+    assert {name: column.to_pylist() for name, column in found.items()} == reported(records)
     assert all(column.type == WANTED[name] for name, column in found.items())
 
 
@@ -135,4 +135,4 @@ def test_damaged_blocks_never_give_other_columns_than_fastavro(records: list[dic
     if found is None:
         return
     read = list(fastavro.reader(io.BytesIO(bad)))
-    assert {name: column.to_pylist() for name, column in found.items()} == told(read)  # type: ignore[arg-type]
+    assert {name: column.to_pylist() for name, column in found.items()} == reported(read)  # type: ignore[arg-type]

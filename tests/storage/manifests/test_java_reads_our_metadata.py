@@ -71,11 +71,11 @@ def test_java_reads_every_kind_of_commit_and_goes_on(
         [1, 2, 4, 5],
         [1, 2, 5],
     ]
-    told = java_oracle.system(tmp_path, TABLE, "snapshots")
-    assert [(row["snapshot_id"], row["commit_kind"], row["total_record_count"]) for row in told] == [
+    reported = java_oracle.system(tmp_path, TABLE, "snapshots")
+    assert [(row["snapshot_id"], row["commit_kind"], row["total_record_count"]) for row in reported] == [
         (s.id, str(s.commit_kind), s.total_record_count) for s in snapshots(table)
     ]
-    assert [row["watermark"] for row in told] == [77] * 6
+    assert [row["watermark"] for row in reported] == [77] * 6
     listed = java_oracle.system(tmp_path, TABLE, "files")
     assert sorted(row["file_path"].rpartition("/")[2] for row in listed) == live_names(table)
     manifests = java_oracle.system(tmp_path, TABLE, "manifests")
@@ -109,10 +109,10 @@ def test_java_reads_tags_that_we_make(table: TableContext, tmp_path: Path, java_
     tags.create("kept a day", latest(table), retained=timedelta(days=1), now=now)
     committer(table).commit(Committable(2, [written(table, "a2", "a", [(2, 20)])]))
     assert [row["k"] for row in java_oracle.read(tmp_path, TABLE, tag="kept a day")] == [1]
-    told = {row["tag_name"]: row for row in java_oracle.system(tmp_path, TABLE, "tags")}
-    assert told.keys() == {"plain", "kept a day"}
-    assert told["kept a day"]["time_retained"] == "PT24H"
-    assert str(told["kept a day"]["create_time"]).startswith("2024-05-06T07:08:09.123")
+    reported = {row["tag_name"]: row for row in java_oracle.system(tmp_path, TABLE, "tags")}
+    assert reported.keys() == {"plain", "kept a day"}
+    assert reported["kept a day"]["time_retained"] == "PT24H"
+    assert str(reported["kept a day"]["create_time"]).startswith("2024-05-06T07:08:09.123")
 
 
 @pytest.mark.parametrize("manifest_format", ["orc", "parquet", "avro"])

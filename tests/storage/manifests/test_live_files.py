@@ -28,10 +28,10 @@ def found(context: TableContext) -> list[str]:
     """As `live_entries_of` gives them; what it says is compared with all manifests merged."""
     store = context.shared(ManifestStore)
     entries = live_entries_of(store, latest(context), None, context.name)
-    anew = merged(
+    fresh = merged(
         context.with_cache(MetadataCache()).shared(ManifestStore), table_manifests(store, latest(context)), ""
     )
-    assert entries == [entry for entry in anew if entry.kind is FileKind.ADD]
+    assert entries == [entry for entry in fresh if entry.kind is FileKind.ADD]
     return [entry.file.file_name for entry in entries]
 
 

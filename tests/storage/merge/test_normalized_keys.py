@@ -119,8 +119,8 @@ def test_values_of_very_unlike_lengths_compare_across_batches(
 def test_what_is_left_of_a_batch_compares_like_a_new_one(values: list[bytes], start: int, made: int) -> None:
     whole = normalize_column(pa.array(values, pa.binary()), nullable=True)
     whole.first(made)
-    anew = normalize_column(pa.array(values[start:], pa.binary()), nullable=True)
-    left, right, _ = align_keys([[whole.slice(start)], [anew], [whole]])
+    again = normalize_column(pa.array(values[start:], pa.binary()), nullable=True)
+    left, right, _ = align_keys([[whole.slice(start)], [again], [whole]])
     assert all((a == b).all() for a, b in zip(left, right, strict=True))
 
 

@@ -20,7 +20,7 @@ import tidelake
 from storage import option_support
 from storage.options.option import Operation, Option, Refusal
 from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY
-from tests.storage.options.evidence import EVIDENCE
+from tests.storage.options.option_tests import OPTION_TESTS
 
 ROOT: Final = Path(__file__).parents[3]
 ALL: Final = (*TABLE_REGISTRY.options, *CATALOG_REGISTRY.options)
@@ -203,9 +203,9 @@ def test_a_name_that_paimon_does_not_have_is_logged_once(lake: Lake, log: pytest
 
 @pytest.mark.parametrize("option", [pytest.param(option, id=option.key) for option in ALL if option.acts_on])
 def test_an_option_that_acts_has_a_test_that_sets_it(option: Option) -> None:
-    """`evidence.py` names it. It fails when the option stops acting; here: that it exists, and knows the option."""
-    assert option.key in EVIDENCE, f"{option.key} acts, says the registry; which test shows it?"
-    module, _, name = EVIDENCE[option.key].partition("::")
+    """`option_tests.py` names it. It fails when the option stops acting; here: that it exists, and knows the option."""
+    assert option.key in OPTION_TESTS, f"{option.key} acts, says the registry; which test shows it?"
+    module, _, name = OPTION_TESTS[option.key].partition("::")
     text, tests = _text_and_tests_of(ROOT / module)
     assert name in tests
     last = re.split(r"<[^>]*>\.?", option.key)[-1].rstrip("*")
@@ -220,7 +220,7 @@ def _text_and_tests_of(module: Path) -> tuple[str, frozenset[str]]:
 
 
 def test_there_is_evidence_for_no_other_option() -> None:
-    assert EVIDENCE.keys() - {option.key for option in ALL if option.acts_on} == set()
+    assert OPTION_TESTS.keys() - {option.key for option in ALL if option.acts_on} == set()
 
 
 def test_an_option_that_acts_is_asked_for_by_code() -> None:

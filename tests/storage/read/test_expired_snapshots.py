@@ -112,9 +112,9 @@ def test_a_follower_that_falls_behind_is_told_so_and_may_begin_again(table: Tabl
     expire(table)
     with pytest.raises(SnapshotExpired, match="snapshot 3 is gone"):
         follower.step()
-    anew = table.follower(start="earliest").step()
-    assert anew is not None
-    assert {change.snapshot_id for change in anew} == {6}
+    again = table.follower(start="earliest").step()
+    assert again is not None
+    assert {change.snapshot_id for change in again} == {6}
 
 
 def test_a_tag_keeps_its_snapshot_readable_and_its_damage_is_damage(table: Table) -> None:

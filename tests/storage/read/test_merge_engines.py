@@ -92,8 +92,8 @@ def test_changes_are_the_rows_as_they_were_written() -> None:
     table = table_of(
         {"merge-engine": "partial-update"}, [("+I", 1, 10, None, "x")], [("+I", 1, None, 1, None), ("+U", 2, 1, 1, "y")]
     )
-    told = [row for batch in table.changes(start=2, end=2) for row in batch.rows.to_pylist()]
-    assert [(row["k"], row["a"], row["g"], row["b"]) for row in told] == [(1, None, 1, None), (2, 1, 1, "y")]
+    reported = [row for batch in table.changes(start=2, end=2) for row in batch.rows.to_pylist()]
+    assert [(row["k"], row["a"], row["g"], row["b"]) for row in reported] == [(1, None, 1, None), (2, 1, 1, "y")]
 
 
 SUM = {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "fields.g.aggregate-function": "max"}
@@ -236,11 +236,11 @@ def test_where_merging_left_null_a_column_is_read_and_can_be_mended() -> None:
         for _ in range(2):
             writer.write(rows_of([("-D", 3, 10, None, None), ("+I", 4, 5, None, None)]))
             writer.commit()
-    told = [{"k": 3, "a": None}, {"k": 4, "a": 5}]
-    assert table.scan(columns=["k", "a"]).to_arrow().to_pylist() == told
+    reported = [{"k": 3, "a": None}, {"k": 4, "a": 5}]
+    assert table.scan(columns=["k", "a"]).to_arrow().to_pylist() == reported
     assert table.scan(columns=["k"], filter=tidelake.col("a").is_null()).to_arrow().to_pylist() == [{"k": 3}]
     with pytest.raises(tidelake.BadInput, match=r"db\.t: .*key k = 3 left null in column 'a' INT NOT NULL.*nullable"):
         table.compact(full=True)
     table = catalog.alter_table("db.t", [tidelake.UpdateColumnNullability("a", True)])
     table.compact(full=True)
-    assert table.scan(columns=["k", "a"]).to_arrow().to_pylist() == told
+    assert table.scan(columns=["k", "a"]).to_arrow().to_pylist() == reported

@@ -59,8 +59,8 @@ def test_the_audit_log_has_sequence_numbers_on_request(catalog: tidelake.Catalog
     numbers = {row[2]: row[1] for row in rows}
     assert sorted(numbers) == [1, 2, 3]
     assert len(set(numbers.values())) == 3
-    told = catalog.table("db.t$audit_log", NUMBERS).changes(start=3)
-    assert [row[1] for batch in told for row in rows_of(batch.rows)] == sorted([numbers[1] - 1, *numbers.values()])
+    reported = catalog.table("db.t$audit_log", NUMBERS).changes(start=3)
+    assert [row[1] for batch in reported for row in rows_of(batch.rows)] == sorted([numbers[1] - 1, *numbers.values()])
 
 
 CHANGES = [("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, "b"), ("+I", 3, "d")]

@@ -39,12 +39,12 @@ def write(table: tidelake.Table, number: int, kind: int, value: str) -> None:
 
 def test_every_version_of_a_row_is_told_with_where_it_came_from(table: tidelake.Table) -> None:
     history = row_history(table.context, {"id": 1})
-    told = [
+    reported = [
         (v.snapshot and v.snapshot.id, v.kind.symbol, v.row["v"][0].as_py(), v.level, v.is_live, len(v.made_from))
         for v in history.versions
     ]
     highest = table.context.options.num_levels - 1
-    assert told == [
+    assert reported == [
         (1, "+I", "a", 0, False, 0),
         (2, "+U", "b", 0, False, 0),
         (3, "+U", "b", highest, True, 2),

@@ -64,8 +64,8 @@ def test_a_vector_that_cannot_be_read_is_named(table: tidelake.Table, damage: Ca
 
 def test_a_vector_of_another_number_of_rows_than_its_manifest_says_is_named(table: tidelake.Table) -> None:
     file, path = index_file(table)
-    told = replace(file, vectors=(replace(file.vectors[0], cardinality=3),))
-    (finding,) = VectorCheck().check(table.context, told, path, {}, "snapshot 2")
+    reported = replace(file, vectors=(replace(file.vectors[0], cardinality=3),))
+    (finding,) = VectorCheck().check(table.context, reported, path, {}, "snapshot 2")
     assert "3 deleted rows" in finding.what
 
 

@@ -28,19 +28,19 @@ KEYED = TableSchema(0, FIELDS, 3, primary_keys=("id",))
 APPEND = TableSchema(0, FIELDS, 3)
 
 
-def conform(rows: pa.RecordBatch, schema: TableSchema = KEYED, **options: str) -> pa.RecordBatch:
+def convert(rows: pa.RecordBatch, schema: TableSchema = KEYED, **options: str) -> pa.RecordBatch:
     table_options = TableOptions({key.replace("_", "-"): value for key, value in options.items()})
     return RowConverter(schema, table_options, "shop.orders").to_table_schema(rows)
 
 
 def test_columns_go_by_name_and_come_out_in_schema_order_with_their_kinds() -> None:
-    got = conform(pa.record_batch({"seen": pa.array([None], pa.timestamp("ms", "UTC")), "name": ["a"], "id": [1]}))
+    got = convert(pa.record_batch({"seen": pa.array([None], pa.timestamp("ms", "UTC")), "name": ["a"], "id": [1]}))
     assert got.schema.names == ["id", "name", "amount", "seen", KIND_COLUMN]
     assert got.to_pylist() == [{"id": 1, "name": "a", "amount": Decimal("1.50"), "seen": None, KIND_COLUMN: 0}]
 
 
 def test_an_empty_batch_passes() -> None:
-    assert conform(pa.RecordBatch.from_pylist([], KEYED.arrow)).num_rows == 0
+    assert convert(pa.RecordBatch.from_pylist([], KEYED.arrow)).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_an_empty_batch_passes() -> None:
     ],
 )
 def test_types_that_hold_the_value_without_loss_are_cast(given: pa.Array, kept: int) -> None:
-    assert conform(pa.record_batch({"id": given})).column("id").to_pylist() == [kept]
+    assert convert(pa.record_batch({"id": given})).column("id").to_pylist() == [kept]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused_by_name(case: Refusal) -> None:
 def test_a_column_given_twice_is_refused() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"])
     with pytest.raises(BadInput, match="'id' occurs 2 times"):
-        conform(batch)
+        convert(batch)
 
 
 def test_rowkind_field_decides_the_kind_and_stays_a_column() -> None:
@@ -136,5 +136,5 @@ def test_write_entry_filter(case: Case) -> None:
 def test_nan_and_negative_zero_pass_unchanged() -> None:
     """Keys and values: Java tells -0.0 from 0.0, and so do we."""
     schema = TableSchema(0, (DataField(0, "d", not_null(DOUBLE)),), 0, primary_keys=("d",))
-    got = conform(pa.record_batch({"d": [float("nan"), -0.0, float("inf")]}), schema)
+    got = convert(pa.record_batch({"d": [float("nan"), -0.0, float("inf")]}), schema)
     assert [str(v) for v in got.column("d").to_pylist()] == ["nan", "-0.0", "inf"]

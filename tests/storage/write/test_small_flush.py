@@ -62,13 +62,13 @@ def messages_of(context: TableContext, rows: pa.RecordBatch) -> list[dict[str, A
     found = []
     for message in sorted(messages, key=lambda m: m.bucket):
         (file,) = message.new_files
-        told = asdict(file)
-        assert (Path(context.location) / f"bucket-{message.bucket}" / told.pop("file_name")).stat().st_size == told.pop(
+        meta = asdict(file)
+        assert (Path(context.location) / f"bucket-{message.bucket}" / meta.pop("file_name")).stat().st_size == meta.pop(
             "file_size"
         )
-        assert told.pop("creation_time_ms") > 0
-        told["extra_files"] = len(told["extra_files"])
-        found.append({"bucket": message.bucket, **told})
+        assert meta.pop("creation_time_ms") > 0
+        meta["extra_files"] = len(meta["extra_files"])
+        found.append({"bucket": message.bucket, **meta})
     return found
 
 

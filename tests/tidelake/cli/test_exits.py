@@ -30,7 +30,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "reported"),
     [
         pytest.param(BadInput("no table a.b"), 1, "error: no table a.b\n", id="bad input"),
         pytest.param(
@@ -70,11 +70,11 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     ],
 )
 def test_an_expected_error_is_text_without_a_traceback(
-    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, told: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, reported: str
 ) -> None:
     fail_with(monkeypatch, error)
     said = call("table", "list", "-w", "lake")
-    assert (said.code, said.out, said.err) == (code, "", told)
+    assert (said.code, said.out, said.err) == (code, "", reported)
 
 
 def test_debug_shows_where_an_error_came_from(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,9 +37,9 @@ def messages(path: Path) -> Iterator[str]:
     """Texts of a module; what is put into them while it runs is left open. Not its docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    reported = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if id(node) in parts or id(node) in told:
+        if id(node) in parts or id(node) in reported:
             continue
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

@@ -199,7 +199,7 @@ def test_dead_letters_go_where_the_configuration_says(tmp_path: Path, more: str,
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reported"),
     [
         pytest.param("", [], id="nothing"),
         pytest.param("checkpoint: {interval_ms: 7}\nerrors: {tolerance: all, dead_letters: /letters}", [], id="heeded"),
@@ -215,10 +215,10 @@ def test_dead_letters_go_where_the_configuration_says(tmp_path: Path, more: str,
     ],
 )
 def test_a_warning_names_the_settings_without_effect(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, told: list[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, reported: list[str]
 ) -> None:
     pipeline_query._refuse(config(tmp_path, more))
-    assert [getattr(record, FIELDS)["settings"] for record in caplog.records] == ([told] if told else [])
+    assert [getattr(record, FIELDS)["settings"] for record in caplog.records] == ([reported] if reported else [])
 
 
 @pytest.mark.parametrize("setting", sorted({*KafkaSettings.__struct_fields__} - {"until"}))

@@ -301,8 +301,8 @@ def test_a_consumer_spares_what_the_stream_has_still_to_read(lake: tidelake.Cata
     orders.expire(retain_min=1, retain_max=1, retain_ms=0)
     assert ids(stream.drain()) == [1, 2, 3, 4, 5]
     put(orders, [6])
-    anew = Stream(tmp_path, {"consumer-id": "spark"})
-    assert ids(anew.drain()) == [6], "a new query goes on where the consumer is"
+    fresh = Stream(tmp_path, {"consumer-id": "spark"})
+    assert ids(fresh.drain()) == [6], "a new query goes on where the consumer is"
 
 
 def test_a_table_that_was_rolled_back_ends_the_stream(lake: tidelake.Catalog, tmp_path: Path) -> None:

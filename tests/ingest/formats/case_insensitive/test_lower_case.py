@@ -50,12 +50,12 @@ _HOLD_NAMES = ("name", "pkNames", "primaryKey")  # as some formats declare colum
 
 
 def respelled(record: Record, names: Mapping[str, str]) -> Record:
-    def told(value: Any, *, is_name: bool = False) -> Any:
+    def reported(value: Any, *, is_name: bool = False) -> Any:
         match value:
             case dict():
-                return {member(key): told(inner, is_name=key in _HOLD_NAMES) for key, inner in value.items()}
+                return {member(key): reported(inner, is_name=key in _HOLD_NAMES) for key, inner in value.items()}
             case list():
-                return [told(inner, is_name=is_name) for inner in value]
+                return [reported(inner, is_name=is_name) for inner in value]
             case str() if is_name:
                 return names.get(value, value)
             case _:
@@ -64,7 +64,7 @@ def respelled(record: Record, names: Mapping[str, str]) -> Record:
     def member(key: str) -> str:
         return "BI_" + names.get(key[3:], key[3:]) if key.startswith("BI_") else names.get(key, key)
 
-    return Record(record.key, as_json(told(json.loads(record.value or b""))), record.headers)
+    return Record(record.key, as_json(reported(json.loads(record.value or b""))), record.headers)
 
 
 def decoded(records: Sequence[Record], target: Target | None = None, format_: str = "debezium-json") -> DecodedBatch:

@@ -29,8 +29,8 @@ def test_a_recording_ends_as_the_database_did(recorded: RecordedTable) -> None:
     excused: Counter[str] = Counter()
     assert differences(recorded, folded.table(), excused, are_truncates_skipped=True) == []
     if not is_overridden("TIDELAKE_RECORDED"):  # of other recordings, what is told need not be as exact
-        told = Counter({entry.column or "": 0 for entry in recorded.unrecoverable})
+        reported = Counter({entry.column or "": 0 for entry in recorded.unrecoverable})
         for entry in recorded.unrecoverable:
-            told[entry.column or ""] += len(entry.rows or ())
+            reported[entry.column or ""] += len(entry.rows or ())
         if recorded.primary_key:
-            assert excused == told, "unrecoverable.json lists what the records do tell"
+            assert excused == reported, "unrecoverable.json lists what the records do tell"

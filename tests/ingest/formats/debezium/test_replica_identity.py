@@ -46,12 +46,12 @@ def test_recorded_deletes_are_told_apart_by_the_replica_identity_of_their_table(
         payloads = [value.get("payload", value) for value in values]
         return [payload["before"] for payload in payloads if payload["op"] == "d"]
 
-    def told(table: str, *key: str) -> set[bool]:
+    def reported(table: str, *key: str) -> set[bool]:
         return {
             has_values_outside_key(json.dumps(value).encode() for name, value in image.items() if name not in key)
             for image in images(table)
         }
 
-    assert told("inventory", "sku") == {False}, "REPLICA IDENTITY DEFAULT"
-    assert told("customers", "id") == {True}, "REPLICA IDENTITY FULL"
-    assert told("order_items", "order_id", "line_no") == {True}
+    assert reported("inventory", "sku") == {False}, "REPLICA IDENTITY DEFAULT"
+    assert reported("customers", "id") == {True}, "REPLICA IDENTITY FULL"
+    assert reported("order_items", "order_id", "line_no") == {True}

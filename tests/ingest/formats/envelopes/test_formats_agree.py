@@ -90,13 +90,13 @@ def test_rows_that_lack_a_column_of_the_table_are_read_as_columns_behind_rows_th
 ) -> None:
     row = {"id": 1, "note": "a", "price": None, "qty": 7, "ratio": 0.5, "flag": True, "at": None, "day": None}
     whole = {**row, "data": b"\xff\0"}
-    told = [
+    reported = [
         list(RENDERED["canal-json"]([Change(None, of), Change(of, {**of, "note": "b"}), Change(of, None)] * 20))
         for of in (whole, row, whole)
     ]
     target = Target("shop.orders", SCHEMA, emit_update_before)
     decoder: Any = open_format("canal-json", {}).decoder(lambda source: target)
-    for records in (*told, [record for some in told for record in some]):
+    for records in (*reported, [record for some in reported for record in some]):
         decoded = decoder.decode(batch_of(records))
         assert_same(decoded, _by_record("canal-json", target, records))
     if not emit_update_before:  # of old rows that lack a column each record decides

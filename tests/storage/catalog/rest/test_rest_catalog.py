@@ -46,7 +46,7 @@ def test_a_table_goes_through_its_life(lake: tidelake.Catalog, rest_catalog: Res
     assert lake.list_tables("shop") == ["renamed"]
     renamed = lake.table("shop.renamed")
     assert renamed.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "v": "v1"}, {"id": 2, "v": "v2"}]
-    assert [(told["recordCount"], told["fileCount"], told["spec"]) for told in rest_catalog.statistics] == [
+    assert [(actual["recordCount"], actual["fileCount"], actual["spec"]) for actual in rest_catalog.statistics] == [
         (1, 1, {})
     ] * 2
     lake.drop_table("shop.renamed")

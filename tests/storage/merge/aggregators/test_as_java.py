@@ -32,8 +32,8 @@ def aggregator_of(case: Case, data_type: DataType) -> Aggregator | None:
     except BadInput as e:
         if not errors or None in errors:
             raise
-        for told in errors:
-            check_meaning(told, str(e))
+        for reported in errors:
+            check_meaning(reported, str(e))
         return None
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.case_errors import refused_as
 from tests.support.cases import Case, case_id, own_vectors, vectors
-from tests.support.merge_cases import MergeCase, expected, told
+from tests.support.merge_cases import MergeCase, expected, reported
 from tests.support.row_merge import merge_row_by_row, merge_without_shortcut
 
 
@@ -18,7 +18,7 @@ def test_rows_of_a_key_merge_as_in_java(case: Case) -> None:
             read.create_and_write()
             read.merged()
     else:
-        assert told(case, read.merged()) == expected(case, read.types)
+        assert reported(case, read.merged()) == expected(case, read.types)
 
 
 MODELLED = [
@@ -32,4 +32,4 @@ def test_the_row_by_row_model_merges_as_java(case: Case) -> None:
     read = MergeCase.of(case)
     merge = merge_row_by_row if read.shortcut else merge_without_shortcut
     merged = merge(case["engine"], read.options, list(read.types), read.key, read.records)
-    assert told(case, [] if merged is None else [merged]) == expected(case, read.types)
+    assert reported(case, [] if merged is None else [merged]) == expected(case, read.types)

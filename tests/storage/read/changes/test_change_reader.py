@@ -227,21 +227,21 @@ def outliving(tmp_path: Path, request: pytest.FixtureRequest) -> tidelake.Table:
     return table
 
 
-def told(first: int) -> list[tuple[int, str]]:
+def reported(first: int) -> list[tuple[int, str]]:
     return [(number, str(number)) for number in range(first, 9)]
 
 
 def test_changes_of_a_snapshot_that_expired_are_read_from_its_changelog(outliving: tidelake.Table) -> None:
-    assert seen(list(outliving.changes(start=4))) == told(4)
+    assert seen(list(outliving.changes(start=4))) == reported(4)
     assert seen(list(outliving.changes(start=5, end=6))) == [(5, "5"), (6, "6")]
 
 
 def test_a_follow_begins_with_the_earliest_changelog_or_at_any_that_is_there(outliving: tidelake.Table) -> None:
-    assert seen(follow(outliving, Clock(waits=1), start="earliest")) == told(4)
-    assert seen(follow(outliving, Clock(waits=1), start=6)) == told(6)
+    assert seen(follow(outliving, Clock(waits=1), start="earliest")) == reported(4)
+    assert seen(follow(outliving, Clock(waits=1), start=6)) == reported(6)
     tidelake_consumer = Consumer(outliving.context.io, outliving.context.paths, "late")
     tidelake_consumer.write(5)
-    assert seen(follow(outliving, Clock(waits=1), consumer="late")) == told(5)
+    assert seen(follow(outliving, Clock(waits=1), consumer="late")) == reported(5)
 
 
 def test_below_the_earliest_changelog_changes_have_expired(outliving: tidelake.Table) -> None:
@@ -258,7 +258,7 @@ def test_changelogs_stay_readable_when_the_options_that_kept_them_are_gone(outli
     members["options"] = {k: v for k, v in members["options"].items() if not k.startswith("changelog.")}
     schema.write_text(json.dumps(members))
     table = tidelake.open_catalog(str(schema.parents[3])).table("shop.long")
-    assert seen(list(table.changes(start=4))) == told(4)
+    assert seen(list(table.changes(start=4))) == reported(4)
     assert table.expire(retain_ms=0).changelogs == 3
     assert verify(table.context) == []
     with pytest.raises(SnapshotExpired, match="7 to 8"):

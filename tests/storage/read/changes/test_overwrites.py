@@ -38,7 +38,7 @@ def write(table: tidelake.Table, ids: list[int], kind: int = 0) -> None:
         writer.commit(len(table.snapshots()) + 1)
 
 
-def told(batches: Any) -> list[tuple[int, int]]:
+def reported(batches: Any) -> list[tuple[int, int]]:
     return [
         pair
         for batch in batches
@@ -54,7 +54,7 @@ def without(table: tidelake.Table, *keys: str) -> tidelake.Table:
 def test_overwritten_rows_are_changes_where_the_table_says_so(table: tidelake.Table) -> None:
     batches = list(table.changes(start=3))
     gone = [(3, 1), (3, 3)] if table.primary_key else []
-    assert told(batches) == [*gone, (0, 9)]
+    assert reported(batches) == [*gone, (0, 9)]
     assert not any(batch.is_break for batch in batches)
     key = "streaming-read-overwrite" if table.primary_key else "streaming-read-append-overwrite"
     assert [batch.is_break for batch in without(table, key).changes(start=3)] == [True]
@@ -64,7 +64,7 @@ def test_following_goes_on_inside_of_overwritten_rows(table: tidelake.Table) -> 
     batches = list(table.follow(start=3, end=3))
     for number, batch in enumerate(batches):
         assert batch.position is not None
-        assert told(table.follow(start=batch.position, end=3)) == told(batches[number + 1 :])
+        assert reported(table.follow(start=batch.position, end=3)) == reported(batches[number + 1 :])
 
 
 def test_rows_that_expired_before_they_were_retracted_are_told(table: tidelake.Table) -> None:
@@ -73,9 +73,9 @@ def test_rows_that_expired_before_they_were_retracted_are_told(table: tidelake.T
         with pytest.raises(tidelake.SnapshotExpired, match="snapshot 2 is gone"):
             list(table.changes(start=3))
     else:
-        assert told(table.changes(start=3)) == [(0, 9)]
+        assert reported(table.changes(start=3)) == [(0, 9)]
 
 
 def test_readers_that_share_a_table_share_its_overwritten_rows(table: tidelake.Table) -> None:
-    parts = [told(table.follow(start=3, end=3, share=(index, 2))) for index in range(2)]
-    assert sorted(parts[0] + parts[1]) == sorted(told(table.changes(start=3)))
+    parts = [reported(table.follow(start=3, end=3, share=(index, 2))) for index in range(2)]
+    assert sorted(parts[0] + parts[1]) == sorted(reported(table.changes(start=3)))

@@ -54,4 +54,4 @@ def test_a_pipeline_commits_through_the_server_of_a_catalog(
     config.write_text(f"warehouse: {tmp_path}/lake\n{lines}")
     assert call("ingest", "run", config, "--json").document["snapshots"] == {"shop.orders": 1}
     assert rest_catalog.catalog.load("shop.orders").snapshots.latest_id() == 1
-    assert sum(told["recordCount"] for told in rest_catalog.statistics) > 0
+    assert sum(reported["recordCount"] for reported in rest_catalog.statistics) > 0

@@ -51,9 +51,9 @@ def test_what_was_done_is_told_bucket_by_bucket(call: Call, tmp_path: Path) -> N
 def test_programs_get_a_document(call: Call, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(6))
-    told = call("table", "compact", "db.t", "-w", tmp_path, "--full", "--json").document
-    (bucket,) = told.pop("buckets")
-    assert told == {"table": "db.t", "snapshots": [7], "lost": 0, "stopped": False}
+    reported = call("table", "compact", "db.t", "-w", tmp_path, "--full", "--json").document
+    (bucket,) = reported.pop("buckets")
+    assert reported == {"table": "db.t", "snapshots": [7], "lost": 0, "stopped": False}
     sizes = {name: bucket.pop(name) for name in ("bytes_before", "bytes_after")}
     assert 0 < sizes["bytes_after"] < sizes["bytes_before"]
     assert bucket == {
@@ -79,8 +79,8 @@ def test_partitions_are_named_as_table_show_names_them(call: Call, tmp_path: Pat
             writer.write(pa.table({"day": days, "s": texts, "k": [k, k]}, columns))
             writer.commit()
     before = call("table", "show", "db.t", "-w", tmp_path)
-    told = call("table", "compact", "db.t", "-w", tmp_path, "--where", "day = '2026-05-01'", "--full", "--json")
-    (bucket,) = told.document["buckets"]
+    reported = call("table", "compact", "db.t", "-w", tmp_path, "--where", "day = '2026-05-01'", "--full", "--json")
+    (bucket,) = reported.document["buckets"]
     assert bucket["partition"] == {"day": "2026-05-01", "s": "日本 é/=:"}
     assert bucket["directory"] == "day=20574/s=日本 é%2F%3D%3A"
     said = call("table", "compact", "db.t", "-w", tmp_path, "--full")
@@ -164,13 +164,13 @@ def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tm
     refused.context.schemas.publish(replace(schema, id=1, options=options))
     said = call("table", "compact", "--database", "db", "-w", tmp_path, "--json")
     assert said.code == 0, "what can't be done here is no failure of a nightly job"
-    told = json.loads(said.out)
-    assert [(one["table"], one["snapshots"]) for one in told] == [
+    reported = json.loads(said.out)
+    assert [(one["table"], one["snapshots"]) for one in reported] == [
         ("db.empty", []),
         ("db.good", [7]),
         ("db.refused", []),
     ]
-    assert "commit.callbacks = org.example.Callback: cannot compact" in told[2]["passed_over"]
+    assert "commit.callbacks = org.example.Callback: cannot compact" in reported[2]["passed_over"]
     people = call("table", "compact", "--database", "db", "-w", tmp_path)
     assert "db.empty: nothing was done: it has no snapshot yet\n" in people.err
     assert "skipped: db.refused: option commit.callbacks = org.example.Callback: cannot compact" in people.err

@@ -177,10 +177,10 @@ def test_a_sample_tells_the_columns_of_tables_that_would_be_made_and_changed(cal
     assert old["columns"] == {"id": "BIGINT NOT NULL", "n": "BIGINT", "note": "STRING"}
     assert sorted(old["changes"]) == ["add note STRING", "n from INT to BIGINT"]
     assert (document["obstacles"], document["passed_over"]) == ([], ["shop.public.other"])
-    told = call("ingest", "plan", path, "--sample", "100").out
-    assert "shop.new would be created with id STRING NOT NULL, city STRING · primary key id" in told
-    assert "shop.old changes: " in told
-    assert "no table matches records of shop.public.other; they are skipped" in told
+    actual = call("ingest", "plan", path, "--sample", "100").out
+    assert "shop.new would be created with id STRING NOT NULL, city STRING · primary key id" in actual
+    assert "shop.old changes: " in actual
+    assert "no table matches records of shop.public.other; they are skipped" in actual
     assert [field.name for field in catalog.table("shop.old").context.schema.fields] == ["id", "n"]  # as it was
     assert call("ingest", "run", path).code == 0
     ran = {name: catalog.table(name).context.schema.fields for name in ("shop.old", "shop.new")}
@@ -189,7 +189,7 @@ def test_a_sample_tells_the_columns_of_tables_that_would_be_made_and_changed(cal
 
 
 @pytest.mark.parametrize(
-    ("entry", "rows", "told"),
+    ("entry", "rows", "actual"),
     [
         pytest.param(
             "{name: shop.t}",
@@ -231,7 +231,7 @@ def test_a_sample_tells_what_a_run_would_stumble_over(
     tmp_path: Path,
     entry: str,
     rows: list[tuple[str, dict[str, object] | str]],
-    told: list[tuple[str, str, int, str]],
+    actual: list[tuple[str, str, int, str]],
 ) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
@@ -241,8 +241,8 @@ def test_a_sample_tells_what_a_run_would_stumble_over(
     planned = call("ingest", "plan", path, "--sample", "100", "--json")
     assert planned.code == 0, planned.err
     found = planned.document["obstacles"]
-    assert [(one["table"], one["code"], one["records"]) for one in found] == [each[:3] for each in told]
-    for one, (*_, example) in zip(found, told, strict=True):
+    assert [(one["table"], one["code"], one["records"]) for one in found] == [each[:3] for each in actual]
+    for one, (*_, example) in zip(found, actual, strict=True):
         assert example in one["example"]
     shown = call("ingest", "plan", path, "--sample", "100").out
     assert all(one["code"] in shown for one in found)
@@ -263,8 +263,8 @@ def test_tables_that_lost_their_entry_are_named_as_long_as_they_are_there(
     path = write_config(tmp_path, "{name: 'shop.new_{table}'}, {name: shop.table_0}")
     left = sorted(f"shop.table_{n}" for n in range(1, TABLES))
     assert call("ingest", "plan", path, "--json").document["left_behind"] == left
-    told = call("ingest", "plan", path).out
-    assert "shop.table_7: the pipeline wrote to it before, but no entry names it now" in told.replace("\n", " ")
+    actual = call("ingest", "plan", path).out
+    assert "shop.table_7: the pipeline wrote to it before, but no entry names it now" in actual.replace("\n", " ")
     ran = call("ingest", "run", path)
     assert ran.code == 0
     assert "no entry names any more" in ran.err

@@ -36,8 +36,8 @@ def add(table: tidelake.Table, number: int) -> None:
 def test_an_analysis_says_what_it_counted(lake: Path, call: Call) -> None:
     said = call("table", "analyze", "shop.t", "-w", lake)
     assert "2 rows and 2 columns of shop.t were analyzed: snapshot 3" in said.out
-    told = call("table", "analyze", "shop.t", "-w", lake, "--columns", "id", "--json").document
-    assert (told["rows"], list(told["columns"])) == (2, ["id"])
+    reported = call("table", "analyze", "shop.t", "-w", lake, "--columns", "id", "--json").document
+    assert (reported["rows"], list(reported["columns"])) == (2, ["id"])
     assert call("table", "analyze", "shop.t", "-w", lake, "--rows-only", "--json").document["columns"] == {}
 
 

@@ -128,8 +128,8 @@ def test_merge_updates_deletes_and_inserts(spark: SparkSession, lake: str, produ
     if producer == "input":
         assert made is not None
         changes = [row for part in table.changes(start=made) for row in part.rows.to_pylist()]
-        told = {(row["id"], RowKind(row["_VALUE_KIND"]).symbol, row["amount"]) for row in changes}
-        assert told == {
+        reported = {(row["id"], RowKind(row["_VALUE_KIND"]).symbol, row["amount"]) for row in changes}
+        assert reported == {
             (1, "-U", 10), (1, "+U", 11), (2, "-D", 20), (3, "-U", 30), (3, "+U", 0), (7, "+I", 7),
         }  # fmt: skip
 

@@ -493,7 +493,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
 }
 
-EVIDENCE: Final = {
+OPTION_TESTS: Final = {
     option: f"{module}::{test}"
     for module, tests in _SHOWN_BY.items()
     for test, options in tests.items()
