@@ -40,7 +40,7 @@ def check_text(what: str, given: object) -> str:
     return given
 
 
-def check_whole_number(what: str, given: object, *, at_least: int = 0, at_most: int = INT64_MAX) -> int:
+def check_whole_number(what: str, given: object, *, at_least: int = 0) -> int:
     """NumPy's count too, truth values don't."""
     try:
         number = operator.index(given)  # type: ignore[arg-type]
@@ -48,8 +48,10 @@ def check_whole_number(what: str, given: object, *, at_least: int = 0, at_most: 
         number = None
     if number is None or isinstance(given, bool):
         raise BadInput(f"{what} is a whole number, not {shown(given)}; give an int")
-    if not at_least <= number <= at_most:
-        raise BadInput(f"{what} = {shown(number)} lies outside of {at_least} to {at_most}; give a number between them")
+    if not at_least <= number <= INT64_MAX:
+        raise BadInput(
+            f"{what} = {shown(number)} lies outside of {at_least} to {INT64_MAX}; give a number between them"
+        )
     return number
 
 

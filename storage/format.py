@@ -35,11 +35,6 @@ class RowKind(IntEnum):
     def symbol(self) -> str:
         return ("+I", "-U", "+U", "-D")[self]
 
-    @classmethod
-    def from_symbol(cls, symbol: str) -> RowKind:
-        """Raises ValueError for anything but +I -U +U -D."""
-        return cls(("+I", "-U", "+U", "-D").index(symbol))
-
     @property
     def is_retract(self) -> bool:
         """-U and -D take a row back; +I and +U add one."""

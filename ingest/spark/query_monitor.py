@@ -39,7 +39,6 @@ class QueryMonitor:
     def __init__(self, settings: MetricsSettings, pipeline: str, warehouse: str, interval_ms: int) -> None:
         self.observed = RunObservations(interval_ms, SystemClock(), patience_ms=_PATIENCE_MS)
         self._settings = settings
-        self._pipeline = pipeline
         self._monitor = PipelineMonitor(settings, pipeline, warehouse, self.observed, _no_gauges())
         self._lock = threading.Lock()
         self._reached: dict[TopicPartition, int] = {}

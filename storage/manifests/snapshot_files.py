@@ -24,19 +24,15 @@ def live_entries(
     context: TableContext,
     snapshot: Snapshot,
     *,
-    keep_manifest: Callable[[ManifestFileMeta], bool] | None = None,
     keep_entry: Callable[[ManifestEntry], bool] | None = None,
 ) -> list[ManifestEntry]:
     """Files of the table at this snapshot, in the order they were added.
 
-    keep_manifest: False spares reading a manifest. It must keep every manifest that may hold an entry of a partition,
-        bucket and level that is asked for: the DELETE of a file may be in another manifest than its ADD.
     keep_entry: applied to what is live.
     Raises CorruptFile.
     """
     store = context.shared(ManifestStore)
-    metas = [meta for meta in table_manifests(store, snapshot) if keep_manifest is None or keep_manifest(meta)]
-    entries = merged(store, metas, f"{context.name}, snapshot {snapshot.id}")
+    entries = merged(store, table_manifests(store, snapshot), f"{context.name}, snapshot {snapshot.id}")
     return [e for e in entries if e.kind is FileKind.ADD and (keep_entry is None or keep_entry(e))]
 
 

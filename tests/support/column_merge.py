@@ -18,6 +18,7 @@ from storage.options import TableOptions
 from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD, TableSchema
 from storage.table import TableContext
 from storage.types import DataField, DataType, arrow_schema, not_null
+from tests.support.row_kinds import row_kind_of
 from tests.support.row_merge import Record
 
 KEY: Final = "k"
@@ -43,7 +44,7 @@ def batch_of_records(
     schema = arrow_schema(added)
     values = [[record.row[name] for record in records] for name in types]
     values.append([record.sequence for record in records])
-    values.append([RowKind.from_symbol(record.kind) for record in records])
+    values.append([row_kind_of(record.kind) for record in records])
     values += [] if levels is None else [list(levels)]
     columns = [pa.array(of_one, field.type) for of_one, field in zip(values, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

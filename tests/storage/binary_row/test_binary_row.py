@@ -43,6 +43,7 @@ from storage.types import (
 )
 from tests.support.case_values import column_of, top_level_parts
 from tests.support.cases import Case, case_id, check_members, vectors
+from tests.support.row_kinds import row_kind_of
 from tests.support.row_values import case_columns, case_types
 from tests.support.value_text import read_value
 
@@ -86,7 +87,7 @@ def test_nested_values_have_the_bytes_that_java_gives_them(case: Case) -> None:
     check_members(case, {"types", "value", "array_hex", "row_hex", "hash"})
     types, is_row = types_in(case["types"]), case["types"].startswith("[")
     value, remark = read_value(case["value"])
-    kind = RowKind.from_symbol(remark.removeprefix("with RowKind ")) if "RowKind" in remark else RowKind.INSERT
+    kind = row_kind_of(remark.removeprefix("with RowKind ")) if "RowKind" in remark else RowKind.INSERT
     columns = [column_of([v], t) for v, t in zip(value if is_row else [value], types, strict=True)]
     row: bytes = encode_rows(columns, types, kind)[0].as_py()
     if "array_hex" in case:

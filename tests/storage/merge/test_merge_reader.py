@@ -24,6 +24,7 @@ from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch, m
 from storage.merge.spill_file import ParkedRows
 from tests.support.case_values import column_of, column_type
 from tests.support.cases import Case, case_id, check_members, vectors
+from tests.support.row_kinds import row_kind_of
 
 SCHEMA = pa.schema(
     [
@@ -207,7 +208,7 @@ def _rows_of(case: Case) -> pa.RecordBatch:
     columns = {
         "k": pa.array([1] * len(records)),
         SEQUENCE_COLUMN: pa.array([record["seq"] for record in records], pa.int64()),
-        KIND_COLUMN: pa.array([RowKind.from_symbol(record["kind"]) for record in records], pa.int8()),
+        KIND_COLUMN: pa.array([row_kind_of(record["kind"]) for record in records], pa.int8()),
         "position": pa.array(range(len(records))),
     }
     types = case.get("types") or [None] * len(records[0]["v"])

@@ -53,12 +53,3 @@ class BlobDescriptor:
         except (struct.error, IndexError):
             raise ValueError(f"{len(data)} bytes, too few for a descriptor") from None
         return cls(uri, offset, length)
-
-
-def is_descriptor(data: bytes) -> bool:
-    """Whether it begins as one that has a magic."""
-    return (
-        len(data) >= _HEAD.size
-        and data[0] <= BLOB_DESCRIPTOR_VERSION
-        and _HEAD.unpack_from(data)[1] == (BLOB_DESCRIPTOR_MAGIC)
-    )

@@ -1,0 +1,9 @@
+"""Row kinds as cases of tests write them: +I, -U, +U, -D."""
+
+from __future__ import annotations
+
+from storage.format import RowKind
+
+
+def row_kind_of(symbol: str) -> RowKind:
+    return RowKind(("+I", "-U", "+U", "-D").index(symbol))
