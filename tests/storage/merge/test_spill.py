@@ -188,7 +188,7 @@ def test_what_was_left_half_made_or_half_removed_goes_too(tmp_path: Path) -> Non
 def test_nobody_waits_for_another_thread_that_clears_away(
     slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have gigabytes of the dead to remove, and what it removes is nobody's."""
+    """It may have gigabytes of the dead to remove, and what it removes belongs to no process."""
     folders, others = SpillFolders(), list[Path]()
     clear_away = getattr(spill_folder, slow)
 

@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> Table:
         NAME, pa.schema([("id", pa.int64()), ("v", pa.int64())]), primary_key=["id"], options=OPTIONS
     )
     for number in range(1, 7):
-        with table.writer(commit_user="etl", overwrite=True) as writer:  # so that the old files are nobody's
+        with table.writer(commit_user="etl", overwrite=True) as writer:  # so that no snapshot names the old files
             writer.write(pa.table({"id": range(40), "v": [number] * 40}))
             writer.commit(number)
     return table

@@ -96,7 +96,7 @@ def test_columns_merge_as_rows_do(options: Mapping[str, str], drawn: list[Record
     model = merge_row_by_row if shortcut else merge_without_shortcut
     by_key = sorted(drawn, key=lambda record: record.row[KEY])
     function = merge_function(TYPES, options)
-    if shortcut:  # the order in which rows lie is nobody's business where sequence numbers tell
+    if shortcut:  # the order in which rows lie doesn't matter where sequence numbers tell
         drawn = [drawn[i] for i in np.random.default_rng(seed).permutation(len(drawn))]
     rows = batch_of_records(TYPES, drawn)
     try:
