@@ -22,7 +22,7 @@ import compaction
 import ingest
 import storage
 import tidelake
-from ingest import settings
+from ingest import settings, source_settings
 from ingest.formats.base import FailureKind, Skipped
 from ingest.monitoring.metric_list import METRICS
 from storage.errors import TidelakeError
@@ -52,10 +52,10 @@ def configuration() -> str:
     sections = []
     for title, path, kind in (
         ("The pipeline", "", settings.Config),
-        ("`source` of type `change-log-folder`", "source.", settings.FolderSettings),
-        ("`source.start` of a folder, as a mapping", "source.start.", settings.FolderStartSettings),
-        ("`source` of type `kafka`", "source.", settings.KafkaSettings),
-        ("`source.start` of Kafka, as a mapping", "source.start.", settings.StartSettings),
+        ("`source` of type `change-log-folder`", "source.", source_settings.FolderSettings),
+        ("`source.start` of a folder, as a mapping", "source.start.", source_settings.FolderStartSettings),
+        ("`source` of type `kafka`", "source.", source_settings.KafkaSettings),
+        ("`source.start` of Kafka, as a mapping", "source.start.", source_settings.StartSettings),
         ("An entry of `tables`", "tables[].", settings.TableSettings),
         ("`tables[].source_tables`", "tables[].source_tables.", settings.SourceTablesSettings),
         ("`schema_evolution`", "schema_evolution.", settings.SchemaEvolutionSettings),

@@ -14,7 +14,8 @@ import yaml
 
 from ingest.config.config import load_config
 from ingest.monitoring.metric_list import METRICS
-from ingest.settings import Config, KafkaSettings
+from ingest.settings import Config
+from ingest.source_settings import KafkaSettings
 from tidelake.cli.arguments import parse
 
 DOCKER: Final = Path(__file__).parent.parent / "docker"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ingest.config.yaml_settings import Path
-from ingest.settings import KafkaSettings, StartSettings
+from ingest.source_settings import KafkaSettings, StartSettings
 
 _PORT_MAX: Final = 65_535
 _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")

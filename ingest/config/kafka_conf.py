@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from storage.errors import BadInput
 
 _PROPERTIES: Final = "properties."

@@ -60,8 +60,7 @@ class TableCommit:
     - WriterFenced, raised by a guard: a newer writer owns the table. The rows may have been committed just before it.
     - CommitConflict: this call published nothing. Open the table, write again. StaleSequenceNumbers: or commit the
       same rows with newer numbers (`storage.write.sequence_renumbering`).
-    - Any other, such as a full disk: this call published nothing. Its files can be committed again, or dropped
-      (`abort`).
+    - Any other, such as a full disk: this call published nothing. Commit its files again, or drop them (`abort`).
     One thread at a time.
     """
 

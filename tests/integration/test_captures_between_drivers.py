@@ -20,7 +20,8 @@ from msgspec import structs
 import tidelake
 from ingest.pipeline.builder import run as run_pipeline
 from ingest.pipeline.recovery_flags import parse_recovery_flags
-from ingest.settings import Config, KafkaSettings, StartSettings, TableSettings
+from ingest.settings import Config, TableSettings
+from ingest.source_settings import KafkaSettings, StartSettings
 from ingest.spark.batch_position import TablePosition
 from tests.integration.test_truth_of_evolving_tables import config_for, lines_of
 from tests.support.kafka_broker import KafkaBroker

@@ -15,7 +15,8 @@ import pytest
 import tidelake
 from checkpoint.moved_rows_state import moved_rows_of
 from ingest.pipeline.builder import build_pipeline
-from ingest.settings import CheckpointSettings, Config, FolderSettings, TableSettings
+from ingest.settings import CheckpointSettings, Config, TableSettings
+from ingest.source_settings import FolderSettings
 from tests.crash.table_life import COMPACT_AT_TWO
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker

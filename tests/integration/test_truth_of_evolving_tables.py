@@ -13,14 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.pipeline.builder import build_pipeline
-from ingest.settings import (
-    CheckpointSettings,
-    Config,
-    FolderSettings,
-    KafkaSettings,
-    SchemaEvolutionSettings,
-    TableSettings,
-)
+from ingest.settings import CheckpointSettings, Config, SchemaEvolutionSettings, TableSettings
+from ingest.source_settings import FolderSettings, KafkaSettings
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.fileio.base import FileIO
 from storage.fileio.local import LocalFileIO

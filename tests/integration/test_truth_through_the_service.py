@@ -13,7 +13,8 @@ import pytest
 
 import tidelake
 from ingest.pipeline.builder import build_pipeline
-from ingest.settings import Config, FolderSettings, KafkaSettings, TableSettings
+from ingest.settings import Config, TableSettings
+from ingest.source_settings import FolderSettings, KafkaSettings
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for

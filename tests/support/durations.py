@@ -38,7 +38,8 @@ class Durations:
         if len(self.seconds) <= SHOWN:
             return
         longest = sorted(self.seconds.items(), key=lambda item: -item[1])
-        config.cache.set("tidelake/seconds", {name: round(seconds, 1) for name, seconds in longest})
+        if (cache := getattr(config, "cache", None)) is not None:  # `-p no:cacheprovider` leaves it out
+            cache.set("tidelake/seconds", {name: round(seconds, 1) for name, seconds in longest})
         terminalreporter.section("longest modules and groups")
         for name, seconds in longest[:SHOWN]:
             terminalreporter.write_line(f"{seconds:7.0f} s  {name}")

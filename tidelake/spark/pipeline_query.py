@@ -24,7 +24,8 @@ from ingest.formats.base import OpenedFormat
 from ingest.formats.registry import open_format
 from ingest.pipeline.builder import configuration_differences
 from ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
-from ingest.settings import Config, FolderSettings, KafkaSettings, StartSettings
+from ingest.settings import Config
+from ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 from ingest.spark.batch_rows import BatchInput, RawRecords
 from ingest.spark.query_monitor import QueryMonitor
 from ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch

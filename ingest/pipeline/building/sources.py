@@ -12,7 +12,8 @@ from ingest.formats.registry import transaction_of_format
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.building.parts import SourceParts
 from ingest.pipeline.building.whole_transactions import WholeTransactions
-from ingest.settings import Config, FolderSettings, FolderStartSettings, KafkaSettings
+from ingest.settings import Config
+from ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.threads import RunCpuBound, ShortWork, run_cpu_bound

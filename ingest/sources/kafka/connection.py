@@ -14,7 +14,7 @@ from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from ingest.sources.kafka.client_internals import OF_A_CONNECTION, KafkaClient, use_client
 from storage.errors import BadInput
 

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeErr
 from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.clock import SystemClock
 from ingest.raw_batch import Headers, binary_column
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from ingest.sources.base import SourceUnavailable
 from ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from ingest.sources.kafka.client_internals import (

@@ -24,7 +24,7 @@ from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, iden
 from checkpoint.position_problems import few_of
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from ingest.sources.base import (
     AtOffsets,
     AtTimestamp,

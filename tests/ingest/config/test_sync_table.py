@@ -9,7 +9,8 @@ import pytest
 
 from ingest.config.config import parse_config
 from ingest.config.sync_table import SyncTableArguments, sync_table_configuration
-from ingest.settings import Config, KafkaSettings
+from ingest.settings import Config
+from ingest.source_settings import KafkaSettings
 from storage.errors import BadInput
 
 KAFKA = {"properties.bootstrap.servers": "a:1,b:2", "topic": "t", "value.format": "canal-json"}

@@ -251,7 +251,7 @@ def test_what_can_t_be_a_table_is_refused(
 
 def test_the_command_says_what_it_did(lake: tidelake.Catalog, folder: Path, tmp_path: Path, call: Call) -> None:
     said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--dry-run")
-    assert "would be the table of 3 files in 3 partitions with 9 rows: id BIGINT" in said.err
+    assert "would be created from 3 files in 3 partitions with 9 rows: id BIGINT" in said.err
     said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--json")
     assert said.document["rows"] == 9
     assert ids(lake.table("shop.visits")) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
@@ -340,7 +340,7 @@ def test_what_is_no_database_is_refused(
 def test_the_command_migrates_a_database(call: Call, database: Path, tmp_path: Path) -> None:
     arguments = ("database", "migrate", "archive", "--from", database, "-w", tmp_path / "lake")
     said = call(*arguments, "--table", "users", "--dry-run")
-    assert said.err.startswith("archive.users would be the table of 1 files in 1 partitions with 3 rows: id BIGINT")
+    assert said.err.startswith("archive.users would be created from 1 files in 1 partitions with 3 rows: id BIGINT")
     document = call(*arguments, "--keep-source", "--json").document
     assert [one["table"] for one in document] == ["archive.orders", "archive.users", "archive.visits"]
     assert len(files(database)) == 5
@@ -430,7 +430,7 @@ def test_the_command_adds_files(call: Call, visits: tidelake.Table, tmp_path: Pa
     write(tmp_path / "more" / "day=2026-05-02" / "000000_0", rows(300))
     arguments = ("table", "migrate", "shop.visits", "--add", "--from", tmp_path / "more", "-w", tmp_path / "lake")
     assert call(*arguments, "--option", "a=b").code == 2
-    assert call(*arguments).err == "shop.visits has 1 more files with 3 rows\n"
+    assert call(*arguments).err == "shop.visits got 1 more files with 3 rows\n"
     assert len(ids(visits)) == 12
 
 

@@ -21,7 +21,8 @@ from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.config.config import parse_config
 from ingest.pipeline.builder import build_pipeline
 from ingest.pipeline.builder import run as run_pipeline
-from ingest.settings import Config, KafkaSettings
+from ingest.settings import Config
+from ingest.source_settings import KafkaSettings
 from ingest.spark.batch_position import recorded_position
 from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from storage.logs import FIELDS

@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from checkpoint.offsets import TopicPartition
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 from tidelake.spark.kafka.client_options import PREFIX, client_options, client_settings

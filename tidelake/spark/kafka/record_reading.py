@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from checkpoint.offsets import TopicPartition
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from ingest.sources.kafka.range_reader import OffsetsGone, RangeReader, header_column
 from ingest.sources.kafka.record_columns import RecordColumns
 from storage.errors import PositionRefused

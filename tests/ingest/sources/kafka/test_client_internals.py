@@ -10,7 +10,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import Fetcher, PartitionRecords
 from aiokafka.protocol.api import Request
 
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from ingest.sources.kafka import connection
 from ingest.sources.kafka.source import KafkaSource
 from storage.errors import UnsupportedFeature

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ingest.hidden_values import Secret
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from ingest.sources.kafka import connection
 from ingest.sources.kafka.connection import client_arguments
 from storage.errors import BadInput

@@ -12,7 +12,7 @@ from aiokafka.client import AIOKafkaClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from ingest.sources.base import SourceUnavailable
 from ingest.sources.kafka.backoff import FIRST_MS, LONGEST_MS, BrokerBackoff
 from ingest.sources.kafka.broker_error_log import INTERVAL_MS, BrokerErrorLog

@@ -21,7 +21,7 @@ from ingest.clock import Clock
 from ingest.formats.debezium.format import DebeziumJson
 from ingest.hidden_values import Secret
 from ingest.raw_batch import RawBatch
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, SourceUnavailable, Start
 from ingest.sources.kafka.source import KafkaSource
 from storage.errors import BadInput, PositionRefused

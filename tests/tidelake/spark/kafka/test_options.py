@@ -10,7 +10,7 @@ from msgspec import structs
 
 from checkpoint.offsets import TopicPartition
 from ingest.hidden_values import Secret
-from ingest.settings import KafkaSettings
+from ingest.source_settings import KafkaSettings
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.spark.kafka.client_options import client_options, client_settings
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST
