@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ingest import settings
+from ingest import settings, source_settings
 from ingest.formats.base import FailureKind
 from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY
 from tidelake.logs import OUR_PACKAGES
@@ -26,7 +26,8 @@ def test_the_reference_pages_are_current() -> None:
 
 def test_every_setting_has_its_line() -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    structs = [kind for kind in vars(settings).values() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
+    defined = {**vars(settings), **vars(source_settings)}.values()
+    structs = [kind for kind in defined if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
     named = set(re.findall(r"^\| `(?:[\w.\[\]]*\.)?(\w+)` \|", text, re.MULTILINE))
     assert named - {"type"} == {name for kind in structs for name in kind.__struct_fields__}
     assert [line for line in text.splitlines() if line.startswith("| `") and line.endswith("|  |")] == []  # no meaning
