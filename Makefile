@@ -30,7 +30,7 @@ export NO_PYTHON
 MEMORY_FOLDER = $(shell [[ $$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) -gt 4000000 ]] && echo '-p /dev/shm')
 WORKERS := 2
 pytest = scratch=$$(mktemp -d $(MEMORY_FOLDER)); trap 'rm -rf "$$scratch"' EXIT; \
-	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadgroup --no-loadscope-reorder --basetemp="$$scratch/pytest" $(1)
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --basetemp="$$scratch/pytest" $(1)
 
 # Without a JDK and Maven the tests that need them are left out, and the end of the run says which.
 WITHOUT_JAVA = $(shell tests/tools/require-java 2>/dev/null || echo TIDELAKE_WITHOUT_JAVA=1)

@@ -17,7 +17,6 @@ pytest_plugins = [
     "tests.support.rest_catalog",
     "tests.support.pypaimon",
     "tests.support.s3_server",
-    "tests.support.sharing",
     "tests.support.spark_session",
     "tests.support.unreliable_s3",
 ]

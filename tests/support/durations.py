@@ -1,7 +1,7 @@
-"""How long tests took, by module and by group (the tests of a foreign part): the longest are shown at the end of a run,
-all are in pytest's cache (`.pytest_cache/v/tidelake/seconds`).
+"""How long the modules of tests took: the longest are shown at the end of a run, all are in pytest's cache
+(`.pytest_cache/v/tidelake/seconds`).
 
-A run takes as long as the worker that ends last, and one worker runs a whole group: the summary says when each ended.
+A run takes as long as the worker that ends last, and one worker runs a whole module: the summary says when each ended.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ import pytest
 SHOWN: Final = 10
 
 
-def group_of(nodeid: str) -> str:
-    """Of a test with a foreign part, the part; of others their module. pytest-xdist puts a group behind an id."""
-    group_at = nodeid.rfind("@")
-    return nodeid[group_at + 1 :] if group_at > nodeid.rfind("]") else nodeid.partition("::")[0]
-
-
 class Durations:
-    """seconds: of setup, call and teardown, by group. ended_s: when a worker's last test ended, after the run began."""
+    """seconds: of setup, call and teardown, by module.
+    ended_s: when a worker's last test ended, after the run began.
+    """
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -30,7 +26,7 @@ class Durations:
         self._began_s = time.time()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[group_of(report.nodeid)] += report.duration
+        self.seconds[report.nodeid.partition("::")[0]] += report.duration
         node = getattr(report, "node", None)
         self.ended_s["this process" if node is None else node.gateway.id] = report.stop - self._began_s
 
@@ -40,7 +36,7 @@ class Durations:
         longest = sorted(self.seconds.items(), key=lambda item: -item[1])
         if (cache := getattr(config, "cache", None)) is not None:  # `-p no:cacheprovider` leaves it out
             cache.set("tidelake/seconds", {name: round(seconds, 1) for name, seconds in longest})
-        terminalreporter.section("longest modules and groups")
+        terminalreporter.section("longest modules")
         for name, seconds in longest[:SHOWN]:
             terminalreporter.write_line(f"{seconds:7.0f} s  {name}")
         ended = ", ".join(f"{worker} after {seconds:.0f} s" for worker, seconds in sorted(self.ended_s.items()))

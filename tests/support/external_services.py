@@ -1,7 +1,8 @@
 """Foreign parts of a test (Java Paimon, a Kafka broker, Spark, an S3 server): sharing them, and doing without.
 
 A part is known by its fixture, or by `@pytest.mark.needs("Spark")` where a test starts it in a process of its own. One
-worker of pytest-xdist runs all tests of a part (`--dist loadgroup`), so that a run starts each part once.
+worker of pytest-xdist runs all tests of a module (`--dist loadfile`). Each worker starts a part once, when the first of
+its modules needs it: two Spark sessions and two brokers fit two cores, and both workers are busy to the end.
 
 Where there is no JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Tests whose part needs one are then left out, and so are
 those that need a program which is not installed (Prometheus, Chromium: packages of Debian). The end of the run says how
@@ -62,8 +63,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash[_LEFT_OUT][lacking[0]] += 1
             continue
         kept.append(item)
-        if parts:
-            item.add_marker(pytest.mark.xdist_group(parts[0]))
     items[:] = kept
     if left_out:
         config.hook.pytest_deselected(items=left_out)

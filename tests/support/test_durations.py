@@ -7,32 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.support.durations import SHOWN, group_of
-
-
-@pytest.mark.parametrize(
-    ("nodeid", "group"),
-    [
-        ("tests/storage/test_a.py::test_b", "tests/storage/test_a.py"),
-        ("tests/storage/test_a.py::test_b[x@y]", "tests/storage/test_a.py"),
-        ("tests/interop/test_a.py::test_b[x@y]@Java Paimon", "Java Paimon"),
-        ("tests/interop/test_a.py::test_b@Kafka", "Kafka"),
-    ],
-)
-def test_time_is_counted_by_module_or_foreign_part(nodeid: str, group: str) -> None:
-    assert group_of(nodeid) == group
+from tests.support.durations import SHOWN
 
 
 def test_the_end_of_a_run_shows_the_longest_modules_and_when_each_worker_ended(tmp_path: Path) -> None:
     for number in range(11):
         (tmp_path / f"test_{number}.py").write_text("def test_nothing(): pass\n")
     (tmp_path / "test_slow.py").write_text("import time\ndef test_slow(): time.sleep(1)\n")
-    options = ["-p", "tests.support.durations", "-n", "2", "--dist", "loadgroup", "-c", "/dev/null"]
+    options = ["-p", "tests.support.durations", "-n", "2", "--dist", "loadfile", "-c", "/dev/null"]
     command = [sys.executable, "-m", "pytest", *options, "--rootdir", str(tmp_path), str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    summary = run.stdout.partition("longest modules and groups")[2].splitlines()
+    summary = run.stdout.partition("longest modules")[2].splitlines()
     assert summary[1].split() == ["1", "s", "test_slow.py"]
     assert len(summary) == 1 + SHOWN + 2
     assert re.fullmatch(r"last tests ended: gw0 after \d+ s, gw1 after \d+ s", summary[1 + SHOWN])
