@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tidelake
 from ingest.formats.registry import open_format
 from tests.support.cases import raw_lines
+from tests.support.levels import is_of_the_day
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
 from tidelake.spark import register, sink
 
@@ -19,8 +21,15 @@ if TYPE_CHECKING:
 MICRO_BATCHES = 3  # a batch costs Spark a second, whatever its rows
 
 
+def recorded_tables_of_the_day() -> Iterator[Any]:
+    """Every second one; the others on the next day. `test_captures_between_drivers` has each capture each day."""
+    for number, recorded in enumerate(RECORDED_TABLES):
+        marks = [] if is_of_the_day(number, 2) else [pytest.mark.long]
+        yield pytest.param(recorded, id=recorded.id, marks=marks)
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
+@pytest.mark.parametrize("recorded", list(recorded_tables_of_the_day()))
 def test_a_capture_read_by_spark_gives_the_truth(recorded: RecordedTable, spark: SparkSession, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")

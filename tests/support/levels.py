@@ -78,8 +78,8 @@ def sample(cases: Sequence[Case]) -> list[Case]:
 
 
 def is_of_the_day(number: int, days: int) -> bool:
-    """Whether case `number` is one of today. Within so many days each is."""
-    return (int(os.environ[DAY]) + number) % days == 0
+    """Whether case `number` is one of today. Within so many days each is. Of a folder that a hook names, all are."""
+    return any(os.environ.get(hook) for hook in HOOKS) or (int(os.environ[DAY]) + number) % days == 0
 
 
 def random_half(cases: Sequence[Case]) -> list[Case]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests.support.levels import DAY, examples, is_of_the_day, left_to_interop, random_half, rounds, sample
+from tests.support.levels import DAY, HOOKS, examples, is_of_the_day, left_to_interop, random_half, rounds, sample
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,16 @@ def test_each_kind_of_run_takes_its_share_of_the_cases(profile: str, drawn: list
 
 
 def test_within_so_many_days_each_case_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for hook in HOOKS:
+        monkeypatch.delenv(hook, raising=False)
     days: dict[int, list[int]] = {}
     for day in range(739_000, 739_003):
         monkeypatch.setenv(DAY, str(day))
         days[day] = [number for number in range(7) if is_of_the_day(number, 3)]
     assert sorted(number for numbers in days.values() for number in numbers) == [*range(7)]
     assert all(days.values())
+    monkeypatch.setenv(HOOKS[0], "a folder of other cases")
+    assert all(is_of_the_day(number, 3) for number in range(7))
 
 
 def test_a_random_half_is_every_second_case_and_both_halves_come() -> None:

@@ -112,8 +112,8 @@ LONG: Final = pytest.mark.long
     ("kind", "count", "text_bytes"),
     [
         pytest.param("typed", 3_000_000, 40, id="short rows"),
-        pytest.param("records", 2_000_000, 40, id="short records"),
-        pytest.param("typed", 36_000, 10_000, id="rows of 10 KB"),
+        pytest.param("records", 2_000_000, 40, marks=LONG, id="short records"),
+        pytest.param("typed", 36_000, 10_000, marks=LONG, id="rows of 10 KB"),
         pytest.param("records", 360, 1_000_000, id="records of 1 MB"),
         pytest.param("records", 36_000, 10_000, marks=LONG, id="records of 10 KB"),
         pytest.param("records", 3_600, 100_000, marks=LONG, id="records of 100 KB"),

@@ -17,7 +17,7 @@ import tidelake
 from storage.errors import BadInput, CorruptFile, SnapshotExpired, TidelakeError
 from tests.golden.test_golden_tables import read_problem
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, golden_tables
-from tests.support.levels import sample
+from tests.support.levels import is_of_the_day, sample
 from tests.tidelake.spark.test_data_source import collected, frame, is_of_nanoseconds
 from tidelake.spark import read
 from tidelake.spark.native.parquet_frame import parquet_frame
@@ -68,9 +68,15 @@ WANTED: Final = [(i, i) for i in (*range(10), *range(20, 25))] + [(i, i + 100) f
 # ---------------------------------------------------------------- golden tables
 
 
-@pytest.mark.interop
-@pytest.mark.parametrize("compacted", [False, True], ids=["as they are", "compacted"])
-@pytest.mark.parametrize("golden", [pytest.param(table, id=table.id) for table in golden_tables()])
+def golden_tables_in_both_forms() -> Iterator[Any]:
+    """A day has each table once, the next day in its other form."""
+    for number, table in enumerate(golden_tables()):
+        for compacted, form in enumerate(("as it is", "compacted")):
+            mark = pytest.mark.interop if is_of_the_day(number + compacted, 2) else pytest.mark.long
+            yield pytest.param(table, bool(compacted), id=f"{table.id}, {form}", marks=mark)
+
+
+@pytest.mark.parametrize(("golden", "compacted"), list(golden_tables_in_both_forms()))
 def test_golden_tables_read_as_their_writer_reads_them(
     spark: SparkSession, golden: GoldenTable, compacted: bool, tmp_path: Path
 ) -> None:
