@@ -16,7 +16,6 @@ OWNER_BYTES_MAX: Final = 1 << 30  # whatever the limit: a column of what is writ
 # Of rows this large a copy counts: they are merged as runs of one row each, and come where there is room for them.
 LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
 _PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
-_RELEASED_AFTER_BYTES: Final = 16 * 1024 * 1024  # that were flushed: more often costs small flushes CPU time
 
 
 class MemoryOwner(Protocol):
@@ -50,7 +49,6 @@ class MemoryBudget:
             raise ValueError(f"a memory budget is more than {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
         self._holders: set[MemoryOwner] = set()
-        self._flushed_bytes = 0  # since Arrow's pool was asked to release
         self._lock = threading.Lock()
 
     def join(self, holder: MemoryOwner) -> None:
@@ -84,19 +82,6 @@ class MemoryBudget:
         nbytes = rows.nbytes
         while large_row_bytes(nbytes, rows.num_rows) and (holder := self._largest(nbytes)) is not None:
             holder.flush_memory()
-
-    def note_flushed(self, flushed_bytes: int) -> None:
-        """So many bytes of rows became files. Arrow's pool keeps what their encoding freed, some more with each flush:
-        now and then it gives that back to the system. Blocks of malloc, where the pool is malloc, the process keeps as
-        it was told to.
-        """
-        with self._lock:
-            self._flushed_bytes += flushed_bytes
-            if self._flushed_bytes < _RELEASED_AFTER_BYTES:
-                return
-            self._flushed_bytes = 0
-        if (pool := pa.default_memory_pool()).backend_name != "system":
-            pool.release_unused()
 
     def _largest(self, coming_bytes: int = 0) -> MemoryOwner | None:
         """The owner that must flush next; None when all is within the limits, or no owner holds anything."""

@@ -183,7 +183,6 @@ class TableWriter:
                 self._open_left_on_level_0()
             if not (writers := list(self._buckets.items())):
                 return []
-            held_bytes = self.held_bytes
 
             def prepare(item: tuple[BucketKey, BucketWriter]) -> None:
                 item[1].prepare_commit(wait_compaction=waits, full_compaction=item[0] in full)
@@ -203,7 +202,6 @@ class TableWriter:
                     self._close_bucket(key, writer)
             self._prepared += messages
             self._full_prepared |= full
-            self._memory.note_flushed(held_bytes)
             return messages
 
     def committed(self, snapshot_id: int) -> None:
@@ -363,8 +361,10 @@ class TableWriter:
 
     def _due_for_full_compaction(self, identifier: int, *, only_written: bool) -> set[BucketKey]:
         """only_written: leave what earlier writers left behind to the other tasks, whose buckets it may be in."""
-        every = self._full_every or 0
-        if not every or self._compactor_of is None or (identifier != BATCH_COMMIT_IDENTIFIER and identifier % every):
+        every = self._full_every
+        if self._compactor_of is None or every is None:
+            return set()
+        if identifier != BATCH_COMMIT_IDENTIFIER and identifier % every:
             return set()
         if not only_written:
             max_level = self._context.options.num_levels - 1

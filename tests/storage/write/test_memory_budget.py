@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
 import pytest
 
 from storage.write import memory_budget
@@ -56,35 +55,3 @@ def test_of_large_rows_there_is_room_for_one_more(large_row_bytes: int, gives_ba
     budget.join(Holder("a", 60, order, large_row_bytes))
     budget.rebalance()
     assert order == gives_back
-
-
-class Pool:
-    """Arrow's, as far as a budget uses it."""
-
-    def __init__(self, backend_name: str) -> None:
-        self.backend_name = backend_name
-        self.released = 0
-
-    def release_unused(self) -> None:
-        self.released += 1
-
-
-@pytest.mark.parametrize(
-    ("backend_name", "flushed_mib", "released"),
-    [
-        pytest.param("mimalloc", [15], 0, id="little was flushed"),
-        pytest.param("mimalloc", [15, 1], 1, id="small flushes add up"),
-        pytest.param("mimalloc", [40, 15], 1, id="a large flush counts once"),
-        pytest.param("mimalloc", [40, 40], 2, id="each large flush"),
-        pytest.param("system", [40, 40], 0, id="malloc keeps what the process told it to keep"),
-    ],
-)
-def test_freed_memory_goes_back_to_the_system_when_much_was_flushed(
-    backend_name: str, flushed_mib: Sequence[int], released: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = Pool(backend_name)
-    monkeypatch.setattr(pa, "default_memory_pool", lambda: pool)
-    budget = MemoryBudget(100)
-    for mib in flushed_mib:
-        budget.note_flushed(mib << 20)
-    assert pool.released == released
