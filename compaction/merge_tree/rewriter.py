@@ -24,7 +24,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.writer import RollingFileWriter
 from storage.format import FileSource
 from storage.merge.section_merge import SectionMerge
-from storage.merge.sections import BatchSize
+from storage.merge.sections import BatchSize, rewrite_batch_size
 from storage.merge.sorted_run import Section, SortedRun
 from storage.schema.table_schema import LEVEL_FIELD
 from storage.table import TableContext
@@ -115,7 +115,7 @@ class MergeTreeRewriter:
 
     def _merged_section(self, section: Section) -> Generator[Merged]:
         merging = SectionMerge.of(self.context, section)
-        size = merging.batch_size
+        size = rewrite_batch_size(merging.runs)
         if len(section) == 1:  # every key has one row
             yield from map(self.merge.of_single_run, self._read_run(section[0], size))
             return

@@ -20,8 +20,8 @@ from storage.merge.sorted_run import Section, SortedRun
 BATCH_ROWS_MAX: Final = 32_768  # twice as many only hold more memory
 BATCH_ROWS_MIN: Final = 1_024
 SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # what the open batches of a section's runs may hold together
-_MERGED_BATCH_BYTES: Final = 8 * 1024 * 1024  # of one run in a merge of few
-_MERGED_BATCH_BYTES_PER_RUN: Final = 1152 * 1024  # of one in a merge of many: what a cut costs grows with the runs
+_MERGED_BATCH_BYTES: Final = 8 * 1024 * 1024  # of one run in a merge
+_REWRITE_BATCH_BYTES_PER_RUN: Final = 1152 * 1024  # of one run among many: what a cut costs grows with the runs
 OPEN_MEMORY_BYTES: Final = 256 * 1024 * 1024  # what open files may hold together
 _PAGE_BYTES: Final = 1024 * 1024  # of a column of a Parquet file, before compression; Java's, too
 _DECODED_PER_STORED: Final = 6  # bytes in memory for a byte in a compressed file, about
@@ -58,11 +58,15 @@ def batch_size(runs: Sequence[Sequence[DataFileMeta]], run_bytes_max: int = SECT
 
 
 def merge_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
-    """Of runs that are merged, which holds the rows of a cut up to three times: read, gathered and merged.
+    """The batch size for a merge, which holds the rows of a cut up to three times: read, gathered and merged."""
+    return batch_size(runs, _MERGED_BATCH_BYTES)
 
-    Of few runs a cut takes nearly all that is read, of many a small part.
+
+def rewrite_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
+    """The batch size for a merge whose rows are written to a file at once: larger for many runs, of which a cut takes a
+    small part. A reader that passes rows on takes longer with those.
     """
-    return batch_size(runs, max(_MERGED_BATCH_BYTES, _MERGED_BATCH_BYTES_PER_RUN * len(runs)))
+    return batch_size(runs, max(_MERGED_BATCH_BYTES, _REWRITE_BATCH_BYTES_PER_RUN * len(runs)))
 
 
 def runs_to_spill(runs: Sequence[SortedRun], columns: int) -> list[int]:

@@ -12,6 +12,7 @@ from storage.merge.sections import (
     batch_size,
     merge_batch_size,
     oldest_first,
+    rewrite_batch_size,
     runs_to_spill,
 )
 from tests.compaction.files import paper_file
@@ -67,7 +68,9 @@ def test_wide_rows_come_in_small_batches() -> None:
         pytest.param(32, 4, id="as those of runs that are only read"),
     ],
 )
-def test_batches_of_runs_that_are_merged_are_small(runs: int, batch_mib: float) -> None:
-    size = merge_batch_size([[paper_file("a", size=100 * MIB)]] * runs)
+def test_batches_of_runs_that_are_rewritten_are_small(runs: int, batch_mib: float) -> None:
+    section = [[paper_file("a", size=100 * MIB)]] * runs
+    size = rewrite_batch_size(section)
     assert size.bytes / MIB == batch_mib
     assert size.bytes * runs <= SECTION_MEMORY_BYTES
+    assert merge_batch_size(section).bytes / MIB == min(8, batch_mib)
