@@ -20,7 +20,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class RunMetrics:
-    """Since the pipeline started, as its parts told `observed`. Changes while it runs.
+    """Since the pipeline started, as its parts counted in `observed`. Changes while it runs.
 
     unused_skips: of `--skip-record`: nothing failed there.
     """

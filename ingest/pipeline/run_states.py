@@ -39,7 +39,7 @@ class RunEvent(Enum):
 
     STARTED = "`run` was called"
     READING_BEGAN = "the first record may come"
-    STOP_REQUESTED = "somebody asked to stop"
+    STOP_REQUESTED = "`stop` was called"
     WORK_ENDED = "the source ended, everything was committed, or something failed"
     CLEANED_UP = "every step of the clean-up was tried"
 

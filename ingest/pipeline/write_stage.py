@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 
 
 class WriteProgress(Protocol):
-    """Is told how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
+    """Gets how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
 
     def record_write(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
     def due_in_ms(self, now_ms: int) -> int | None: ...

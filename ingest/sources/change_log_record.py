@@ -182,10 +182,10 @@ def _joined(parts: list[PartitionRecords]) -> PartitionRecords:
     )
 
 
-def _timestamp_types(told: list[Any]) -> TimestampTypes | None:
-    if told.count(None) == len(told):
+def _timestamp_types(names: list[Any]) -> TimestampTypes | None:
+    if names.count(None) == len(names):
         return None
-    return timestamp_types_of([name if isinstance(name, str) else None for name in told])
+    return timestamp_types_of([name if isinstance(name, str) else None for name in names])
 
 
 def _column(texts: list[str | None], encoded: list[bytes | None]) -> BinaryColumn:

@@ -2,7 +2,7 @@
 
 The same metrics, probes and page as of `tidelake ingest run`; a checkpoint is a batch here. Records are counted as
 offsets, rows as they are in the files that tasks wrote. What only tasks see (bytes, record times, compactions one by
-one) is not told. Where the source ends, Spark's own progress says.
+one) is not reported. Where the source ends, Spark's own progress says.
 """
 
 from __future__ import annotations

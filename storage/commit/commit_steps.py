@@ -1,6 +1,4 @@
-"""What stands around a commit wherever one is made: work that others came before is done again, and a writer is told
-what became of its rows.
-"""
+"""Steps that every commit needs: retry when another commit was first, and settle the writer afterwards."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def changed_index(
         if entry.kind is FileKind.DELETE and index.pop(_place(entry), None) is None:
             raise CommitConflict(
                 f"{_where(entry, name_partition)}: index file {entry.file.file_name} is to be replaced, but another "
-                f"commit did so already: somebody else deleted rows here, or compacted this bucket. {_REMEDY}"
+                f"commit did so already: another process deleted rows here, or compacted this bucket. {_REMEDY}"
             )
     for entry in changes:
         if entry.kind is FileKind.ADD:

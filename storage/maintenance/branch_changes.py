@@ -129,7 +129,9 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
     for snapshot_id in range(earliest, latest + 1):
         data = io.read(source.snapshot(snapshot_id))
         if not io.create_if_absent(context.paths.snapshot(snapshot_id), data):
-            raise CommitConflict(f"{context.name}: somebody committed snapshot {snapshot_id}; stop writers, try again")
+            raise CommitConflict(
+                f"{context.name}: another process committed snapshot {snapshot_id}. Stop writers, try again"
+            )
     for tag in TagStore(io, source).names():
         _put(io, context.paths.tag(tag), io.read(source.tag(tag)))
     context.snapshots.hint_latest(latest)

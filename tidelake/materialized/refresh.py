@@ -74,14 +74,14 @@ class Refresh:
                 raise NotMaintainable(why_not_plain or why_unknown)
             changes = self._changes(plain, sources[plain.table], last, state, latest)
         except (NotMaintainable, NoChanges) as reason:
-            return self._told(RefreshKind.FULL, str(reason), self.engine.replace_all(request))
+            return self._refreshed(RefreshKind.FULL, str(reason), self.engine.replace_all(request))
         if changes is None:
             at = None if latest is None else latest.id
             return Refreshed(context.name, RefreshKind.NONE, "its source has not changed", at)
         with Writer(context, REFRESH_USER) as writer:
             writer.write(changes)
             published = writer.commit(request.number, properties=request.properties)
-        return self._told(RefreshKind.INCREMENTAL, f"rows that changed: {changes.num_rows:,}", published)
+        return self._refreshed(RefreshKind.INCREMENTAL, f"rows that changed: {changes.num_rows:,}", published)
 
     # ------------------------------------------------------------ what it reads
 
@@ -147,7 +147,7 @@ class Refresh:
         of_query = partial(self.engine.over, plain)
         return TargetChanges(plain, source.context, self.target.context, base, of_query).of(changed)
 
-    def _told(self, kind: RefreshKind, reason: str, published: int | None) -> Refreshed:
+    def _refreshed(self, kind: RefreshKind, reason: str, published: int | None) -> Refreshed:
         name = self.target.name
         if published is None:
             latest_id = self.target.context.snapshots.latest_id()

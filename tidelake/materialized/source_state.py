@@ -88,7 +88,7 @@ class RefreshState:
 
 @dataclass(frozen=True, slots=True)
 class LastRefresh:
-    """state: None where rows can't be told to come from it, because of `reason`
+    """state: None where rows can't be proven to come from it, because of `reason`
     number: of its commit; 0 for none
     time_ms: of its snapshot
     """

@@ -173,13 +173,14 @@ class _ForeachBatch:
 class _SourceEnds:
     """Where Kafka's logs end, as Spark's last progress says. PySpark 4.1 doesn't ask, and a folder can't tell."""
 
-    is_told: bool
+    is_reported: bool
     query: StreamingQuery | None = None
 
     def __call__(self) -> Mapping[TopicPartition, int]:
-        progress = self.query.lastProgress if self.is_told and self.query is not None else None
-        told = [] if progress is None else [json.loads(source.latestOffset or "null") for source in progress.sources]
-        return {partition: end for ends in told if ends for partition, end in of_members(ends).items()}
+        progress = self.query.lastProgress if self.is_reported and self.query is not None else None
+        sources = [] if progress is None else progress.sources
+        latest = [json.loads(source.latestOffset or "null") for source in sources]
+        return {partition: end for ends in latest if ends for partition, end in of_members(ends).items()}
 
 
 def _sinks(config: Config) -> list[SparkSink]:

@@ -53,11 +53,11 @@ class _Found:
             self.tables.setdefault(rows.target.name, []).append(spelled[rows.target.name].rows(rows))
         for failure in part.failures:
             of = None if failure.target is None else spelled[failure.target.name]
-            told = failure if of is None else of.failure(failure)
-            if told is None:
+            reported = failure if of is None else of.failure(failure)
+            if reported is None:
                 self._count(Skipped.SCHEMA_CHANGE, 1)
             else:
-                self.failures.append(replace(told, row=begin + told.row))
+                self.failures.append(replace(reported, row=begin + reported.row))
         for kind, count in part.skipped.items():
             self._count(kind, count)
         for source, row in part.unrouted.items():

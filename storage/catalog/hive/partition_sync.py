@@ -58,13 +58,13 @@ class PartitionSync:
         self._context = context
         self._inner = inner
         self._entries = entries
-        self._told: set[bytes] = set()  # partitions that the metastore has
+        self._known: set[bytes] = set()  # partitions that the metastore has
         self._grown: set[bytes] = set()  # not in the metastore yet
         self._shrunk: set[bytes] = set()  # still in the metastore, if nothing is left of them
 
     def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
         found = statistics()
-        self._grown |= {s.partition for s in found if s.file_count > 0 or s.record_count > 0} - self._told
+        self._grown |= {s.partition for s in found if s.file_count > 0 or s.record_count > 0} - self._known
         self._shrunk |= {s.partition for s in found if s.file_count < 0 and s.record_count < 0}
         is_committed = self._inner.commit(base, snapshot, lambda: found)
         if is_committed:
@@ -99,7 +99,7 @@ class PartitionSync:
                 error=str(e),
             )
             return
-        self._told = (self._told | there) - self._shrunk
+        self._known = (self._known | there) - self._shrunk
         self._grown.clear()
         self._shrunk.clear()
 

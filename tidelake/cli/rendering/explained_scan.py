@@ -20,8 +20,8 @@ def print_explained_scan(
     estimated_rows: rows of the result, estimated from the last `table analyze`
     """
     if out.is_json:
-        told = {"snapshot": snapshot_id, "estimatedRows": estimated_rows}
-        out.document({**told, "files": [_members(file) for file in files]})
+        head = {"snapshot": snapshot_id, "estimatedRows": estimated_rows}
+        out.document({**head, "files": [_members(file) for file in files]})
         return
     if snapshot_id is None:
         out.note("the table has no snapshot yet: nothing was committed")

@@ -194,7 +194,7 @@ class _Change:
                 given = self.spark.read.format(TidelakeDataSource.name()).option("snapshot", base)
             old = given.options(warehouse=self.warehouse, table=self.context.name, **self.options).load()
             try:
-                return self.publish(rows(old), [_STEP] if self._tells_old_rows else [], _nobody_since(base or 0))
+                return self.publish(rows(old), [_STEP] if self._tells_old_rows else [], _no_commit_since(base or 0))
             except CommitConflict:
                 if attempt == _ATTEMPTS:
                     raise
@@ -310,7 +310,7 @@ def _kind(kind: RowKind) -> Column:
     return lit(int(kind)).cast("byte").alias(KIND_COLUMN)
 
 
-def _nobody_since(base: int) -> Callable[[Sequence[Snapshot]], None]:
+def _no_commit_since(base: int) -> Callable[[Sequence[Snapshot]], None]:
     """A guard: rows were computed from this snapshot."""
 
     def check(snapshots: Sequence[Snapshot]) -> None:

@@ -81,7 +81,7 @@ def _column(name: str, kind: DataType) -> Column:
 def _few_listing_tasks(spark: SparkSession) -> Iterator[None]:
     """Spark would look at each of many files in a task of its own: of 10,000 files 38 seconds instead of 5."""
     if spark.conf.get(_PARALLELISM) != _PARALLELISM_DEFAULT:
-        yield  # somebody chose it
+        yield  # the session says it
         return
     spark.conf.set(_PARALLELISM, str(_TASKS_A_CORE * spark.sparkContext.defaultParallelism))
     try:
