@@ -34,7 +34,7 @@ final class Replay {
         double cpu = 0;
         long count = 0;
         ObjectNode last = null;
-        try (IOManager io = IOManager.create(System.getProperty("java.io.tmpdir"));
+        try (IOManager io = new ScratchFiles(System.getProperty("java.io.tmpdir"));
                 TableWriteImpl<?> write = target.newWrite(user);
                 TableCommitImpl commit = target.newCommit(user)) {
             write.withIOManager(io);
