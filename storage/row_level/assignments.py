@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
@@ -74,6 +73,8 @@ def _computed(
 ) -> dict[str, pa.Array]:
     if not expressions:
         return {}
+    from pyarrow import acero  # noqa: PLC0415 - few programs update with expressions; it takes 3 MiB
+
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows])))
     project = acero.ProjectNodeOptions(list(expressions.values()), list(expressions))
     try:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -46,13 +47,8 @@ async def test_work_is_done_elsewhere_and_knows_who_asked(run: Runner) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("items", "in_threads"),
-    [([], False), ([2], False), ([2, 3], True), (list(range(5_003)), True)],
-    ids=["nothing", "one item", "several", "many"],
-)
-def test_one_item_needs_no_thread_of_its_own(items: list[int], in_threads: bool) -> None:
-    """Nearly every flush is of one bucket of few rows."""
+@pytest.mark.parametrize("items", [[], [2], [2, 3], list(range(5_003))], ids=["nothing", "one item", "several", "many"])
+def test_results_come_from_other_threads_in_the_order_of_the_items(items: list[int]) -> None:
     seen = set[threading.Thread]()
 
     def work(item: int) -> int:
@@ -60,7 +56,30 @@ def test_one_item_needs_no_thread_of_its_own(items: list[int], in_threads: bool)
         return item * item
 
     assert map_on_cores(work, items) == [item * item for item in items]
-    assert bool(seen - {threading.current_thread()}) == in_threads
+    assert threading.current_thread() not in seen
+
+
+def test_single_items_run_in_the_same_thread_in_each_call() -> None:
+    """Nearly every flush is of one bucket with few rows."""
+    threads = {map_on_cores(lambda _: threading.current_thread(), [number])[0] for number in range(20)}
+    assert len(threads) == 1
+
+
+def test_single_items_of_several_callers_do_not_wait_for_each_other_and_leave_one_thread() -> None:
+    """A flush may wait for a compaction of its table while other tables flush."""
+    before, gate = threading.active_count(), Gate()
+
+    def wait_at_gate(item: int) -> int:
+        gate()
+        return item
+
+    map_on_cores(abs, [0])
+    with ThreadPoolExecutor(2) as callers:
+        waiting = callers.submit(map_on_cores, wait_at_gate, [1])
+        assert callers.submit(map_on_cores, lambda item: -item, [2]).result() == [-2]
+        gate.open()
+        assert waiting.result() == [1]
+    assert threading.active_count() <= before + 1
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(0, 3), (1, 3), (3, 3), (1_000, 3), (5, 1)])
