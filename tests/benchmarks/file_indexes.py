@@ -64,9 +64,9 @@ def lookup_sections(plan: Plan) -> Iterator[PageSection]:
         ratio = median_ratio(samples, TIDELAKE, JAVA)
         targets.append(Goal(f"≥ {_TIMES_JAVA} × {JAVA}", f"{ratio:.2f} ×", ratio >= _TIMES_JAVA))
     about = (
-        f"One row by its id out of {files} files of {rows:,} rows whose ids lie anywhere, with a Bloom filter "
-        f"(items = {rows}, fpp = 0.01) in a file beside each. A lookup opens catalog and table again. Here a row is a "
-        "lookup; Java runs in one JVM that did them all once before."
+        f"One row by its id out of {files} files of {rows:,} rows whose ids are in random order, with a Bloom filter "
+        f"(items = {rows}, fpp = 0.01) in a file next to each. Each lookup opens catalog and table again. Here a row "
+        "is a lookup. Java runs in one JVM, which has done all lookups once before."
     )
     lines = [[name, *_rates(of_one)] for name, of_one in samples.items()]
     header = ["", "runs", "ms of CPU for a lookup: min", "median", "max"]
@@ -147,7 +147,7 @@ def flush_sections(plan: Plan) -> Iterator[PageSection]:
         targets.append(Goal(text, f"{share:.1%}", share <= _FLUSH_SHARE_MAX))
     about = (
         f"The flush of {variant.label}, {thousands(rows)} rows a commit, without an index and with one in a file "
-        "beside each data file (items = the rows of a file, fpp = 0.1)."
+        "next to each data file (items = the rows of a file, fpp = 0.1)."
     )
     yield PageSection(
         "Flush with a Bloom filter", about, RACE_HEADER, race_lines(variant.label, samples), targets, samples

@@ -48,8 +48,8 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         ["rows of a changelog a CPU-second", f"{rate:,.0f}"],
     ]
     about = (
-        f"On a local disk, beside {_FOLLOWERS} followers of other tables that wait in the same process. Latency is "
-        "from the moment that the snapshot's file is there to the batch in hand."
+        f"On a local disk, while {_FOLLOWERS} followers of other tables wait in the same process. Latency is the "
+        "time from the creation of the snapshot's file to the delivery of the batch."
     )
     goals = [
         Goal("commit to follower, median: < 50 ms", f"{median:.1f} ms", median < 50),

@@ -75,7 +75,9 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         *_steady(short, long, "typed", 2, TYPED, FLINK_SQL),
         *_steady(short, long, "STRING", 4, STRINGS, SYNC_TABLE),
     ]
-    yield PageSection("From Kafka, beside Flink", about, RACE_HEADER, lines, targets, {**short, **_named_long(long)})
+    yield PageSection(
+        "From Kafka, compared with Flink", about, RACE_HEADER, lines, targets, {**short, **_named_long(long)}
+    )
 
 
 class _Race:

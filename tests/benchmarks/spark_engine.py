@@ -68,16 +68,16 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     ]
     yield PageSection(
         "Spark",
-        "PySpark on local[2], medians of five turns, after three that warm the JVM up; every fifth batch also "
+        "PySpark on local[2], medians of five turns, after three that warm up the JVM; every fifth batch also "
         "compacts. The session has the settings of `tidelake spark run`. CPU is that of the driver, the JVM and its "
         "Python workers. Buckets: a batch of "
-        f"{_BATCH_ROWS:,} typed rows of eight columns. Pipeline: recorded Debezium lines to a committed table, beside "
-        "Spark's from_json of before and after, written as Parquet; from Kafka the same records come out of a topic, "
-        "read by `tidelake-kafka`, and the CPU time of the broker doesn't count. Reading: two million rows of a "
-        "compacted table, read and dropped by tidelake.spark.read, which leaves its files to Spark's own Parquet "
-        "reader; by the data source; by a source in Python that makes up its rows, and so the least that any takes; "
-        "and the same rows, as Spark wrote them, by its reader. Compaction: three runs of eight million rows each, "
-        "which overlap, in eight buckets, by one job; and runs of twice as many.",
+        f"{_BATCH_ROWS:,} typed rows of eight columns. Pipeline: recorded Debezium lines to a committed table, "
+        "compared with Spark's from_json of before and after, written as Parquet; from Kafka the same records come "
+        "from a topic, read by `tidelake-kafka`, and the CPU time of the broker doesn't count. Reading: two million "
+        "rows of a compacted table, read and dropped, in four ways. tidelake.spark.read leaves its files to Spark's "
+        "own Parquet reader. The data source reads them. A source in Python generates its rows, which is the minimum "
+        "for any source in Python. And Spark's reader reads the same rows as Spark wrote them. Compaction: one job "
+        "compacts three overlapping runs of eight million rows each in eight buckets; and runs of twice as many rows.",
         ["", "seconds", "CPU-seconds"],
         lines,
         list(_goals(samples)),

@@ -149,7 +149,7 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         "vector.file.format",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("lance"), "vectors would be written beside the other columns", "Unset it"),
+        Refusal(MAKING_FILES, is_set("lance"), "vectors would go into the files of the other columns", "Unset it"),
     ),
     without_effect("vector-field", TEXT, None, _BY_ENGINES_DDL),
     without_effect("vector.target-file-size", SIZE, None, _VECTOR),

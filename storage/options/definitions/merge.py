@@ -84,7 +84,7 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             WRITE,
             is_set("id"),
-            "rows would be added beside those of the same key, not take their place",
+            "rows would be added to those of the same key, and not replace them",
             "Create the table with a primary key, or write with Java Paimon",
         ),
     ),
