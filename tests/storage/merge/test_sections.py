@@ -58,6 +58,11 @@ def test_wide_rows_come_in_small_batches() -> None:
     assert batch_size([[paper_file("a", size=100 * MIB)]] * 10).rows == 1_024
 
 
+def test_a_merge_that_is_read_holds_fewer_rows_of_a_run_than_one_that_is_rewritten() -> None:
+    narrow = [[paper_file("a", size=1)]] * 10
+    assert (merge_batch_size(narrow).rows, rewrite_batch_size(narrow).rows) == (24_576, 32_768)
+
+
 @pytest.mark.parametrize(
     ("runs", "batch_mib"),
     [
