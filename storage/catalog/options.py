@@ -90,5 +90,5 @@ def _check(key: str, option: Option, own: Mapping[str, str]) -> None:
         raise BadInput(f"catalog option {key} = {own[key]!r}: {e}") from None
     for refusal in option.refusals:
         if Operation.OPEN in refusal.operations and refusal.when.holds(key, CatalogValues(own)):
-            shown = own[key].partition("?")[0] if key == "uri" else own[key]  # the URI's parameters may contain a password
+            shown = own[key].partition("?")[0] if key == "uri" else own[key]  # its parameters may contain a password
             raise UnsupportedFeature(f"catalog option {key} = {shown}", refusal.reason, refusal.remedy)

@@ -1,4 +1,4 @@
-"""Repairs the entries of a catalog from the tables in its warehouse. For catalogs that keep the names of tables themselves.
+"""Repairs the entries of a catalog that keeps names of tables, from the tables in its warehouse.
 
 This registers tables that were copied or restored, and corrects entries that were lost or changed manually. Files are
 never changed.

@@ -33,7 +33,10 @@ class Views:
         return found
 
     def create_view(self, name: str, view: View, *, if_not_exists: bool = False) -> None:
-        """Creates a view. Raises BadInput if the name is taken. With if_not_exists an existing view is left unchanged."""
+        """Creates a view.
+
+        Raises BadInput if the name is taken. With if_not_exists an existing view is left unchanged.
+        """
         identifier, store = _plain(name), self._store()
         if not view.query.strip():
             raise BadInput(f"view {identifier}: the query is blank")

@@ -132,7 +132,7 @@ class Groups:
         return found
 
     def reduce_in_order(self, operation: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-        """(n,) -> (g,): computes ((v0 op v1) op v2) .. for each group, strictly row by row, so that it rounds like Java.
+        """(n,) -> (g,): computes ((v0 op v1) op v2) .. for each group, row by row, so that it rounds like Java.
 
         NumPy's own reductions add values in pairs, and compute eight sums at a time.
 

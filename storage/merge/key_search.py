@@ -14,7 +14,8 @@ from storage.merge.normalized_keys import KeyWords, Word
 def first_not_less(sorted_keys: KeyWords, asked: KeyWords) -> NDArray[np.intp]:
     """(m,): for each key, the position of the first sorted key that is not less; n if none exists.
 
-    Takes O(m log n): one binary search by the first word. Keys that are still undecided are searched further, all at once.
+    Takes O(m log n): one binary search by the first word. Keys that are still undecided are searched further, all at
+    once.
 
     sorted_keys: the words of n sorted keys.
     asked: the words of m keys.

@@ -1,8 +1,9 @@
 """Merges sorted runs in bounded memory, in columns.
 
-One batch of each run is open. The cut is the smallest of the batches' last keys. All rows that are not read yet have keys
-after the cut, so the rows up to the cut are complete groups of equal keys. These rows are merged at once: their order
-words are sorted together, with one take per column. Then each run whose batch ended at the cut reads its next batch.
+One batch of each run is open. The cut is the smallest of the batches' last keys. All rows that are not read yet have
+keys after the cut, so the rows up to the cut are complete groups of equal keys. These rows are merged at once: their
+order words are sorted together, with one take per column. Then each run whose batch ended at the cut reads its next
+batch.
 
 Memory: one batch per run, and the rows between two cuts (at most as much again). Of large rows, only those that are
 being read or merged are in memory; the others are parked.

@@ -1,9 +1,11 @@
-"""Merging more runs than may be open at once: some are written down first, and groups of neighbours, each as one run.
+"""Merges more runs than may be open at once, through spilled intermediate runs.
 
-Nothing is merged twice, only sorted: whatever the merge engine, it sees all rows of a key once, oldest first.
+Neighbouring runs are combined into one intermediate run. This only sorts rows, and merges none. So every merge engine
+sees all rows of a key at once, oldest first.
 
-Memory: batches of a group's run are as large as those of the group together. Where one batch of each run fits the
-memory of a section (`section.batch_size`), so does one of each group. Of large rows all but one wait on disk.
+Memory: a batch of an intermediate run is as large as the batches of its runs together. If one batch of each run fits
+the memory of a section (`sections.batch_size`), so does one batch of each intermediate run. All large rows but one wait
+on disk.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
 from storage.merge.spill_file import ParkedRows, SpillFile
 from storage.options import TableOptions
 
-FAN_IN: Final = 100  # a process may have 1,024 files open as a rule, and merges in more than one thread
+FAN_IN: Final = 100  # a process can usually have 1,024 files open, and merges in several threads
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """Encodes key columns as machine words, so that NumPy can sort, compare and search rows by key.
 
 A column becomes one or more arrays of 64-bit words. Comparing rows word by word, as integers, gives Paimon's order of
-keys, and equal words mean equal keys. To compare rows of several batches, one call of `align_keys` must return the words
-of all of them.
+keys, and equal words mean equal keys. To compare rows of several batches, one call of `align_keys` must return the
+words of all of them.
 
     integers, dates, times, timestamps     the value, int64
     DECIMAL up to 18 digits                the unscaled value, int64; longer ones two words, high then low
@@ -86,7 +86,7 @@ class NormalizedKey:
         return max(1, -(-int(self._lengths.max(initial=0)) // _BYTES_PER_WORD))
 
     def first(self, count: int) -> KeyWords:
-        """Returns the word for nulls, if any, and the first `count` words. They can be compared with those of any batch.
+        """Returns the word for nulls, if any, and the first `count` words. All batches can be compared by these.
 
         Values that differ only after these words have equal words. After `width` words no values differ.
         """

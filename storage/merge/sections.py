@@ -60,15 +60,15 @@ def batch_size(runs: Sequence[Sequence[DataFileMeta]], run_bytes_max: int = SECT
 
 
 def merge_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
-    """Returns the batch size for a merge, which keeps the rows of a cut up to three times: read, gathered and merged."""
+    """Returns the batch size for a merge, which has up to three copies of a cut's rows: read, gathered and merged."""
     return batch_size(runs, _MERGED_BATCH_BYTES)
 
 
 def rewrite_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
     """Returns the batch size for a merge whose rows are written to a file immediately.
 
-    It is larger for many runs, because a cut takes only a small part of each batch. A reader that passes rows on would be
-    slower with such batches.
+    It is larger for many runs, because a cut takes only a small part of each batch. A reader that passes rows on would
+    be slower with such batches.
     """
     return batch_size(runs, max(_MERGED_BATCH_BYTES, _REWRITE_BATCH_BYTES_PER_RUN * len(runs)))
 

@@ -40,8 +40,8 @@ class SequenceGroup:
 def sequence_groups(schema: TableSchema, options: Mapping[str, str]) -> tuple[SequenceGroup, ...]:
     """Returns all groups, in the order of the options. No two groups share a column.
 
-    Raises BadInput for unknown columns, columns of the primary key, columns in two groups, and sequence fields of a type
-    without an order.
+    Raises BadInput for unknown columns, columns of the primary key, columns in two groups, and sequence fields of a
+    type without an order.
     """
     groups = [
         _group(schema, key, value)

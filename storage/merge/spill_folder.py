@@ -5,10 +5,10 @@
         1.arrow, 2.arrow, ..
 
 The operating system releases a lock when its process ends, for any reason. So a folder of this host is abandoned if its
-lock can be taken. If several hosts share the directory, this is not true for the folders of another host: a network file
-system may keep locks local to a host, or have none. Such a folder is removed if its lock was not touched for a day, by
-the clock of the file system. `host` identifies the boot of a kernel: containers on one kernel share its locks, and an
-earlier boot counts as another host.
+lock can be taken. If several hosts share the directory, this is not true for the folders of another host: a network
+file system may keep locks local to a host, or have none. Such a folder is removed if its lock was not touched for a
+day, by the clock of the file system. `host` identifies the boot of a kernel: containers on one kernel share its locks,
+and an earlier boot counts as another host.
 
 Process ids can't identify the owner: they are reused, and differ between containers. Files can't be unlinked while they
 are open either: the spill files of many buckets exceed the number of files that a process may have open.
@@ -122,7 +122,7 @@ class SpillFolders:
         return None
 
     def _start_heartbeat(self) -> None:
-        """Starts a thread that touches the locks while the process lives: a slow reader may need spill files for days."""
+        """Starts a thread that touches the locks while the process lives: a slow reader may spill rows for days."""
         if not self._is_touching:
             self._is_touching = True
             threading.Thread(target=self._heartbeat, name="spill-folders", daemon=True).start()

@@ -1,8 +1,8 @@
 """A catalog that keeps names in a Hive metastore.
 
-The metastore knows which tables exist and where each is stored. Schemas and data are stored as in a file system catalog.
-The columns and properties of a table in the metastore are a copy for other programs. Each schema change updates that
-copy.
+The metastore knows which tables exist and where each is stored. Schemas and data are stored as in a file system
+catalog. The columns and properties of a table in the metastore are a copy for other programs. Each schema change
+updates that copy.
 
 Source: Java `hive/HiveCatalog.java`.
 """
@@ -43,7 +43,10 @@ _log = get_logger(__name__)
 
 
 class HiveCatalog(FileSystemCatalog):
-    """A catalog in a metastore, see `storage.catalog.base.Catalog`. It can be pickled; a copy opens its own connections."""
+    """A catalog in a metastore, see `storage.catalog.base.Catalog`.
+
+    It can be pickled; a copy opens its own connections.
+    """
 
     def __init__(
         self,
@@ -255,7 +258,7 @@ class HiveCatalog(FileSystemCatalog):
     # ------------------------------------------------------------ changes
 
     def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
-        """Updates the entry before the schema file is published, because the metastore may refuse a column's new type."""
+        """Updates the entry before the schema file is published: the metastore may refuse a column's new type."""
         if schema.id:
             self._show(identifier, schema)
 

@@ -62,7 +62,10 @@ class HiveFormatTables:
         return self.is_enabled and format_table_schema(entry) is not None
 
     def find(self, identifier: Identifier, entry: Any) -> tuple[TableSchema, str] | None:
-        """Returns the schema and the location of a format table. None if the entry is not a format table, or missing."""
+        """Returns the schema and the location of a format table.
+
+        None if the entry is not a format table, or missing.
+        """
         schema = format_table_schema(entry) if self.is_enabled and entry is not None else None
         location = None if schema is None else self.style.location(entry)
         return None if schema is None or location is None else (schema, location)

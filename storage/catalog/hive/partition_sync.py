@@ -1,7 +1,7 @@
 """Commits that also add and drop the table's partitions in the metastore (table option `metastore.partitioned-table`).
 
-The table is committed once the snapshot exists. The metastore is updated after that. If it can't be reached, the updates
-are kept, and the next commit of this writer sends them.
+The table is committed once the snapshot exists. The metastore is updated after that. If it can't be reached, the
+updates are kept, and the next commit of this writer sends them.
 
 Source: Java `metastore/AddPartitionCommitCallback.java`, `hive/HiveCatalog.java` (createPartitions).
 """

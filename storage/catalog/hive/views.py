@@ -49,7 +49,10 @@ class HiveViews:
         )
 
     def add(self, identifier: Identifier, view: View) -> bool:
-        """See `ViewStore`. Raises UnsupportedFeature for a view with queries in several dialects: they would be lost."""
+        """See `ViewStore`.
+
+        Raises UnsupportedFeature for a view with queries in several dialects: they would be lost.
+        """
         if view.dialects:
             raise UnsupportedFeature(
                 f"view {identifier}: a query for {', '.join(sorted(view.dialects))}",

@@ -1,7 +1,7 @@
 """A catalog that keeps names in a database, and tables in a warehouse.
 
-A row means that a table exists. Its schemas and data have the same locations as in a file system catalog. So a directory
-without a row is not a table here, and a row without a schema is a table that can't be opened.
+A row means that a table exists. Its schemas and data have the same locations as in a file system catalog. So a
+directory without a row is not a table here, and a row without a schema is a table that can't be opened.
 
 Source: Java `jdbc/JdbcCatalog.java`.
 """
@@ -66,7 +66,10 @@ class JdbcSettings:
 
 
 class JdbcCatalog(FileSystemCatalog):
-    """A catalog in a database, see `storage.catalog.base.Catalog`. It can be pickled; a copy opens its own connections."""
+    """A catalog in a database, see `storage.catalog.base.Catalog`.
+
+    It can be pickled; a copy opens its own connections.
+    """
 
     def __init__(
         self,
@@ -142,7 +145,10 @@ class JdbcCatalog(FileSystemCatalog):
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """See Catalog. The schema of an object table is stored at the usual location of a table, its files elsewhere."""
+        """See Catalog.
+
+        The schema of an object table is stored at the usual location of a table, its files elsewhere.
+        """
         if not is_object_table(options):
             super().create_table(
                 name,
@@ -198,7 +204,10 @@ class JdbcCatalog(FileSystemCatalog):
             )
 
     def _delete(self, identifier: Identifier) -> None:
-        """Deletes the row first. A crash then leaves a directory without a table; it blocks a new table of that name."""
+        """Deletes the row first.
+
+        A crash then leaves a directory without a table; it blocks a new table of that name.
+        """
         self._names.drop_table(identifier.database, identifier.table)
         super()._delete(identifier)
 

@@ -1,7 +1,7 @@
 """The lock of a table: a row that only one process can insert.
 
-A row contains the time of its insertion and how long it is valid. A process that finds an expired row deletes it, because
-its holder must have died.
+A row contains the time of its insertion and how long it is valid. A process that finds an expired row deletes it,
+because its holder must have died.
 
 Source: Java `jdbc/JdbcCatalogLock.java`, `jdbc/*DistributedLockDialect.java`.
 """
