@@ -399,7 +399,7 @@ class FileSystemCatalog:
                     f"{what}: {directory}/{entry.name} is a symbolic link",
                     "dropping would leave what it leads to, and a directory that is no table any more; nothing was "
                     "deleted",
-                    "Put the directory itself in the link's place and drop again, or delete both by hand",
+                    "Put the directory itself in the link's place and drop again, or delete both manually",
                 )
 
     def _external_places(self, identifier: Identifier) -> list[str]:
@@ -422,7 +422,7 @@ class FileSystemCatalog:
         main = Identifier(identifier.database, identifier.table)
         if identifier.branch != DEFAULT_BRANCH and self._has_schema(main):
             branches = branch_names(self._io, self._paths(main))
-            there = f"there are {', '.join(branches)}" if branches else "there is none"
+            there = f"there are {', '.join(branches)}" if branches else "it has no branches"
             return BadInput(f"table {main} has no branch {identifier.branch!r}; {there}")
         location = self._paths(main).location
         if self._io.list_directory(location):

@@ -55,7 +55,7 @@ def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
     if is_named and scheme_of(warehouse) == LOCAL_SCHEME and not local_path(warehouse).startswith("/"):
         raise UnsupportedFeature(
             f"warehouse {warehouse!r} of a REST catalog",
-            "a pipeline keeps files of its own in the warehouse, and this is no place",
+            "a pipeline stores files in the warehouse, and this is not a location",
             "Name a path or an address that the server takes for the catalog, too",
         )
 

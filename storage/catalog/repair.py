@@ -45,7 +45,7 @@ def repair(catalog: Catalog, name: str | None = None) -> list[str]:
     if not isinstance(catalog, RegisteringCatalog):
         raise UnsupportedFeature(
             f"repair of {catalog!r}",
-            "it has no names of its own that could differ from its tables",
+            "it keeps no names that could differ from its tables",
             "Nothing is to be done; of a table whose files were lost, see `tidelake table remove-missing-files`",
         )
     if name is not None and "." in name:

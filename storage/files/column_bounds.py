@@ -38,4 +38,4 @@ def without_nan(bounds: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(bounds), pa.scalar(None, bounds.type), bounds)
 
 
-Bounds: TypeAlias = Callable[[str], ColumnBounds]  # by column name
+Bounds: TypeAlias = Callable[[str], ColumnBounds]  # column name -> bounds

@@ -98,7 +98,7 @@ class RollingFileWriter:
         self._target_bytes = options.target_file_size_bytes(has_primary_key=context.schema.has_primary_key)
         rolls_by_rows = file_source is FileSource.APPEND and not changelog
         self._target_rows = options.target_file_row_num if rolls_by_rows else 2**63 - 1
-        self._row_count = 0  # of all files
+        self._row_count = 0  # rows in all files
         self._open: _OpenFile | None = None
         self._finished: list[DataFileMeta] = []
 

@@ -76,7 +76,7 @@ class FormatTableWriter:
         codec = compression_of(context.options)
         self._extension = file_extension(self._format, codec, context.options.is_on("file.suffix.include.compression"))
         self._names = DataFileNames(context.options.data_file_prefix)
-        self._open: dict[str, _OpenFile] = {}  # by directory
+        self._open: dict[str, _OpenFile] = {}  # directory -> its open file
         self._finished: list[Output] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -99,7 +99,7 @@ class FormatTableWriter:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise BadInput(f"{self._context.name}: this writer has ended; what was not committed goes into a new one")
+            raise BadInput(f"{self._context.name}: this writer is closed; write uncommitted rows with a new writer")
 
     def _check_static(self, rows: pa.RecordBatch) -> None:
         if not isinstance(self._overwrite, Mapping):
@@ -108,7 +108,7 @@ class FormatTableWriter:
             same = pc.equal(rows.column(name), value) if value.is_valid else rows.column(name).is_null()
             if not pc.all(pc.fill_null(same, False), min_count=0).as_py():
                 raise BadInput(
-                    f"{self._context.name}: overwrite names {name} = {value}, but a row lies in another partition; "
+                    f"{self._context.name}: overwrite names {name} = {value}, but a row is in another partition; "
                     "filter the rows, or overwrite=True for the partitions written to"
                 )
 

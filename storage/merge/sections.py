@@ -20,10 +20,10 @@ from storage.merge.sorted_run import Section, SortedRun
 BATCH_ROWS_MAX: Final = 32_768  # twice as many need more memory, and are not faster
 BATCH_ROWS_MIN: Final = 1_024
 SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # limit for the open batches of a section's runs together
-_MERGED_BATCH_BYTES: Final = 8 * 1024 * 1024  # of one run in a merge
+_MERGED_BATCH_BYTES: Final = 8 * 1024 * 1024  # limit for the batch of one run in a merge
 _REWRITE_BATCH_BYTES_PER_RUN: Final = 1152 * 1024  # times the number of runs: more runs make each cut more expensive
 OPEN_MEMORY_BYTES: Final = 256 * 1024 * 1024  # limit for the pages of all open files together
-_PAGE_BYTES: Final = 1024 * 1024  # of a column of a Parquet file, before compression; Java's, too
+_PAGE_BYTES: Final = 1024 * 1024  # the page size of a Parquet column before compression, also in Java
 _DECODED_PER_STORED: Final = 6  # bytes in memory per byte in a compressed file, approximately
 
 

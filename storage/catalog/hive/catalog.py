@@ -374,7 +374,7 @@ class HiveCatalog(FileSystemCatalog):
         if (scheme_of(location) == LOCAL_SCHEME) != (scheme_of(self.warehouse) == LOCAL_SCHEME):
             raise UnsupportedFeature(
                 f"table {identifier} at {location}",
-                f"it lies in another kind of store than the warehouse {self.warehouse}",
+                f"it is in another kind of store than the warehouse {self.warehouse}",
                 "Open the catalog with a warehouse in that store",
             )
 

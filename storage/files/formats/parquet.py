@@ -44,7 +44,7 @@ _FIRST_BATCH_ROWS_MAX: Final = 1024
 # Read-ahead of each column chunk. A small buffer is enough for local files. In object stores a request costs more than
 # its bytes.
 _LOCAL_BUFFER_BYTES: Final = 64 * 1024
-_REMOTE_BUFFERS_BYTES: Final = 16 * 1024 * 1024  # of all columns together
+_REMOTE_BUFFERS_BYTES: Final = 16 * 1024 * 1024  # for all columns together
 _REMOTE_BUFFER_BYTES_MIN: Final = 256 * 1024
 _REMOTE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 

@@ -36,10 +36,10 @@ class ChunkMinMax:
     def __init__(self, fields: Sequence[DataField], names: Collection[str], length: int | None = None) -> None:
         self._fields = [f for f in fields if f.name in names]
         self._length = length
-        self._known_groups: dict[str, set[int]] = {f.name: set() for f in self._fields}  # row groups
-        self._min_max: dict[
-            str, MinMax | None
-        ] = {}  # the computed bounds of all row groups together, because values may be large
+        # column -> the row groups whose bounds are computed
+        self._known_groups: dict[str, set[int]] = {f.name: set() for f in self._fields}
+        # column -> the computed bounds of all row groups together, because values may be large
+        self._min_max: dict[str, MinMax | None] = {}
         self._row_groups = 0
 
     def note(self, table: pa.Table, *, lacks_footer: bool = False) -> None:
@@ -61,7 +61,7 @@ class ChunkMinMax:
 
         metadata: the footer of the finished file.
         """
-        if all(len(groups) == self._row_groups for groups in self._known_groups.values()):  # as in each small file
+        if all(len(groups) == self._row_groups for groups in self._known_groups.values()):  # true for small files
             return {name: min_max for name, min_max in self._min_max.items() if min_max is not None}
         stored = metadata.schema.to_arrow_schema()
         leaves = leaf_numbers(stored)

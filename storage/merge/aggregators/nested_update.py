@@ -212,7 +212,7 @@ class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
             return self.agg(item, acc)
         older = self._table(item or [])
         keys = [self._keys.codes[entry] for entry in older]
-        if len(acc) + sum(key not in acc for key in keys) > self._limit:  # the order decides which rows fit
+        if len(acc) + sum(key not in acc for key in keys) > self._limit:  # the order decides which fit
             return self.agg(item or [], self.finish(acc))
         for key in reversed(keys):
             entry = older[key]

@@ -22,7 +22,7 @@ class LinkedList(Generic[T]):
 
     def __init__(self, name_of: Callable[[T], Hashable]) -> None:
         self._name_of = name_of
-        self._items: dict[int, T] = {}  # by place
+        self._items: dict[int, T] = {}  # place -> item
         self._foremost: dict[Hashable, int] = {}  # name -> the place of its first item
         self._others: dict[Hashable, deque[int]] = {}  # name -> the places of its other items
         self._begin = self._end = 0  # places are in [begin, end); a removed item leaves a gap
