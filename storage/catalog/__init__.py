@@ -1,3 +1,3 @@
-"""Which databases and tables there are, and where they are."""
+"""Catalogs: the databases and tables that exist, and where they are stored."""
 
 from __future__ import annotations

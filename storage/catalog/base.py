@@ -1,4 +1,4 @@
-"""What a catalog does, wherever it keeps its names."""
+"""The interface of all catalogs, independent of where a catalog keeps its names."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from storage.types import DataField
 
 
 class Catalog(Protocol):
-    """Names of tables are `database.table`; see `storage.catalog.identifier` for branches.
+    """A catalog of databases, tables and views.
 
+    The name of a table is `database.table`; see `storage.catalog.identifier` for branches.
     Every call raises BadInput for an invalid name, and for a database or table that does not exist.
 
-    warehouse: where tables lie, or what a server calls the catalog.
-    options: as the catalog was opened.
+    warehouse: the location of the tables, or the name that a server has for the catalog.
+    options: the options with which the catalog was opened.
     """
 
     warehouse: str
@@ -30,23 +31,23 @@ class Catalog(Protocol):
 
     @property
     def view_store(self) -> ViewStore | None:
-        """Where views are kept; None of a catalog that has no place for them."""
+        """The store of the catalog's views. None if the catalog can't keep views."""
         ...
 
     def list_databases(self) -> list[str]:
-        """Sorted."""
+        """Returns the names of all databases, sorted."""
         ...
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Raises BadInput when there is one, unless if_not_exists."""
+        """Creates a database. Raises BadInput if it exists, unless if_not_exists is set."""
         ...
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """Raises BadInput when it holds anything, unless cascade: then all that goes too."""
+        """Drops a database. Raises BadInput if it is not empty; with cascade its contents are dropped, too."""
         ...
 
     def list_tables(self, database: str) -> list[str]:
-        """Sorted, without the database's name."""
+        """Returns the names of the tables, sorted, without the database's name."""
         ...
 
     def table_exists(self, name: str) -> bool: ...
@@ -62,18 +63,21 @@ class Catalog(Protocol):
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """A table without rows, at schema 0 (see `storage.ddl.schema_creation`).
+        """Creates a table without rows, at schema 0 (see `storage.ddl.schema_creation`).
 
-        Raises BadInput when there is one, unless if_not_exists: then it stays as it is, whatever its columns.
+        Raises BadInput if the table exists. With if_not_exists an existing table is left unchanged, even if its
+        columns differ.
         """
         ...
 
     def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
-        """A table without rows, with all versions of another table's schema: files of that one can be read in it.
+        """Creates a table without rows, with all schema versions of another table.
 
-        schemas: by their ids, ascending.
+        The data files of that other table can then be read in the new one.
 
-        Raises BadInput when there is a table of this name, UnsupportedFeature of a catalog that makes schemas itself.
+        schemas: the versions in ascending order of their ids.
+
+        Raises BadInput if a table of this name exists. Raises UnsupportedFeature if the catalog makes schemas itself.
         """
         ...
 
@@ -87,39 +91,44 @@ class Catalog(Protocol):
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
     ) -> TableContext:
-        """The table as `create_table` would make it. Nothing is read or written.
+        """Returns the table that `create_table` would create. Reads and writes nothing.
 
-        Raises BadInput and UnsupportedFeature for what can't be created, even if a table of this name exists.
+        Raises BadInput or UnsupportedFeature if the table can't be created. Does not check whether the name is taken.
         """
         ...
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Delete a table with all its files, also those of its branches and tags. Stop its writers first."""
+        """Deletes a table with all its files, including those of its branches and tags. Stop its writers first."""
         ...
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Rename a table. Stop its writers first. Raises BadInput if the new name exists."""
+        """Renames a table. Stop its writers first. Raises BadInput if the new name exists."""
         ...
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
-        """All changes in one new version of the schema, which it returns; none of them when one can't be made."""
+        """Applies all changes in one new version of the schema, and returns it.
+
+        If one change can't be made, none is applied.
+        """
         ...
 
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
-        """The table, or the branch of it, at its latest schema.
+        """Returns the table, or its branch, at the latest schema.
 
-        options: over those of the schema.
+        options: dynamic options; they override those of the schema.
         """
         ...
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
-        """The format table of this name (`storage.format_tables`), or the object table where only the catalog has its
-        schema; None when the name is another table's, or no table's.
+        """Returns the format table of this name (`storage.format_tables`).
 
-        options: over those of the table.
+        Also returns an object table, if its schema is only in the catalog. Returns None for any other table, and if no
+        table has this name.
+
+        options: dynamic options; they override those of the table.
         """
         ...
 
     def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
-        """identifier: of a table in database `sys`."""
+        """Returns a system table of database `sys`."""
         ...

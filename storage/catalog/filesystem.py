@@ -1,6 +1,6 @@
 """A catalog that is a directory: `WAREHOUSE/<database>.db/<table>/schema/schema-0`.
 
-Nothing else is kept. A directory with a schema is a table, whatever engine made it.
+The catalog stores nothing else. A directory with a schema is a table, regardless of the engine that created it.
 
 Source: Java `catalog/FileSystemCatalog.java`, `catalog/AbstractCatalog.java`.
 """
@@ -47,13 +47,13 @@ _log = get_logger(__name__)
 
 
 class FileSystemCatalog:
-    """See `storage.catalog.base.Catalog`. Pickles when its FileIO does.
+    """A catalog in a directory, see `storage.catalog.base.Catalog`. It can be pickled if its FileIO can.
 
-    warehouse: a location that `io` serves; it need not exist yet. A relative path counts from the current directory of
-        this moment.
-    now_ms: the clock that dates schemas.
-    table_defaults: options of new tables that don't say otherwise.
-    options: as the catalog was opened, for `sys.catalog_options`.
+    warehouse: a location that `io` can access. It need not exist yet. A relative path is resolved now, against the
+        current directory.
+    now_ms: the clock for the creation times of schemas.
+    table_defaults: options of new tables, unless the table sets them.
+    options: the options with which the catalog was opened, for `sys.catalog_options`.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class FileSystemCatalog:
             raise BadInput(f"database {name!r} exists already in {self.warehouse}; choose another name")
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """Raises BadInput when anything is in its directory, unless cascade."""
+        """See Catalog. Raises BadInput if the directory is not empty, unless cascade is set."""
         check_own_database(name)
         if name not in self.list_databases():
             if if_exists:
@@ -126,7 +126,7 @@ class FileSystemCatalog:
         return tables
 
     def tables_of_files(self, database: str) -> list[str]:
-        """Directories that hold a schema; others in the database's directory are no tables."""
+        """Returns the directories that contain a schema. Other directories of the database are not tables."""
         names = sorted(e.name for e in self._io.list_directory(self._database_path(database)) if e.is_directory)
         return [name for name in names if self._has_schema_file(Identifier(database, name))]
 
@@ -144,7 +144,7 @@ class FileSystemCatalog:
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """See Catalog. Refuses a directory with other files: as a table's they would be taken for its own."""
+        """See Catalog. Refuses a directory with other files: they would be mistaken for files of the table."""
         identifier = _plain(name, "created")
         schema = self.preview_table(
             name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
@@ -153,7 +153,7 @@ class FileSystemCatalog:
             raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
 
     def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
-        """See Catalog. The newest version goes first: who finds the table finds it as it will be."""
+        """See Catalog. The newest version is published first, so that readers see the final schema at once."""
         identifier = _plain(name, "created")
         check_own_database(identifier.database)
         *older, newest = schemas
@@ -163,7 +163,7 @@ class FileSystemCatalog:
             self._schemas(identifier).publish(schema)
 
     def _create_first(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """False when there is such a table."""
+        """Returns False if the table exists."""
         with self._excluding_others(identifier):
             if self._has_schema(identifier):
                 return False
@@ -217,13 +217,13 @@ class FileSystemCatalog:
             self._delete(identifier)
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """False if another process was first."""
+        """Returns False if another process created the table first."""
         return self._schemas(identifier).publish(schema)
 
     def _delete(self, identifier: Identifier) -> None:
-        """The schema goes first: a crash leaves no table, but a directory in the way of the next one of this name.
+        """Deletes the schema first. A crash then leaves a directory without a table, which blocks this name.
 
-        Files elsewhere stay: other tables may keep theirs in the same place, and nothing distinguishes them.
+        Files in external paths stay: other tables may store files there, too, and nothing tells them apart.
         """
         paths = self._paths(identifier)
         for place in self._external_places(identifier):
@@ -232,7 +232,7 @@ class FileSystemCatalog:
         self._io.delete_directory(paths.location)
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Atomic on local disks; an object store copies every file, and a crash leaves copies under the new name."""
+        """See Catalog. Atomic on local disks. An object store copies all files, and a crash leaves the copies."""
         old, new = _plain(name, "renamed"), _plain(new_name, "the new name of one")
         check_own_database(new.database)
         self._check_letters(new.database, new.table)
@@ -250,13 +250,13 @@ class FileSystemCatalog:
             raise BadInput(f"{new} can't be the new name: {target} is there already; choose another") from None
 
     def _move(self, old: Identifier, new: Identifier) -> None:
-        """Raises FileExistsError when there is something under the new name."""
+        """Raises FileExistsError if the new name is taken."""
         self._io.rename_directory(self._paths(old).location, self._paths(new).location)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
         """See Catalog. If another process changes the schema at the same time, the changes are applied to its version.
 
-        Changes that change nothing make no new version. Raises CommitConflict when others are always faster.
+        If nothing changes, no new version is created. Raises CommitConflict if other processes win every attempt.
         """
         identifier = Identifier.parse(name)
         _refuse_system_table(identifier)
@@ -286,7 +286,7 @@ class FileSystemCatalog:
         raise CommitConflict(f"{identifier}: others changed the schema {_ALTER_ATTEMPTS} times; try again later")
 
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
-        """See Catalog. A dynamic option `branch` names the branch, as `$branch_NAME` does."""
+        """See Catalog. The dynamic option `branch` selects a branch, like `$branch_NAME` in the name."""
         identifier = of_branch(Identifier.parse(name), options or {})
         _refuse_system_table(identifier)
         if not self._is_registered(identifier):
@@ -305,19 +305,19 @@ class FileSystemCatalog:
             raise self._no_table(identifier) from None
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
-        """See Catalog. A table's name is its schema file here, which a format table has none of."""
+        """See Catalog. Always None: this catalog knows tables by their schema files, and a format table has none."""
         return None
 
     # ------------------------------------------------------------ system tables
 
     def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
-        """identifier: of a table in database `sys`. Raises BadInput when there is none."""
+        """See Catalog. Raises BadInput if no such table exists."""
         nothing = TableSchema(0, (), -1)
         context = TableContext(self._io, self.warehouse, str(identifier), nothing, TableOptions(options or {}))
         return warehouse_table(context, identifier.table, self._all_tables, self.options)
 
     def _all_tables(self) -> Iterator[TableContext]:
-        """Those that can be opened: one may be dropped meanwhile."""
+        """Returns the tables that can be opened. Skips those that are dropped in the meantime."""
         for database in self.list_databases():
             for table in self.list_tables(database):
                 with suppress(BadInput):
@@ -341,23 +341,23 @@ class FileSystemCatalog:
         return self._is_registered(identifier) and self._has_schema_file(identifier)
 
     def _has_schema_file(self, identifier: Identifier) -> bool:
-        """Schema 0 is nearly always there; asking for it is cheaper than listing."""
+        """Checks for schema 0 first: it nearly always exists, and the check is cheaper than a listing."""
         return self._io.exists(self._paths(identifier).schema(0)) or self._schemas(identifier).latest_id() is not None
 
     # ------------------------------------------------------------ for catalogs that keep names elsewhere, too
 
     def _is_registered(self, identifier: Identifier) -> bool:
-        """Whether the catalog has the table's name. Here the directory is all there is."""
+        """Whether the catalog has an entry for the table. This catalog has no entries apart from the directories."""
         return True
 
     def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
         """Raises BadInput for a schema that the catalog can't store, before the schema is published."""
 
     def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
-        """The table, or the branch, has this schema now."""
+        """Called after the table, or the branch, got this schema."""
 
     def _excluding_others(self, *identifiers: Identifier) -> AbstractContextManager[object]:
-        """While these tables are made, changed or dropped. Here `create_if_absent` is enough."""
+        """Locks these tables while they are created, changed or dropped. Here `create_if_absent` is enough."""
         return nullcontext()
 
     # ------------------------------------------------------------ refusals
@@ -367,8 +367,10 @@ class FileSystemCatalog:
             check_letters(names)
 
     def _refuse_leftovers(self, identifier: Identifier) -> None:
-        """`schema` may exist: another process is creating the same table now. Directories without files are
-        nothing: on a disk a writer whose table was dropped under it leaves them.
+        """Raises BadInput if the directory contains files other than a schema.
+
+        `schema` is allowed: another process may be creating the same table. Directories without files are allowed: on a
+        local disk a writer leaves them if its table is dropped.
         """
         location = self._paths(identifier).location
         entries = [entry for entry in self._io.list_directory(location) if entry.name != "schema"]
@@ -384,24 +386,24 @@ class FileSystemCatalog:
         return any(not e.is_directory or self._holds_files(f"{directory}/{e.name}") for e in entries)
 
     def _refuse_links_of(self, identifier: Identifier) -> None:
-        """Before anything of the table is deleted: all that is its own must be found below its directory."""
+        """Refuses symbolic links before anything is deleted: all files of the table must be below its directory."""
         location = self._paths(identifier).location
         self._refuse_links(f"table {identifier}", self._database_path(identifier.database), identifier.table)
         self._refuse_links(f"table {identifier}", location)
 
     def _refuse_links(self, what: str, directory: str, only: str | None = None) -> None:
-        """only: of the entries of the directory, the one that is asked about; None is all."""
+        """only: the entry of the directory to check; None checks all entries."""
         for entry in self._io.list_directory(directory):
             if entry.is_link and only in (None, entry.name):
                 raise UnsupportedFeature(
                     f"{what}: {directory}/{entry.name} is a symbolic link",
                     "dropping would leave what it leads to, and a directory that is no table any more; nothing was "
                     "deleted",
-                    "Put the directory itself in the link's place and drop again, or delete both by hand",
+                    "Put the directory itself in the link's place and drop again, or delete both manually",
                 )
 
     def _external_places(self, identifier: Identifier) -> list[str]:
-        """What the options name of any schema of any branch."""
+        """Returns the external paths in the options of all schemas of all branches."""
         found: dict[str, None] = {}
         for branch in (DEFAULT_BRANCH, *branch_names(self._io, self._paths(identifier))):
             schemas = self._schemas(replace(identifier, branch=branch))
@@ -414,13 +416,13 @@ class FileSystemCatalog:
         return no_database(name, self.warehouse, self.list_databases())
 
     def _no_table(self, identifier: Identifier) -> BadInput:
-        """Why there is none: no database, no schema in the directory, no such branch, or just a wrong name."""
+        """Returns an error that says why the table is missing: no database, no schema, no branch, or a wrong name."""
         if identifier.database not in self.list_databases():
             return self._no_database(identifier.database)
         main = Identifier(identifier.database, identifier.table)
         if identifier.branch != DEFAULT_BRANCH and self._has_schema(main):
             branches = branch_names(self._io, self._paths(main))
-            there = f"there are {', '.join(branches)}" if branches else "there is none"
+            there = f"there are {', '.join(branches)}" if branches else "it has no branches"
             return BadInput(f"table {main} has no branch {identifier.branch!r}; {there}")
         location = self._paths(main).location
         if self._io.list_directory(location):

@@ -1,4 +1,4 @@
-"""The name of a table, taken apart: `shop.orders`, `shop.orders$branch_dev`, `shop.orders$snapshots`.
+"""The parts of a table's name: `shop.orders`, `shop.orders$branch_dev`, `shop.orders$snapshots`.
 
 Source: Java `catalog/Identifier.java`.
 """
@@ -15,7 +15,7 @@ from storage.format import DEFAULT_BRANCH
 from storage.messages.suggestions import did_you_mean
 from storage.paths import check_branch_name
 
-SYSTEM_DATABASE: Final = "sys"  # tables about all tables; never a directory
+SYSTEM_DATABASE: Final = "sys"  # holds system tables about all tables; it never has a directory
 
 _BRANCH: Final = "branch_"
 _SPELLING: Final = "write 'database.table', 'database.table$branch_NAME' or 'database.table$SYSTEM_TABLE'"
@@ -23,7 +23,10 @@ _SPELLING: Final = "write 'database.table', 'database.table$branch_NAME' or 'dat
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """system_table: `snapshots`, `files`, …; None for the table itself."""
+    """The name of a table, a branch or a system table.
+
+    system_table: `snapshots`, `files`, …; None for the table itself.
+    """
 
     database: str
     table: str
@@ -32,7 +35,7 @@ class Identifier:
 
     @classmethod
     def parse(cls, text: str) -> Identifier:
-        """The database ends at the first dot; a table's own name may hold more. Raises BadInput."""
+        """Parses a name. The database ends at the first dot; the table's name may contain dots. Raises BadInput."""
         database, dot, rest = text.partition(".")
         table, *suffixes = rest.split("$")
         branch, system_table = DEFAULT_BRANCH, None
@@ -54,32 +57,36 @@ class Identifier:
 
     @property
     def full_name(self) -> str:
-        """`database.table`, whatever the branch."""
+        """`database.table`, without the branch."""
         return f"{self.database}.{self.table}"
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is a table as a whole: neither a branch nor a system table."""
+        """Whether this names a whole table: neither a branch nor a system table."""
         return self.branch == DEFAULT_BRANCH and self.system_table is None
 
 
 def check_database_name(name: str) -> None:
-    """Raises BadInput for names that could not be distinguished from a table's, or are no directory's."""
+    """Raises BadInput for names that can't be told apart from a table's name, or that no directory can have."""
     _check_directory_name("database", name)
     if "." in name or "$" in name:
         raise BadInput(f"database name {name!r} contains a dot or $; choose another")
 
 
 def check_own_database(name: str) -> None:
-    """As `check_database_name`; for one that holds tables, which `sys` doesn't."""
+    """Like `check_database_name`, for a database that can hold ordinary tables: refuses `sys`, too."""
     check_database_name(name)
     if name == SYSTEM_DATABASE:
         raise BadInput(f"database {name!r} is Paimon's own; choose another name")
 
 
 def no_database(name: str, catalog: str, known: Sequence[str]) -> BadInput:
-    """catalog: as people know it. known: its databases."""
-    there = f"there are {', '.join(known[:10])}" if known else "there is none"
+    """Returns the error for an unknown database.
+
+    catalog: the name of the catalog to show to users.
+    known: the catalog's databases.
+    """
+    there = f"there are {', '.join(known[:10])}" if known else "it has no databases"
     return BadInput(
         f"no database {name!r} in {catalog}; {there}{did_you_mean(name, known)} (create_database makes one)"
     )
@@ -92,7 +99,10 @@ def _check_directory_name(what: str, name: str) -> None:
 
 
 def of_branch(identifier: Identifier, options: Mapping[str, str]) -> Identifier:
-    """What a name means with a dynamic option `branch`. Raises BadInput where both name one, and differ."""
+    """Applies the dynamic option `branch` to a name.
+
+    Raises BadInput if both the name and the option select a branch, and the branches differ.
+    """
     branch = options.get("branch", identifier.branch)
     if branch == identifier.branch:
         return identifier

@@ -1,4 +1,4 @@
-"""Snapshots committed under the lock of their table.
+"""Commits snapshots while holding the lock of their table.
 
 Source: Java `catalog/RenamingSnapshotCommit.java` (with a lock).
 """
@@ -24,9 +24,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LockWaiting:
-    """How one waits for a lock that others hold.
+    """How a process waits for a lock that another one holds.
 
-    sleep_ms, monotonic_ms: which tests replace.
+    first_sleep_ms: the sleep after the first attempt; it grows from there.
+    sleep_ms_max: the longest sleep between two attempts.
+    timeout_ms: how long the process waits in total.
+    sleep_ms: the function that sleeps; tests replace it.
+    monotonic_ms: the clock; tests replace it.
     """
 
     first_sleep_ms: float
@@ -36,11 +40,12 @@ class LockWaiting:
     monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
 
     def until(self, acquire: Callable[[], T | None], what: str, where: str) -> T:
-        """What `acquire` gives, as soon as that isn't None.
+        """Calls `acquire` until it returns something other than None, and returns that.
 
-        what: `shop.t: others held its lock`, for messages. where: the lock is.
+        what: the first words of the error message, such as `shop.t: others held its lock`.
+        where: where the lock is kept, for the error message.
 
-        Raises CommitConflict.
+        Raises CommitConflict after the timeout.
         """
         backoff = ExponentialBackoff(self.first_sleep_ms, self.sleep_ms_max, jitter=(0.5, 1.0))
         started_ms, failures = self.monotonic_ms(), 0
@@ -56,19 +61,24 @@ class LockWaiting:
 
 
 class TableLocks(Protocol):
-    """The locks of one catalog. They pickle; not reentrant."""
+    """The locks of one catalog. They can be pickled. They are not reentrant."""
 
     def held(self, table: Identifier) -> AbstractContextManager[None]:
-        """table: or a branch of it.
+        """Holds the lock of a table while the block runs.
 
-        Raises CommitConflict when others hold it all the time; then the block was not entered.
+        table: a table, or a branch of it.
+
+        Raises CommitConflict if others hold the lock until the timeout; then the block was not entered.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LockedCommits:
-    """Snapshots committed while the table's lock is held: others, Java's among them, see each id free or taken."""
+    """Commits snapshots while holding the table's lock.
+
+    Other writers, Java's included, therefore see each snapshot id either free or taken.
+    """
 
     locks: TableLocks
     keeps_partitions: ClassVar[bool] = False
@@ -78,7 +88,10 @@ class LockedCommits:
 
 
 class LockedSnapshotCommit:
-    """See `SnapshotCommit`. Creating only if absent stays: a lock that expired under us excludes no other writer."""
+    """See `SnapshotCommit`.
+
+    The snapshot file is still created only if absent: our lock may expire, and then it excludes no other writer.
+    """
 
     def __init__(self, context: TableContext, locks: TableLocks) -> None:
         self._unlocked = FileSystemSnapshotCommit(context)

@@ -1,4 +1,4 @@
-"""From a warehouse's address to its catalog."""
+"""Opens a catalog by the address of its warehouse."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from storage.options.catalog_values import CatalogValues
 
 
 def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None) -> Catalog:
-    """warehouse: a path, or a URI such as `s3://bucket/lake`.
-    options: the catalog's (`metastore`, `table-default.…`) and the store's (`s3.endpoint`).
-    io: in place of the store that they name.
+    """Opens a catalog.
 
-    Raises BadInput for a warehouse without a name and for options there are none of, UnsupportedFeature for what this
-    release lacks: a metastore of another kind, locks where there are none.
+    warehouse: a path, or a URI such as `s3://bucket/lake`.
+    options: options of the catalog (`metastore`, `table-default.…`) and of the store (`s3.endpoint`).
+    io: the file access to use, instead of the store that warehouse and options name.
+
+    Raises BadInput for a blank warehouse and for unknown options. Raises UnsupportedFeature for what this release does
+    not support: another kind of metastore, or locks in a catalog without locks.
     """
     if not warehouse.strip():
         raise BadInput("the warehouse is blank; name a directory, or a URI such as s3://bucket/lake")
@@ -45,15 +47,15 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
 
 
 def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
-    """For callers with files of their own next to the tables, such as a pipeline.
+    """Checks that the warehouse is a location where a caller, such as a pipeline, can store its own files.
 
-    Raises UnsupportedFeature where the warehouse is only what a server calls a catalog.
+    Raises UnsupportedFeature if the warehouse is only a server's name for a catalog.
     """
     is_named = CatalogValues(options).metastore == "rest"
     if is_named and scheme_of(warehouse) == LOCAL_SCHEME and not local_path(warehouse).startswith("/"):
         raise UnsupportedFeature(
             f"warehouse {warehouse!r} of a REST catalog",
-            "a pipeline keeps files of its own in the warehouse, and this is no place",
+            "a pipeline stores files in the warehouse, and this is not a location",
             "Name a path or an address that the server takes for the catalog, too",
         )
 

@@ -1,4 +1,4 @@
-"""The options of a catalog, sorted out: its own, those of the store, and defaults of new tables.
+"""Splits the options of a catalog into its own, those of the store, and defaults of new tables.
 
 Source: Java `options/CatalogOptions.java`, `catalog/AbstractCatalog.java` (table-default options).
 """
@@ -18,7 +18,7 @@ from storage.options.option import Option
 from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, find_option
 
 _DEFAULT: Final = "table-default."
-# Of stores and Hadoop: any name may follow.
+# Prefixes of options of stores and Hadoop. Any name may follow.
 _OF_STORES: Final = (
     "azure.", "cosn.", "dfs.", "fs.", "gs.", "hadoop.", "ipc.", "jindo.", "obs.", "oss.", "s3.", "s3a.",
 )  # fmt: skip
@@ -26,9 +26,11 @@ _OF_STORES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CatalogOptions:
-    """own: those of the catalog itself.
-    store: for `open_file_io`.
-    table_defaults: without their prefix.
+    """The options of a catalog by their purpose.
+
+    own: the options of the catalog itself.
+    store: the options for `open_file_io`.
+    table_defaults: options of new tables, without the prefix `table-default.`.
     """
 
     own: CatalogValues
@@ -37,7 +39,10 @@ class CatalogOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CatalogOptions:
-        """Raises BadInput for unknown names, UnsupportedFeature for options that would be ignored in silence."""
+        """Splits and checks the options.
+
+        Raises BadInput for unknown names, and UnsupportedFeature for options that would be ignored silently.
+        """
         store = {key: value for key, value in options.items() if key.startswith(_OF_STORES)}
         defaults = {key.removeprefix(_DEFAULT): v for key, v in options.items() if key.startswith(_DEFAULT)}
         own = {key: v for key, v in options.items() if key not in store and not key.startswith(_DEFAULT)}
@@ -52,12 +57,12 @@ class CatalogOptions:
 
 
 def is_case_sensitive(options: Mapping[str, str]) -> bool:
-    """Whether a catalog of these options takes upper-case letters."""
+    """Whether a catalog with these options accepts upper-case letters in names."""
     return CatalogValues(options).is_case_sensitive
 
 
 def check_letters(names: Iterable[str]) -> None:
-    """For a catalog that is not case-sensitive. Raises BadInput."""
+    """Raises BadInput for names with upper-case letters. For catalogs that are not case-sensitive."""
     for name in names:
         if name != name.lower():
             raise BadInput(
@@ -85,5 +90,5 @@ def _check(key: str, option: Option, own: Mapping[str, str]) -> None:
         raise BadInput(f"catalog option {key} = {own[key]!r}: {e}") from None
     for refusal in option.refusals:
         if Operation.OPEN in refusal.operations and refusal.when.holds(key, CatalogValues(own)):
-            shown = own[key].partition("?")[0] if key == "uri" else own[key]  # its parameters may hold a password
+            shown = own[key].partition("?")[0] if key == "uri" else own[key]  # its parameters may contain a password
             raise UnsupportedFeature(f"catalog option {key} = {shown}", refusal.reason, refusal.remedy)

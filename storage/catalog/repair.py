@@ -1,6 +1,7 @@
-"""Repairs the entries of a catalog that keeps names of its own, from the tables in its warehouse.
+"""Repairs the entries of a catalog that keeps names of tables, from the tables in its warehouse.
 
-For tables that were copied there, or restored, and entries that were lost or changed by hand. Files are never touched.
+This registers tables that were copied or restored, and corrects entries that were lost or changed manually. Files are
+never changed.
 
 Source: Java `catalog/Catalog.java` (repairCatalog, repairDatabase, repairTable), `flink/procedure/RepairProcedure`.
 """
@@ -16,34 +17,35 @@ from storage.errors import BadInput, UnsupportedFeature
 
 @runtime_checkable
 class RegisteringCatalog(Catalog, Protocol):
-    """Whose names are not those of directories."""
+    """A catalog that keeps names separately from the directories of the warehouse."""
 
     def databases_of_files(self) -> list[str]:
-        """By the directories of the warehouse."""
+        """Returns the databases that have a directory in the warehouse."""
         ...
 
     def tables_of_files(self, database: str) -> list[str]:
-        """That have a schema, by the directories of the database."""
+        """Returns the directories of the database that contain a schema."""
         ...
 
     def register(self, identifier: Identifier) -> bool:
-        """Let the catalog say what the files say of a table. False where it does already.
+        """Makes the catalog's entry of a table agree with the table's files. Returns False if it agrees already.
 
-        Raises BadInput where no table lies, or the name is something else's.
+        Raises BadInput if the files are no table, or if the name belongs to something else.
         """
         ...
 
 
 def repair(catalog: Catalog, name: str | None = None) -> list[str]:
-    """name: a database, or `database.table`; None is all databases of the warehouse. Databases are created as needed.
+    """Repairs the entries of one table, one database, or the whole warehouse. Creates missing databases.
 
-    Returns the tables that the catalog didn't know, or knew wrongly. Raises UnsupportedFeature of a catalog that has no
-    names of its own.
+    name: a database, or `database.table`; None means all databases of the warehouse.
+
+    Returns the tables whose entry was missing or wrong. Raises UnsupportedFeature if the catalog keeps no names itself.
     """
     if not isinstance(catalog, RegisteringCatalog):
         raise UnsupportedFeature(
             f"repair of {catalog!r}",
-            "it has no names of its own that could differ from its tables",
+            "it keeps no names that could differ from its tables",
             "Nothing is to be done; of a table whose files were lost, see `tidelake table remove-missing-files`",
         )
     if name is not None and "." in name:

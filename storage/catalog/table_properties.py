@@ -1,4 +1,4 @@
-"""Properties of a table that catalogs copy (`sync-all-properties`): its options, and its keys.
+"""The properties of a table that catalogs copy (`sync-all-properties`): its options and its keys.
 
 Source: Java `hive/HiveCatalog.java`, `jdbc/JdbcCatalog.java` (convertToPropertiesTableKey), `schema/TableSchema.java`
 (bucketKeys).

@@ -1,4 +1,4 @@
-"""A view: a query under a name, with the columns it gives.
+"""A view: a named query, with the columns of its result.
 
 Source: Java `view/ViewSchema.java`.
 """
@@ -18,11 +18,11 @@ from storage.types.type_json import field_from_json, field_to_json
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Nothing here runs it: an engine does.
+    """The definition of a view. Tidelake stores it, and an engine such as Spark runs it.
 
-    fields: its columns.
-    query: as SQL of no dialect in particular.
-    dialects: engine -> the query as that engine writes it.
+    fields: the columns of the result.
+    query: the query in SQL, for engines that have no entry in `dialects`.
+    dialects: engine -> the query in that engine's dialect.
     """
 
     fields: tuple[DataField, ...]
@@ -32,11 +32,11 @@ class View:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def query_of(self, dialect: str) -> str:
-        """What an engine of this dialect runs."""
+        """Returns the query for an engine of this dialect."""
         return self.dialects.get(dialect, self.query)
 
     def to_members(self) -> dict[str, Any]:
-        """As JSON, the way Java writes it."""
+        """Returns the members of the JSON object, as Java writes it."""
         members: dict[str, Any] = {
             "fields": [field_to_json(column) for column in self.fields],
             "query": self.query,
@@ -48,7 +48,12 @@ class View:
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any], where: str) -> View:
-        """where: for messages. Raises BadInput for what is no view."""
+        """Reads a view from the members of a JSON object.
+
+        where: the source of the members, for error messages.
+
+        Raises BadInput if they don't describe a view.
+        """
         try:
             return cls(
                 tuple(field_from_json(column) for column in members["fields"]),
@@ -70,22 +75,22 @@ class View:
 
 
 class ViewStore(Protocol):
-    """Where a catalog keeps its views. A name is that of one table or one view."""
+    """The views of a catalog. A table and a view can't have the same name."""
 
     def names(self, database: str) -> list[str]:
-        """Sorted."""
+        """Returns the names of the views, sorted."""
         ...
 
     def find(self, identifier: Identifier) -> View | None: ...
 
     def add(self, identifier: Identifier, view: View) -> bool:
-        """False when there is a table or a view of this name."""
+        """Returns False if a table or a view has this name."""
         ...
 
     def remove(self, identifier: Identifier) -> None:
-        """Of a view that is there."""
+        """Removes a view, which must exist."""
         ...
 
     def rename(self, old: Identifier, new: Identifier) -> bool:
-        """False when there is a table or a view of the new name."""
+        """Returns False if a table or a view has the new name."""
         ...

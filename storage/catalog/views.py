@@ -1,4 +1,4 @@
-"""Views of a catalog, by name: the same rules wherever the catalog keeps them."""
+"""Creates, finds and drops views by name, with the same rules for all catalogs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from storage.messages.suggestions import did_you_mean
 
 
 class Views:
-    """Raises BadInput for names of no database or view, UnsupportedFeature of a catalog that keeps no views."""
+    """The views of a catalog.
+
+    Its methods raise BadInput if a database or view does not exist, and UnsupportedFeature if the catalog can't keep
+    views.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     def list_views(self, database: str) -> list[str]:
-        """Sorted, without the database's name."""
+        """Returns the names of the views, sorted, without the database's name."""
         check_database_name(database)
         self._check_database(database)
         return self._store().names(database)
@@ -29,7 +33,10 @@ class Views:
         return found
 
     def create_view(self, name: str, view: View, *, if_not_exists: bool = False) -> None:
-        """Raises BadInput when there is a table or a view, unless if_not_exists: then a view stays as it is."""
+        """Creates a view.
+
+        Raises BadInput if the name is taken. With if_not_exists an existing view is left unchanged.
+        """
         identifier, store = _plain(name), self._store()
         if not view.query.strip():
             raise BadInput(f"view {identifier}: the query is blank")

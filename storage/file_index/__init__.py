@@ -1,1 +1,1 @@
-"""File indexes: what is known of a data file's columns before it is opened, so that reads skip it, or rows of it."""
+"""File indexes: indexes of a data file's columns, with which reads can skip the file, or some of its rows."""

@@ -1,7 +1,7 @@
-"""What each kind of index can do: be written, and answer conditions on its column.
+"""The interface of all kinds of indexes: they are written, and evaluate conditions on their column.
 
-An answer is the rows that may fulfil the condition, by their positions in the data file: a bitmap, or None when the
-index can't tell. It may hold rows too many, never one too few: the condition is applied to the rows again.
+An answer contains the rows that may match a condition, by their positions in the data file: a bitmap, or None if the
+index can't tell. An answer may contain too many rows, but never misses one: the condition is applied to the rows again.
 
 Source: Java `fileindex/FileIndexReader.java`, `FileIndexResult.java`, `bitmap/BitmapIndexResult.java`.
 """
@@ -22,34 +22,40 @@ Answer: TypeAlias = BitMap | None
 
 
 def and_answers(one: Answer, other: Answer) -> Answer:
-    """Rows that may fulfil both of two conditions."""
+    """Returns the rows that may match both conditions."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
 def or_answers(one: Answer, other: Answer) -> Answer:
-    """Rows that may fulfil one of two conditions."""
+    """Returns the rows that may match at least one of the conditions."""
     return None if one is None or other is None else one | other
 
 
 class ColumnIndex(Protocol):
-    """One index of a column, to be asked.
+    """An index of a column that evaluates conditions.
 
-    values: (n,) of the column's type, none null. Conditions are those of SQL: a null fulfils none but `is null`.
-    Floats are compared as Java does: -0.0 is less than 0.0, NaN equals itself and is greater than every number.
+    Conditions have the meaning of SQL: a null only matches `is null`. Floats are compared like in Java: -0.0 is less
+    than 0.0, and NaN equals itself and is greater than every number.
+
+    The parameter `values` (n,) has the column's type, and no nulls.
     """
 
     def any_of(self, values: pa.Array) -> Answer:
-        """Equal to one of them."""
+        """Returns the rows that may equal one of the values."""
         ...
 
     def none_of(self, values: pa.Array) -> Answer:
-        """Equal to none of them."""
+        """Returns the rows that may differ from all values."""
         ...
 
     def compare(self, operator: str, value: pa.Array) -> Answer:
-        """operator: < <= > or >=; value: (1,)."""
+        """Returns the rows that may match a comparison.
+
+        operator: <, <=, > or >=.
+        value (1,): the constant.
+        """
         ...
 
     def is_null(self) -> Answer: ...
@@ -59,16 +65,16 @@ class ColumnIndex(Protocol):
 
 class IndexWriter(Protocol):
     def add(self, column: pa.Array) -> None:
-        """The next rows of the file."""
+        """Adds the next rows of the file."""
         ...
 
     def finish(self) -> bytes | None:
-        """The index; None when the rows have none. Rows never go in afterwards."""
+        """Returns the index; None if these rows can't be indexed. No rows may be added afterwards."""
         ...
 
 
 class NothingWritten:
-    """What an index tells that its writer never wrote to: the column has no value in any row."""
+    """An index to which nothing was written, because the column is null in all rows."""
 
     def any_of(self, values: pa.Array) -> Answer:
         return BitMap()
@@ -88,7 +94,7 @@ class NothingWritten:
 
 @contextmanager
 def damage(path: str, kind: str) -> Iterator[None]:
-    """Turns what readers stumble over into CorruptFile: an index has no checksum."""
+    """Converts the errors of readers to CorruptFile: an index has no checksum."""
     try:
         yield
     except (ValueError, struct.error, IndexError, OverflowError) as error:

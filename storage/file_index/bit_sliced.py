@@ -1,13 +1,13 @@
-"""Bit-sliced indexes (`bsi`): the numbers of a column, bit by bit, of those below zero without their sign.
+"""Bit-sliced indexes (`bsi`): the numbers of a column, bit by bit. Negative numbers are stored without their sign.
 
     version         1 byte, 1
     rows            4 bytes
-    has positive    1 byte, then the half of the numbers >= 0
-    has negative    1 byte, then that of the others
-    half            version 1 byte, 1; least and largest number 8 bytes each; the rows that are there; 4 bytes how
-                    many slices; the slices of (number - least), lowest bit first
+    has positive    1 byte, then the half with the numbers >= 0
+    has negative    1 byte, then the half with the other numbers
+    half            version 1 byte, 1; least and largest number, 8 bytes each; bitmap of the rows in this half; number
+                    of slices, 4 bytes; the slices of (number - least), lowest bit first
 
-All numbers are big-endian, but for those of Roaring bitmaps. Java writes 0 as the least number.
+All numbers are big-endian, except those in Roaring bitmaps. Java writes 0 as the least number.
 
 Source: Java `fileindex/bsi/BitSliceIndexBitmapFileIndex.java`.
 """
@@ -39,7 +39,7 @@ _LOWEST: Final = -(2**63)
 
 
 class BitSlicedWriter:
-    """See `IndexWriter`. A file that holds -2**63 gets no index: the form has no place for it."""
+    """See `IndexWriter`. A file with the number -2**63 gets no index: the format can't represent it."""
 
     def __init__(self, data_type: AtomicType) -> None:
         self._data_type = data_type
@@ -79,7 +79,7 @@ def _half_bytes(of_rows: NDArray[np.int64], positions: NDArray[np.uint32]) -> by
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """Numbers of one sign, without it."""
+    """The numbers of one sign, without the sign."""
 
     least: int
     slices: BitSlices

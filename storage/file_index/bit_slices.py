@@ -1,7 +1,7 @@
-"""Numbers of rows as bitmaps, one a bit: slice i holds the rows whose number has bit i.
+"""Stores the numbers of rows as bitmaps, one per bit: slice i contains the rows whose number has bit i.
 
-Comparing is O'Neil and Quass's algorithm: from the highest bit down, rows part from the constant at the first bit in
-which they differ.
+Numbers are compared with the algorithm of O'Neil and Quass, from the highest bit down. The first bit in which a row
+differs from the constant decides.
 
 Source: Java `utils/BitSliceIndexRoaringBitmap.java`, `fileindex/rangebitmap/BitSliceIndexBitmap.java`.
 """
@@ -17,15 +17,21 @@ from pyroaring import BitMap
 
 
 def slices_of(numbers: NDArray[np.int64], positions: NDArray[np.uint32], count: int) -> list[BitMap]:
-    """The lowest `count` bits of numbers that are not negative, at their rows."""
+    """Returns the slices of the lowest `count` bits.
+
+    numbers (n,): numbers that are not negative.
+    positions (n,): the rows of the numbers.
+    """
     return [BitMap(positions[(numbers >> bit) & 1 == 1]) for bit in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
 class BitSlices:
-    """present: rows that have a number.
-    slice_count: bits of the largest number.
-    slice_at: the rows with bit i, read when they are needed.
+    """The numbers of rows, as slices.
+
+    present: the rows that have a number.
+    slice_count: the number of bits of the largest number.
+    slice_at: returns the rows with bit i. Slices are read when they are needed.
     """
 
     present: BitMap
@@ -33,7 +39,7 @@ class BitSlices:
     slice_at: Callable[[int], BitMap]
 
     def less(self, number: int) -> BitMap:
-        """Rows whose number is less. number: >= 0."""
+        """Returns the rows whose number is less."""
         return self._parted(number)[0]
 
     def equal(self, number: int) -> BitMap:
@@ -44,7 +50,7 @@ class BitSlices:
         return self.present - less - equal
 
     def _parted(self, number: int) -> tuple[BitMap, BitMap]:
-        """Rows with a smaller number, and with this one."""
+        """Returns the rows with a smaller number, and the rows with this number."""
         if number < 0:
             return BitMap(), BitMap()
         if number >> self.slice_count:

@@ -1,15 +1,16 @@
-"""Bitmap indexes: for each value the rows that have it.
+"""Bitmap indexes: for each value, the rows that have it.
 
     version 1 or 2   1 byte
-    rows, values     4 bytes each
-    has null         1 byte; then where its bitmap is: 4 bytes offset, in version 2 also 4 bytes length
-    version 1        each value with 4 bytes offset
-    version 2        blocks: how many, then of each its first value and 4 bytes offset; 4 bytes length of all; the
-                     blocks: how many values, then each with 4 bytes offset and 4 bytes length, in order of the values
-    bitmaps          of nulls first
+    rows, values     number of each, 4 bytes each
+    has null         1 byte; then the place of the bitmap of nulls: offset 4 bytes, in version 2 also length 4 bytes
+    version 1        each value with an offset of 4 bytes
+    version 2        number of blocks, then for each block its first value and an offset of 4 bytes; length of all
+                     blocks, 4 bytes; then each block: number of values, then each value with an offset and a length of
+                     4 bytes each, in the order of the values
+    bitmaps          the bitmap of nulls comes first
 
-All numbers are big-endian. An offset of -1 - r stands for the single row r, which has no bitmap. Texts follow 4 bytes
-of length, other values have their own width.
+All numbers are big-endian. An offset of -1 - r means the single row r, which has no bitmap. A text is stored after its
+length of 4 bytes; other values have a fixed width.
 
 Source: Java `fileindex/bitmap/BitmapFileIndex.java`, `BitmapFileIndexMeta.java`, `BitmapFileIndexMetaV2.java`.
 """
@@ -68,8 +69,10 @@ class BitmapWriter:
 def bitmap_bytes(
     values: DistinctValues, version: int, block_size_bytes: int, layout: Sequence[int] | None = None
 ) -> bytes:
-    """layout: in which order the bitmaps lie (and in version 1 the values): numbers of values. None: in their order.
-    Java has that of a hash map; readers don't mind.
+    """Returns a bitmap index.
+
+    layout: the numbers of values in the order of their bitmaps (in version 1 also of the values). None means the order
+        of the values. Java uses the order of a hash map; readers accept any order.
     """
     rows = values.rows()
     order = np.arange(len(values)) if layout is None else np.array(layout, np.int64)
@@ -98,7 +101,7 @@ def bitmap_bytes(
 
 
 def _blocks(keys: pa.Array, entries: pa.Array, block_size_bytes: int) -> Iterator[bytes]:
-    """Directory and blocks of entries. A block has one entry at least."""
+    """Yields the directory and the blocks of entries. A block has at least one entry."""
     data, bounds = content(entries)
     key_data, key_bounds = content(keys)
     starts = _block_starts(bounds, block_size_bytes - _INT.size)
@@ -111,7 +114,7 @@ def _blocks(keys: pa.Array, entries: pa.Array, block_size_bytes: int) -> Iterato
 
 
 def _block_starts(bounds: NDArray[np.int64], room_bytes: int) -> list[int]:
-    """Numbers of the entries that begin a block, and their count."""
+    """Returns the numbers of the entries that start a block, then the number of all entries."""
     count = len(bounds) - 1
     starts = [0]
     while starts[-1] < count:
@@ -123,14 +126,17 @@ def _block_starts(bounds: NDArray[np.int64], room_bytes: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Of a bitmap behind the head. length: None where version 1 doesn't tell it."""
+    """The place of a bitmap after the head.
+
+    length: the size of the bitmap; None in version 1, which does not store it.
+    """
 
     offset: int
     length: int | None
 
 
 class BitmapIndex:
-    """See `ColumnIndex`. What lies where is looked up when it is asked for. `none_of` includes rows that are null."""
+    """See `ColumnIndex`. The places of values are looked up when they are needed. `none_of` includes null rows."""
 
     def __init__(self, data: bytes, data_type: AtomicType) -> None:
         self._data = data

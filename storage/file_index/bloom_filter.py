@@ -1,4 +1,4 @@
-"""Bloom filters: whether a value may be in a column at all.
+"""Bloom filters: they tell whether a value may be in a column.
 
     number of hash functions   4 bytes, big-endian
     bits                       the lowest bit of a byte first
@@ -27,11 +27,15 @@ from storage.types import AtomicType
 
 _HASH_FUNCTIONS: Final = struct.Struct(">i")
 _BLOCK_ROWS: Final = 8_192
-_FEW_VALUES: Final = 8  # for which NumPy costs more than it saves
+_FEW_VALUES: Final = 8  # for so few values NumPy is slower
 
 
 def bit_count(items: int, false_positives: float) -> int:
-    """Of a filter for so many distinct values. false_positives: their share among absent values."""
+    """Returns the number of bits of a filter.
+
+    items: the number of distinct values.
+    false_positives: the share of absent values that the filter reports as present.
+    """
     raw = int(-items * math.log(false_positives) / (math.log(2) * math.log(2)))
     return raw + (8 - raw % 8)
 
@@ -41,7 +45,7 @@ def hash_function_count(items: int, bits: int) -> int:
 
 
 class BloomFilterWriter:
-    """See `IndexWriter`. Nulls are not kept."""
+    """See `IndexWriter`. Nulls are not indexed."""
 
     def __init__(self, data_type: AtomicType, items: int, false_positives: float) -> None:
         bits = bit_count(items, false_positives)
@@ -52,15 +56,16 @@ class BloomFilterWriter:
     def add(self, column: pa.Array) -> None:
         for hashes in _hash_blocks(column.drop_null() if column.null_count else column, self._data_type):
             for positions in _positions(hashes, self._hash_functions, len(self._is_set)):
-                self._is_set[positions.astype(np.intp)] = True  # NumPy casts other indexes a few at a time
+                self._is_set[positions.astype(np.intp)] = True  # NumPy casts other index types in small parts
 
     def finish(self) -> bytes:
         return _HASH_FUNCTIONS.pack(self._hash_functions) + np.packbits(self._is_set, bitorder="little").tobytes()
 
 
 class BloomFilterIndex:
-    """See `ColumnIndex`. It knows nothing of single rows: an answer is no row, or None. Raises ValueError for no
-    filter.
+    """See `ColumnIndex`. It knows no single rows, so an answer is empty or None.
+
+    Raises ValueError for invalid bytes.
     """
 
     def __init__(self, data: bytes, data_type: AtomicType) -> None:
@@ -100,7 +105,7 @@ class BloomFilterIndex:
 
 
 def _hash_blocks(values: pa.Array, data_type: AtomicType) -> Iterator[NDArray[np.int64]]:
-    """Of all values, in any order, so many at a time that what is made of them stays in the processor's cache."""
+    """Yields the hashes of all values, in any order, in blocks that fit the processor's cache."""
     if is_text(data_type):
         for _, hashes in hash_text_blocks(values):
             yield hashes
@@ -111,12 +116,12 @@ def _hash_blocks(values: pa.Array, data_type: AtomicType) -> Iterator[NDArray[np
 
 @lru_cache(maxsize=1024)
 def _positions_of(value: int, functions: int, bits: int) -> tuple[int, ...]:
-    """The bits of one hash: a scan asks for the same value in file after file."""
+    """Returns the bits of one hash. Cached, because a scan looks up the same value in many files."""
     return tuple(int(at[0]) for at in _positions(np.array([value], np.int64), functions, bits))
 
 
 def _few_positions(values: pa.Array, data_type: AtomicType, functions: int, bits: int) -> Iterator[tuple[int, ...]]:
-    """Of each value, the bits that its hashes name."""
+    """Returns the bits of each value's hashes."""
     if is_text(data_type):
         hashes = [xxhash.xxh64_intdigest(text) for text in literal_bytes(values)]
         hashes = [value - (value >> 63 << 64) for value in hashes]
@@ -131,12 +136,12 @@ def _hash_of_number(number: int) -> int:
 
 
 def _positions(hashes: NDArray[np.int64], functions: int, bits: int) -> list[NDArray[np.int32]]:
-    """(n,) bits for each hash function. Sums wrap at 32 bits, as Java's do."""
+    """Returns for each hash function the (n,) bits. Sums wrap at 32 bits, like in Java."""
     low, high = hashes.astype(np.int32), (hashes >> 32).astype(np.int32)
     found = []
     for _ in range(functions):
         low += high
-        combined = low ^ (low >> 31)  # ~low where it is negative
+        combined = low ^ (low >> 31)  # ~low if it is negative
         whole = combined // np.int32(bits)  # `%` has no fast path for one divisor
         whole *= np.int32(bits)
         combined -= whole

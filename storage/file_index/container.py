@@ -1,14 +1,15 @@
-"""The container that holds all indexes of one data file: a head that says where each is, then the indexes.
+"""The container of all indexes of one data file: a head with the place of each index, then the indexes.
 
     magic        8 bytes
     version      4 bytes, 1
     head length  4 bytes, from the magic to the first index
-    columns      4 bytes: how many. Each: its name, then 4 bytes: how many indexes. Each of these: the name of its kind,
-                 4 bytes start in the container (-1: nothing was ever written for the column), 4 bytes length
-    redundant    4 bytes length, and as many bytes, for later versions
+    columns      number of columns, 4 bytes. For each column: its name, number of indexes 4 bytes. For each index: the
+                 name of its kind, start in the container 4 bytes (-1: nothing was written for the column), length
+                 4 bytes
+    redundant    length 4 bytes, and as many bytes, for later versions
     indexes
 
-All numbers are big-endian; names are Java's modified UTF-8 after 2 bytes of length.
+All numbers are big-endian. Names are in Java's modified UTF-8, after a length of 2 bytes.
 
 Source: Java `fileindex/FileIndexFormat.java`.
 """
@@ -24,7 +25,7 @@ from storage.errors import CorruptFile
 from storage.format import FILE_INDEX_MAGIC, FILE_INDEX_VERSION
 
 Indexes: TypeAlias = Mapping[str, Mapping[str, bytes | None]]
-"""By column, then by kind. None: nothing was ever written for the column."""
+"""Column -> kind -> index. None means that nothing was written for the column."""
 
 _FIXED: Final = struct.Struct(">qiii")  # magic, version, head length, number of columns
 _INT: Final = struct.Struct(">i")
@@ -34,11 +35,11 @@ _NO_START: Final = -1
 _HEAD_GUESS_BYTES: Final = 4096
 
 ReadAt: TypeAlias = Callable[[int, int], bytes]
-"""(length, offset) to bytes: fewer at the end of the file."""
+"""(length, offset) -> bytes; fewer bytes at the end of the file."""
 
 
 def container_bytes(indexes: Indexes) -> bytes:
-    """The container, columns and kinds in the order given."""
+    """Returns the container, with columns and kinds in the order given."""
     names = {column: _encoded_name(column) for column in indexes}
     kinds = {kind: _encoded_name(kind) for of_column in indexes.values() for kind in of_column}
     head_length = _FIXED.size + _INT.size
@@ -60,16 +61,21 @@ def container_bytes(indexes: Indexes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlace:
-    """Where an index is. start: None where nothing was ever written for the column."""
+    """The place of an index in the container.
+
+    start: the offset; None if nothing was written for the column.
+    length: the size in bytes.
+    """
 
     start: int | None
     length: int
 
 
 class Container:
-    """A container being read: its head at once, each index when it is asked for.
+    """A container that is read. The head is read immediately, and each index when it is needed.
 
-    path: for messages.
+    read_at: reads bytes of the container.
+    path: the path of the container, for error messages.
     """
 
     def __init__(self, read_at: ReadAt, path: str) -> None:
@@ -108,7 +114,7 @@ class Container:
         return places
 
     def body(self, place: IndexPlace) -> bytes:
-        """Raises CorruptFile where the file ends before the index does."""
+        """Returns an index. Raises CorruptFile if the file ends before the index does."""
         if place.start is None:
             return b""
         end = place.start + place.length
@@ -118,7 +124,7 @@ class Container:
         return body
 
     def all(self) -> dict[str, dict[str, bytes | None]]:
-        """Every index, of whatever kind."""
+        """Returns all indexes, including unknown kinds."""
         return {
             column: {kind: None if place.start is None else self.body(place) for kind, place in of_column.items()}
             for column, of_column in self.places.items()
@@ -126,7 +132,10 @@ class Container:
 
 
 def _encoded_name(name: str) -> bytes:
-    """Modified UTF-8: a zero as two bytes, characters behind U+FFFF as two surrogates of three bytes each."""
+    """Encodes a name in modified UTF-8.
+
+    A zero becomes two bytes. Characters after U+FFFF become two surrogates of three bytes each.
+    """
     units = name.encode("utf-16-be", "surrogatepass")
     letters = "".join(chr(unit) for (unit,) in struct.iter_unpack(">H", units))
     data = letters.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")

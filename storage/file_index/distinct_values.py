@@ -1,4 +1,4 @@
-"""The distinct values of a column in order, and which of them each row has: what bitmaps are made of."""
+"""Collects the distinct values of a column in order, and the value of each row, to make bitmaps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from pyroaring import BitMap
 from storage.file_index.values import binary_values, in_order, is_text, numbers, stored_numbers
 from storage.types import AtomicType
 
-_RADIX_SORT_MAX = 65_535  # numbers of 16 bits are sorted without comparing them
+_RADIX_SORT_MAX = 65_535  # 16-bit numbers are sorted without comparisons
 
 
 @dataclass(frozen=True)
 class DistinctValues:
-    """numbers: (d,) ascending, as `in_order` has them; None for texts.
-    stored: (d,) large binary: the value's own bytes, of numbers and of texts.
-    codes: (n,) which of them each row has, -1 for null.
+    """The d distinct values of a column with n rows.
+
+    data_type: the type of the column.
+    numbers (d,): the result of `in_order`, ascending; None for texts.
+    stored (d,): the bytes of each value, as large binary, for numbers and texts.
+    codes (n,): the number of each row's value, -1 for null.
     """
 
     data_type: AtomicType
@@ -42,14 +45,19 @@ class DistinctValues:
 
 @dataclass(frozen=True, slots=True)
 class RowsByValue:
-    """Rows of null, then of each value: `counts[i]` of them, ending at `ends[i]` of `positions`."""
+    """The rows of null, then of each value.
+
+    positions: the rows. Those of number i end at `ends[i]`.
+    ends: the end of each number's rows in `positions`.
+    counts: how many rows each number has.
+    """
 
     positions: NDArray[np.uint32]
     ends: NDArray[np.int64]
     counts: NDArray[np.int64]
 
     def of(self, number: int) -> BitMap:
-        """0: the rows that are null; i: those of the i-th value, from 1."""
+        """Returns the null rows for 0, and the rows of the i-th value for i, counted from 1."""
         return BitMap(self.positions[self.ends[number] - self.counts[number] : self.ends[number]])
 
     @property
@@ -60,7 +68,7 @@ class RowsByValue:
 
 
 class DistinctValuesCollector:
-    """Of rows that come batch by batch. Holds four bytes a row, and each value once a batch."""
+    """Collects distinct values batch by batch. Needs four bytes per row, and keeps each value once per batch."""
 
     def __init__(self, data_type: AtomicType) -> None:
         self._data_type = data_type
@@ -94,7 +102,7 @@ class DistinctValuesCollector:
 
 
 def _fixed_binary(data: NDArray[np.uint8]) -> pa.Array:
-    """(n, width) bytes as large binary."""
+    """Converts (n, width) bytes to large binary."""
     offsets = np.arange(len(data) + 1, dtype=np.int64) * data.shape[1]
     return pa.Array.from_buffers(
         pa.large_binary(),
@@ -104,22 +112,22 @@ def _fixed_binary(data: NDArray[np.uint8]) -> pa.Array:
 
 
 def joined(*columns: pa.Array) -> pa.Array:
-    """(n,) large binary: the bytes of each row of the columns, one after the other."""
+    """(n,): large binary with the concatenated bytes of each row of the columns."""
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
 
 
 def big_endian(values: NDArray[np.int64]) -> pa.Array:
-    """(n,) large binary: 32 bits each."""
+    """(n,): large binary with 32 bits each."""
     return _fixed_binary(values.astype(">i4").view(np.uint8).reshape(len(values), 4))
 
 
 def with_lengths(texts: pa.Array) -> pa.Array:
-    """(n,) large binary: a length of 32 bits, then the text."""
+    """(n,): large binary with a length of 32 bits, then the text."""
     return joined(big_endian(pc.binary_length(texts).to_numpy(zero_copy_only=False)), texts)
 
 
 def content(rows: pa.Array) -> tuple[bytes, NDArray[np.int64]]:
-    """All bytes of large binary rows, and where each begins and the last one ends."""
+    """Returns all bytes of large binary rows, and the offset where each row begins and where the last one ends."""
     if not len(rows):
         return b"", np.zeros(1, np.int64)
     offsets = np.frombuffer(rows.buffers()[1], np.int64)[rows.offset : rows.offset + len(rows) + 1]

@@ -1,4 +1,4 @@
-"""The indexes of one data file, built while its rows are written.
+"""Builds the indexes of one data file while its rows are written.
 
 Source: Java `io/DataFileIndexWriter.java`.
 """
@@ -17,10 +17,11 @@ from storage.types import DataField
 
 
 class FileIndexer:
-    """Not thread-safe.
+    """Builds the indexes of one data file. Not thread-safe.
 
+    settings: the indexes of each column.
     fields: the columns of the table, by name.
-    only: columns of the table to index; None: all that the settings name.
+    only: the columns of the table to index; None means all columns in the settings.
     """
 
     def __init__(
@@ -32,14 +33,14 @@ class FileIndexer:
                 self._writers.setdefault(indexed, {})[kind] = settings.writer(indexed, kind, fields)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The next rows of the file: the columns that are indexed, and others."""
+        """Adds the next rows of the file. The batch may also contain columns without an index."""
         for indexed, writers in self._writers.items():
             column = values_of(indexed, batch.column(indexed.column))
             for writer in writers.values():
                 writer.add(column)
 
     def indexes(self) -> dict[str, dict[str, bytes | None]]:
-        """By column, then by kind. Rows never go in afterwards."""
+        """Returns column -> kind -> index. No rows may be added afterwards."""
         found: dict[str, dict[str, bytes | None]] = {}
         for indexed, writers in self._writers.items():
             for kind, writer in writers.items():
@@ -52,7 +53,7 @@ class FileIndexer:
 
 
 def values_of(indexed: IndexedColumn, column: pa.Array) -> pa.Array:
-    """Of a map, the values of one key: null where it lacks the key."""
+    """Returns the indexed values. For the key of a map, a value is null if the map does not contain the key."""
     if indexed.key is None:
         return column
     return pc.map_lookup(column, pa.scalar(indexed.key, column.type.key_type), "first")

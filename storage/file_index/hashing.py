@@ -1,7 +1,7 @@
-"""The 64-bit hash of a value, as Bloom filters of file indexes take it.
+"""Computes the 64-bit hashes of values for the Bloom filters of file indexes.
 
-Numbers go through Thomas Wang's integer hash. Texts and bytes go through XXH64: many of one length at once, in columns;
-what is left (long texts, rare lengths) one by one, by `xxhash`.
+Numbers are hashed with Thomas Wang's integer hash, and texts and bytes with XXH64. Many texts of one length are hashed
+together, in columns. The others (long texts, rare lengths) are hashed one by one, with `xxhash`.
 
 Source: Java `fileindex/bloomfilter/FastHash.java`; https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md.
 """
@@ -22,12 +22,12 @@ from storage.types.arrow_buffers import text_buffers, value_lengths
 
 Hashes = NDArray[np.uint64]
 
-_BLOCK_ROWS: Final = 8_192  # what is worked on stays in the processor's cache, and in memory that is at hand
-# Values of one length are worked on in columns where that costs less than a call for each.
+_BLOCK_ROWS: Final = 8_192  # so that a block stays in the processor's cache, and in memory that is allocated already
+# Values of one length are hashed in columns if that is faster than a call for each value.
 _COLUMN_LENGTH_MAX: Final = 256
 _COLUMN_ROWS_MIN: Final = 200
 _COLUMN_ROWS_PER_BYTE: Final = 8
-# Arrow's own pool begins a huge page for each buffer of a block: up to 5 ms where the machine had not given it before.
+# Arrow's default pool starts a huge page for each buffer of a block, which takes up to 5 ms for a new page.
 _BLOCK_MEMORY: Final = pa.system_memory_pool()
 
 _PRIME_1: Final = np.uint64(0x9E3779B185EBCA87)
@@ -35,12 +35,12 @@ _PRIME_2: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _PRIME_3: Final = np.uint64(0x165667B19E3779F9)
 _PRIME_4: Final = np.uint64(0x85EBCA77C2B2AE63)
 _PRIME_5: Final = np.uint64(0x27D4EB2F165667C5)
-_LANE_STARTS: Final = (int(_PRIME_1) + int(_PRIME_2), int(_PRIME_2), 0, -int(_PRIME_1))  # of the seed 0
+_LANE_STARTS: Final = (int(_PRIME_1) + int(_PRIME_2), int(_PRIME_2), 0, -int(_PRIME_1))  # for seed 0
 _LANE_ROTATIONS: Final = (1, 7, 12, 18)
 
 
 def hash_numbers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n,) of (n,)."""
+    """(n,): the hash of each number."""
     hashes = np.empty(len(values), np.int64)
     for block in _blocks(len(values)):
         hashes[block] = _hash_block(values[block])
@@ -59,9 +59,9 @@ def _hash_block(h: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def hash_texts(column: pa.Array, seed: int = 0) -> NDArray[np.int64]:
-    """(n,) of (n,) texts or bytes; arbitrary for nulls.
+    """(n,): the hash of each text or bytes value; arbitrary for nulls.
 
-    seed: of XXH64. Hashes of another seed are others; file indexes have 0.
+    seed: the seed of XXH64. File indexes use 0.
     """
     hashes = np.empty(len(column), np.int64)
     for rows, of_rows in hash_text_blocks(column, seed):
@@ -70,7 +70,7 @@ def hash_texts(column: pa.Array, seed: int = 0) -> NDArray[np.int64]:
 
 
 def hash_text_blocks(column: pa.Array, seed: int = 0) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int64]]]:
-    """As `hash_texts`, in blocks: (m,) rows, in no order, and their (m,) hashes. Each row is in one block."""
+    """Like `hash_texts`, in blocks. Yields (m,) rows in any order, and their (m,) hashes. Each row is in one block."""
     lengths = value_lengths(column)
     length_groups = np.minimum(lengths, _COLUMN_LENGTH_MAX + 1).astype(np.uint16)
     counts = np.bincount(length_groups)
@@ -99,9 +99,12 @@ def _hash_one_by_one(column: pa.Array, lengths: NDArray[np.integer[Any]], rows: 
 
 @dataclass(frozen=True, slots=True)
 class _SameLength:
-    """Values of one length, side by side.
+    """Values of one length, stored one after the other.
 
-    start: where the first one begins in `data`.
+    data: the bytes.
+    start: the offset of the first value in `data`.
+    length: the length of each value in bytes.
+    count: the number of values.
     """
 
     data: pa.Buffer
@@ -116,12 +119,12 @@ class _SameLength:
         return cls(data, int(offsets[0]), length, len(rows))
 
     def words(self, at: int, dtype: str) -> NDArray[Any]:
-        """(count,) What is at this byte of each value, where it is."""
+        """(count,): a view of the word at this byte of each value."""
         return np.ndarray((self.count,), dtype, self.data, self.start + at, (self.length,))
 
 
 def _xxh64(values: _SameLength, seed: int) -> Hashes:
-    """(count,) In place wherever it can be: new memory costs more than the arithmetic."""
+    """(count,): the hashes. Computed in place where possible: new memory takes more time than the arithmetic."""
     at, end = 0, values.length
     if end >= 32:
         lanes = [np.full(values.count, (start + seed) % 2**64, np.uint64) for start in _LANE_STARTS]
@@ -172,14 +175,14 @@ def _merged(lanes: Sequence[Hashes]) -> Hashes:
 
 
 def _round(lane: Hashes, words: NDArray[Any]) -> None:
-    """Changes the lane."""
+    """Applies a round of XXH64 to the lane, in place."""
     lane += words * _PRIME_2
     _rotate(lane, 31)
     lane *= _PRIME_1
 
 
 def _first_round(words: NDArray[Any]) -> Hashes:
-    """Of a lane that is 0."""
+    """Returns the result of a round for a lane that is 0."""
     lane: Hashes = words * _PRIME_2
     _rotate(lane, 31)
     lane *= _PRIME_1
@@ -187,7 +190,7 @@ def _first_round(words: NDArray[Any]) -> Hashes:
 
 
 def _rotate(words: Hashes, count: int) -> None:
-    """To the left, in place."""
+    """Rotates to the left, in place."""
     low = words >> np.uint64(64 - count)
     words <<= np.uint64(count)
     words |= low

@@ -1,4 +1,4 @@
-"""Values that are one behind the other in an index: texts after 4 bytes of length, numbers in their own width."""
+"""Reads consecutive values in an index: texts after a length of 4 bytes, numbers with a fixed width."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.file_index.values import in_order, is_text, literal_bytes, literal_
 from storage.types import AtomicType
 
 Key: TypeAlias = int | bytes
-"""Of a number as `values.in_order` has it, or the bytes of a text. Keys of one column compare as Java compares."""
+"""A number of `values.in_order`, or the bytes of a text. The order of a column's keys is that of Java."""
 
 _INT: Final = struct.Struct(">i")
 
@@ -24,7 +24,7 @@ def literal_keys(values: pa.Array, data_type: AtomicType) -> list[Key]:
 
 
 class KeyReader:
-    """Reads on from a position. Raises ValueError or struct.error where the bytes end."""
+    """Reads values from a position on. Raises ValueError or struct.error if the bytes end early."""
 
     def __init__(self, data: bytes, data_type: AtomicType, at: int) -> None:
         self._data = data

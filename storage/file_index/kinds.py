@@ -1,4 +1,4 @@
-"""The kinds of index there are: for which types, with which options, how they are written and read.
+"""The kinds of indexes: their column types, options, writers and readers.
 
 Source: Java `fileindex/*/*Factory.java`, `FileIndexerFactory.java`.
 """
@@ -24,15 +24,18 @@ T = TypeVar("T")
 _NUMBER_ROOTS: Final = frozenset({*INTEGER_ROOTS, Root.DATE, Root.TIME, *TIMESTAMP_ROOTS})
 _FLOAT_ROOTS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 _SMALL_ROOTS: Final = frozenset({Root.BOOLEAN, Root.TINYINT, Root.SMALLINT})
-_BITS_MAX: Final = 2**31 - 8  # of a Bloom filter: Java counts them in 32 bits
+_BITS_MAX: Final = 2**31 - 8  # bits of a Bloom filter, which Java counts in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
 class IndexKind:
-    """writer: for a column of a type that it takes. Raises BadInput, naming the option without its column.
+    """A kind of index.
 
-    takes: whether values of the type can be indexed.
-    reader: may raise ValueError, struct.error or IndexError for bytes that are no such index.
+    name: its name in options and containers.
+    options: the names of its options.
+    takes: whether values of a type can be indexed.
+    writer: makes a writer for a column of a supported type. Raises BadInput, with the option but without its column.
+    reader: makes a reader. May raise ValueError, struct.error or IndexError for invalid bytes.
     """
 
     name: str
@@ -113,9 +116,11 @@ KINDS: Final = {
 
 
 def open_index(kind: str, data: bytes | None, data_type: DataType, path: str) -> ColumnIndex | None:
-    """None for a kind that isn't known here, and for a type that it can't be of. Raises CorruptFile.
+    """Opens an index. Returns None for an unknown kind, and for a type that the kind does not support.
 
-    data: None where nothing was ever written for the column.
+    data: the bytes of the index; None if nothing was written for the column.
+
+    Raises CorruptFile.
     """
     if data is None:
         return NothingWritten()

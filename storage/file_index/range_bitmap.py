@@ -1,11 +1,12 @@
-"""Range bitmaps: the distinct values of a column in order, and the number of each row's value bit by bit.
+"""Range bitmaps: the distinct values of a column in order, and the number of each row's value, bit by bit.
 
-    header length   4 bytes, then: version 1 byte, 1; rows and values 4 bytes each; least and largest value, if there
-                    are any; length of the dictionary 4 bytes
-    dictionary      `range_dictionary`
-    slices          header length 4 bytes, then: version 1 byte, 1; how many slices 1 byte; length of the bitmap of rows
-                    that have a value, and of the directory, 4 bytes each; the directory: offset and length of each
-                    slice, 4 bytes each. Behind it that bitmap, and the slices, lowest bit first
+    header length   4 bytes, then: version 1 byte, 1; number of rows and of values, 4 bytes each; least and largest
+                    value, if any exist; length of the dictionary 4 bytes
+    dictionary      see `range_dictionary`
+    slices          header length 4 bytes, then: version 1 byte, 1; number of slices 1 byte; length of the bitmap of
+                    rows with a value, and length of the directory, 4 bytes each; the directory: offset and length of
+                    each slice, 4 bytes each. After that, the bitmap of rows with a value, and the slices, lowest bit
+                    first
 
 All numbers are big-endian.
 
@@ -38,7 +39,7 @@ _INT: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">bii")
 _SLICES_HEAD: Final = struct.Struct(">bBii")
 _PLACE: Final = struct.Struct(">ii")
-_SLICES_OF_NOTHING: Final = 64  # what Java makes of no value at all
+_SLICES_OF_NOTHING: Final = 64  # the number of slices that Java writes if there is no value
 
 
 class RangeBitmapWriter:
@@ -132,7 +133,7 @@ class RangeBitmapIndex:
             code, is_there = self._values, False
         else:
             code, is_there = self._dictionary.code(key)
-        below = code + (is_there and operator in ("<=", ">"))  # codes under it are on the lower side
+        below = code + (is_there and operator in ("<=", ">"))  # smaller codes are on the lower side of the comparison
         less = self._slices.less(below) if below < self._values else self._slices.present.copy()
         return less if operator in ("<", "<=") else self._slices.present - less
 

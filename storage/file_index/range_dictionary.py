@@ -1,16 +1,17 @@
-"""The dictionary of a range bitmap: distinct values in order, in chunks, so that few are read to find one.
+"""The dictionary of a range bitmap: distinct values in order, in chunks, so that a search reads only a few values.
 
-    13            4 bytes: length of the next four
+    13            4 bytes: the length of the next four fields
     version       1 byte, 1
-    chunks        4 bytes: how many
-    offsets       4 bytes: length of what tells where each chunk's head begins, 4 bytes a chunk
-    heads         4 bytes: length of the heads
+    chunks        4 bytes: the number of chunks
+    offsets       4 bytes: the length of the offsets of the chunks' heads, 4 bytes per chunk
+    heads         4 bytes: the length of the heads
     offsets, heads, further values
-    head          version 1 byte, 1; first value; its number, where its further values begin, and how many these are,
-                  4 bytes each. Then of texts 4 bytes length of their offsets, 4 bytes of the texts; of numbers 4 bytes
-                  of all, 4 bytes of one
+    head          version 1 byte, 1; first value; the number of that value, the offset of the chunk's further values,
+                  and how many these are, 4 bytes each. Then for texts: length of their offsets 4 bytes, length of the
+                  texts 4 bytes. For numbers: length of all numbers 4 bytes, length of one number 4 bytes
 
-Further values are numbers one behind the other, or 4 bytes offset of each text and then these. Big-endian.
+Further values are consecutive numbers, or the offsets of texts, 4 bytes each, and then the texts. All numbers are
+big-endian.
 
 Source: Java `fileindex/rangebitmap/dictionary/chunked/ChunkedDictionary.java`, `FixedLengthChunk.java`,
 `VariableLengthChunk.java`.
@@ -39,7 +40,10 @@ _CHUNK_PLACE: Final = struct.Struct(">iiiii")  # code, offset, further values, a
 
 
 def dictionary_bytes(values: DistinctValues, chunk_size_bytes: int) -> bytes:
-    """chunk_size_bytes: of a chunk's further values, and of texts of their offsets as well."""
+    """Returns a dictionary.
+
+    chunk_size_bytes: the maximum size of a chunk's further values; for texts also of their offsets.
+    """
     texts = is_text(values.data_type)
     data, bounds = content(with_lengths(values.stored) if texts else values.stored)
     width = width_bytes(values.data_type)
@@ -62,7 +66,7 @@ def dictionary_bytes(values: DistinctValues, chunk_size_bytes: int) -> bytes:
 
 
 def _chunks(bounds: NDArray[np.int64], chunk_size_bytes: int, texts: bool) -> Iterator[tuple[int, int]]:
-    """Ranges of values: each first one goes into the head, as many others as fit are further ones."""
+    """Yields a range of values for each chunk. The first value is stored in the head, the others are further values."""
     count = len(bounds) - 1
     first = 0
     while first < count:
@@ -84,7 +88,7 @@ class _Chunk:
 
 
 class RangeDictionary:
-    """Finds the number of a value."""
+    """A dictionary that finds the numbers of values."""
 
     def __init__(self, data: bytes, data_type: AtomicType, at: int) -> None:
         self._data = data
@@ -97,7 +101,7 @@ class RangeDictionary:
         self._keys_at = self._heads_at + heads_length
 
     def code(self, key: Key) -> tuple[int, bool]:
-        """The number of the value, or of the first one above it; whether it is there."""
+        """Returns the number of the value, or of the next greater one, and whether the value exists."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2

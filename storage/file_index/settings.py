@@ -1,6 +1,6 @@
-"""Which columns of a table have which indexes: options `file-index.<kind>.columns` and `file-index.<kind>.<column>.…`.
+"""The indexes of a table's columns: options `file-index.<kind>.columns` and `file-index.<kind>.<column>.…`.
 
-Of a MAP with texts for keys, `m[key]` is the column of that key's values; options of `m` hold for all its keys.
+For a MAP with text keys, `m[key]` means the values of that key. Options of `m` apply to all its keys.
 
 Source: Java `fileindex/FileIndexOptions.java`, `schema/SchemaValidation.java` (validateFileIndex).
 """
@@ -26,7 +26,11 @@ _COLUMNS: Final = ".columns"
 
 @dataclass(frozen=True, slots=True)
 class IndexedColumn:
-    """column: of the table. key: of its map whose values are indexed; None for the column itself."""
+    """An indexed column, or an indexed key of a map.
+
+    column: the column of the table.
+    key: the key of the map whose values are indexed; None for the column itself.
+    """
 
     column: str
     key: str | None = None
@@ -37,15 +41,16 @@ class IndexedColumn:
         return cls(column, rest[:-1]) if bracket and rest.endswith("]") else cls(text)
 
     def __str__(self) -> str:
-        """What containers call it."""
+        """Returns the name in containers."""
         return self.column if self.key is None else f"{self.column}[{self.key}]"
 
 
 @dataclass(frozen=True)
 class FileIndexSettings:
-    """indexes: by column, then by kind, the options of the index.
+    """The indexes of a table's columns.
 
-    in_manifest_threshold_bytes: containers up to this size are in the manifest, larger ones in files of their own.
+    indexes: column -> kind -> the options of the index.
+    in_manifest_threshold_bytes: containers up to this size are stored in the manifest, larger ones in separate files.
     """
 
     indexes: Mapping[IndexedColumn, Mapping[str, Mapping[str, str]]]
@@ -53,14 +58,14 @@ class FileIndexSettings:
 
     @classmethod
     def of(cls, options: TableOptions) -> FileIndexSettings:
-        """Raises BadInput for an option of a column that has no such index."""
+        """Reads the settings. Raises BadInput for an option of a column that has no such index."""
         indexes: dict[IndexedColumn, dict[str, dict[str, str]]] = {}
         for key, text in options.items():
             if key.startswith(_PREFIX) and key.endswith(_COLUMNS):
                 kind = key.removeprefix(_PREFIX).removesuffix(_COLUMNS)
                 for name in parse_names(text):
                     indexes.setdefault(IndexedColumn.parse(name), {}).setdefault(kind, {})
-        for whole_map in (True, False):  # what is said of one key goes before what is said of all
+        for whole_map in (True, False):  # options of one key override those of the whole map
             for key, text in options.items():
                 parts = key.removeprefix(_PREFIX).split(".")
                 if key.startswith(_PREFIX) and not key.endswith(_COLUMNS) and len(parts) == 3:
@@ -92,16 +97,22 @@ class FileIndexSettings:
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """Of the table, that are read to build the indexes."""
+        """The columns of the table that are needed to build the indexes."""
         return frozenset(indexed.column for indexed in self.indexes)
 
     def renamed(self, names: Mapping[str, str]) -> FileIndexSettings:
-        """For a file that calls its columns otherwise. Of columns that `names` lacks nothing remains."""
+        """Returns the settings for a file with other column names. Drops the indexes of columns not in `names`.
+
+        names: name in the table -> name in the file.
+        """
         indexes = {replace(c, column=names[c.column]): of for c, of in self.indexes.items() if c.column in names}
         return replace(self, indexes=indexes)
 
     def supported(self, fields: Mapping[str, DataField]) -> FileIndexSettings:
-        """Without the indexes that columns of another type can't have."""
+        """Drops the indexes that don't support the type of their column.
+
+        fields: the columns, by name.
+        """
         indexes: dict[IndexedColumn, dict[str, Mapping[str, str]]] = {}
         for indexed, kind in self.each():
             try:
@@ -112,13 +123,13 @@ class FileIndexSettings:
         return replace(self, indexes=indexes)
 
     def check(self, fields: Mapping[str, DataField]) -> None:
-        """Raises BadInput, naming option and column, for what can't be indexed."""
+        """Raises BadInput, with option and column, for a column that can't be indexed."""
         for indexed, of_column in self.indexes.items():
             for kind in of_column:
                 self.writer(indexed, kind, fields)
 
     def writer(self, indexed: IndexedColumn, kind: str, fields: Mapping[str, DataField]) -> IndexWriter:
-        """A new one. Raises BadInput, naming option and column."""
+        """Returns a new writer of an index. Raises BadInput, with option and column."""
         option = f"option {_PREFIX}{kind}{_COLUMNS}"
         found = KINDS.get(kind)
         if found is None:
@@ -151,7 +162,7 @@ def _indexed_type(option: str, indexed: IndexedColumn, fields: Mapping[str, Data
 
 
 def value_type(data_type: DataType) -> DataType | None:
-    """Of a MAP with texts for keys, whose keys may be indexed; None of others."""
+    """Returns the value type of a MAP with text keys, whose keys can be indexed. None for other types."""
     if not isinstance(data_type, MapType) or data_type.key.root not in STRING_ROOTS:
         return None
     return data_type.value

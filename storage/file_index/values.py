@@ -1,8 +1,8 @@
-"""Values of a column as indexes see them: numbers of 64 bits, or bytes.
+"""Converts the values of a column to the form of indexes: 64-bit numbers, or bytes.
 
     TINYINT … BIGINT, DATE, TIME, BOOLEAN   the number
-    DECIMAL                                 the unscaled number, where 64 bits hold it
-    TIMESTAMP                               milliseconds, with more than three digits microseconds (the rest is cut off)
+    DECIMAL                                 the unscaled number, if it fits 64 bits
+    TIMESTAMP                               milliseconds; microseconds if more than three digits (more are truncated)
     FLOAT, DOUBLE                           the bits of IEEE 754, with one NaN
     CHAR, VARCHAR, BINARY, VARBINARY        the bytes
 
@@ -23,7 +23,7 @@ from storage.types.arrow_buffers import fixed_width_values
 
 FLOAT_ROOTS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 MICROSECOND_DIGITS: Final = 6
-LONG_DECIMAL_DIGITS: Final = 18  # every DECIMAL of so many fits 64 bits
+LONG_DECIMAL_DIGITS: Final = 18  # every DECIMAL of up to 18 digits fits 64 bits
 _INTEGERS: Final = {
     Root.TINYINT: np.int8,
     Root.SMALLINT: np.int16,
@@ -40,12 +40,12 @@ _MAGNITUDE: Final = {Root.FLOAT: 0x7FFFFFFF, Root.DOUBLE: 0x7FFFFFFFFFFFFFFF}  #
 
 
 def is_text(data_type: DataType) -> bool:
-    """Whether its values are bytes, and no numbers."""
+    """Whether the values of the type are bytes, not numbers."""
     return data_type.root in STRING_ROOTS or data_type.root in BINARY_ROOTS
 
 
 def numbers(column: pa.Array, data_type: AtomicType) -> NDArray[np.int64]:
-    """(n,) A number a row; arbitrary under nulls."""
+    """(n,): a number for each row; arbitrary for nulls."""
     root = data_type.root
     if root is Root.BOOLEAN:
         bits: NDArray[np.int8] = column.cast(pa.int8()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -73,18 +73,19 @@ def _float_bits(column: pa.Array, root: Root) -> NDArray[np.int64]:
 
 
 def is_cut_off(data_type: AtomicType) -> bool:
-    """Whether two values may have one number: times finer than a microsecond."""
+    """Whether different values may have the same number: times finer than a microsecond."""
     return data_type.root in TIMESTAMP_ROOTS and data_type.precision > MICROSECOND_DIGITS
 
 
 def width_bytes(data_type: DataType) -> int:
-    """Of a number in an index that holds values as they are."""
+    """Returns the width of a number in an index that stores values unchanged."""
     return _WIDTHS.get(data_type.root, 8)
 
 
 def in_order(bits: NDArray[np.int64], data_type: DataType) -> NDArray[np.int64]:
-    """Numbers of which the order is Java's order of the values: -0.0 before 0.0, NaN behind everything. Applied to
-    its own result it gives the numbers again.
+    """Converts numbers so that their order is Java's order of the values: -0.0 before 0.0, and NaN last.
+
+    A second call on the result returns the original numbers.
     """
     if data_type.root not in FLOAT_ROOTS:
         return bits
@@ -92,20 +93,20 @@ def in_order(bits: NDArray[np.int64], data_type: DataType) -> NDArray[np.int64]:
 
 
 def stored_numbers(values: NDArray[np.int64], data_type: DataType) -> NDArray[np.uint8]:
-    """(n, width) The bytes of each, big-endian."""
+    """(n, width): the bytes of each number, big-endian."""
     width = width_bytes(data_type)
     stored = values.astype(f">i{width}")
     return stored.view(np.uint8).reshape(len(values), width)
 
 
 def binary_values(column: pa.Array) -> pa.Array:
-    """Texts and bytes as large binary: together they may be more than 2 GiB."""
+    """Converts texts and bytes to large binary, because all together may have more than 2 GiB."""
     kind = pa.binary() if pa.types.is_string(column.type) or pa.types.is_binary(column.type) else pa.large_binary()
     return column.cast(kind).cast(pa.large_binary())
 
 
 def literal_numbers(values: pa.Array, data_type: AtomicType) -> list[int]:
-    """Of the values that a condition compares a column with; none of them null."""
+    """Returns the numbers of a condition's constants. None of them is null."""
     plain: list[int] = in_order(numbers(values, data_type), data_type).tolist()
     return plain
 

@@ -1,1 +1,1 @@
-"""Data files: their metadata, what is in them, how they are written and read."""
+"""Data files: their metadata and contents, and how they are written and read."""

@@ -1,4 +1,4 @@
-"""Where the data files of one bucket are.
+"""The directories and paths of the data files of a bucket.
 
 Source: Java `io/DataFilePathFactory.java`, `utils/FileStorePathFactory.java`.
 """
@@ -15,17 +15,20 @@ from storage.types.partition_text import partition_texts
 
 
 def bucket_directory(context: TableContext, partition: bytes, bucket: int) -> str:
-    """partition: the serialized BinaryRow of the partition columns."""
+    """Returns the directory of a bucket.
+
+    partition: the serialized BinaryRow of the partition columns.
+    """
     return context.paths.bucket_directory(partition_directory(context, partition), bucket)
 
 
 def partition_directory(context: TableContext, partition: bytes) -> str:
-    """`dt=2024-05-14/hour=7`, or "" for an unpartitioned table."""
+    """Returns the directory of a partition: `dt=2024-05-14/hour=7`, or "" for an unpartitioned table."""
     return partition_directories(context, [partition])[0]
 
 
 def partition_directories(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
-    """Of each partition."""
+    """Returns the directory of each partition, see `partition_directory`."""
     fields = context.schema.partition_fields
     if not fields or not partitions:
         return [""] * len(partitions)
@@ -42,12 +45,15 @@ def partition_directories(context: TableContext, partitions: Sequence[bytes]) ->
 
 
 def data_file_path(directory: str, file: DataFileMeta) -> str:
-    """directory: the bucket's. A file outside of the table says itself where it is."""
+    """Returns the path of a data file. A file outside of the table has its path in its metadata.
+
+    directory: the directory of the bucket.
+    """
     return file.external_path if file.external_path is not None else f"{directory}/{file.file_name}"
 
 
 def all_paths(directory: str, file: DataFileMeta) -> Sequence[str]:
-    """The file, and those that live and die with it."""
+    """Returns the paths of the file and of its extra files, which are deleted together with it."""
     path = data_file_path(directory, file)
-    beside = path.rpartition("/")[0]
-    return [path, *(f"{beside}/{name}" for name in file.extra_files)]
+    folder = path.rpartition("/")[0]
+    return [path, *(f"{folder}/{name}" for name in file.extra_files)]

@@ -1,7 +1,8 @@
-"""Values of one column type as another: how a file written before a change of schema is read after it.
+"""Casts values to another column type, to read a file that was written before a schema change.
 
-Exactly Java's casts, also where they lose something: integers wrap, decimals that don't fit become null, texts are cut.
-Java applies the time zone of its process where LOCAL TIME ZONE meets text, dates or plain timestamps; here that is UTC.
+The casts are exactly those of Java, even if information is lost: integers wrap, decimals that don't fit become null,
+and texts are truncated. Java uses the time zone of its process to cast between LOCAL TIME ZONE and text, dates or plain
+timestamps. Here the time zone is UTC.
 
 Source: Java `schema/SchemaEvolutionUtil.java`, `casting/*CastRule.java`, `utils/DecimalUtils.java`,
 `utils/DateTimeUtils.java`.
@@ -40,14 +41,16 @@ from storage.types.arrow_buffers import fixed_width_values
 
 _FLOATS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 _MILLIS_PER_DAY: Final = 86_400_000
-_WIDE_DIGITS: Final = 76  # of decimal256: room for any DECIMAL at any scale
+_WIDE_DIGITS: Final = 76  # digits of decimal256: enough for any DECIMAL at any scale
 
 
 def cast(column: pa.Array, old: DataType, new: DataType) -> pa.Array:
-    """A column of type `old`, in its in-memory form, as type `new`.
+    """Casts a column of type `old`, in its in-memory form, to type `new`.
 
-    Fields of a ROW are matched by id: renamed ones keep their values, new ones are null.
-    Raises BadInput where Java fails too (a text that is no number), UnsupportedFeature where Java has no such cast.
+    Fields of a ROW are matched by id: renamed fields keep their values, new fields are null.
+
+    Raises BadInput if Java fails, too (a text that is not a number). Raises UnsupportedFeature if Java has no such
+    cast.
     """
     if same_ignoring_nullability(old, new):
         return column
@@ -77,7 +80,10 @@ def _no_cast(old: DataType, new: DataType) -> UnsupportedFeature:
 
 
 def keeps_order(old: DataType, new: DataType) -> bool:
-    """Whether smaller values stay smaller or become equal, and none gets lost: then bounds can be cast like values."""
+    """Whether the cast keeps the order of values and loses none: then bounds can be cast like values.
+
+    Different values may become equal.
+    """
     if same_ignoring_nullability(old, new):
         return True
     if not (isinstance(old, AtomicType) and isinstance(new, AtomicType)):
@@ -94,9 +100,9 @@ def keeps_order(old: DataType, new: DataType) -> bool:
 
 
 def may_make_nulls(old: DataType, new: DataType) -> bool:
-    """Whether values that were none may read as null: then null counts of older files are too low.
+    """Whether the cast may change values to null: then the null counts of older files are too low.
 
-    Nulls stay null in every cast. Parts of nested values are not counted.
+    Null stays null in every cast. Parts of nested values are not considered.
     """
     return new.root is Root.DECIMAL and not keeps_order(old, new)
 
@@ -127,12 +133,12 @@ def _to_bytes_or_text(column: pa.Array, old: DataType, new: AtomicType) -> pa.Ar
     texts = column if old.root in STRING_ROOTS else text_of(column, old)
     if texts is None:
         raise _no_cast(old, new)
-    keeps_length = old.root in BINARY_ROOTS or not isinstance(old, AtomicType)  # Java's omission
+    keeps_length = old.root in BINARY_ROOTS or not isinstance(old, AtomicType)  # Java does not apply the length here
     return texts if keeps_length else _fitted_text(texts, new)
 
 
 def _fitted_text(texts: pa.Array, new: AtomicType) -> pa.Array:
-    """Cut to the declared length; CHAR filled with blanks."""
+    """Truncates texts to the declared length. CHAR is padded with blanks."""
     cut = pc.utf8_slice_codeunits(texts, 0, new.length)
     return pc.utf8_rpad(cut, new.length, " ") if new.root is Root.CHAR else cut
 
@@ -167,7 +173,7 @@ def _family(root: Root) -> str:
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:
-    """The values as they are in memory, zero for nulls."""
+    """Returns the values as they are in memory, and 0 for nulls."""
     values: NDArray[Any] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     return values
 
@@ -175,7 +181,7 @@ def _numbers(column: pa.Array) -> NDArray[Any]:
 def _as(values: NDArray[Any], new: AtomicType, like: pa.Array) -> pa.Array:
     kind = arrow_type(new)
     mask = like.is_null().to_numpy(zero_copy_only=False) if like.null_count else None
-    with np.errstate(over="ignore"):  # a double beyond the floats becomes infinite
+    with np.errstate(over="ignore"):  # a double beyond the range of FLOAT becomes infinite
         return pa.array(values.astype(kind.to_pandas_dtype()), kind, mask=mask)
 
 
@@ -184,7 +190,7 @@ def _integer_to_number(column: pa.Array, old: AtomicType, new: AtomicType) -> pa
 
 
 def _float_to_integer(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """Cut towards zero, the far ends of INT or BIGINT for what is beyond, 0 for NaN. Then narrower types wrap."""
+    """Truncates towards zero. Values beyond INT or BIGINT become its limits, and NaN becomes 0. Narrower types wrap."""
     values = np.nan_to_num(_numbers(column).astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
     limits = np.iinfo(np.int64 if new.root is Root.BIGINT else np.int32)
     inside = (values > float(limits.min)) & (values < float(limits.max))
@@ -198,7 +204,7 @@ def _integer_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> p
 
 
 def _float_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """By way of the shortest text of the double, as Java; a FLOAT is made a double first."""
+    """Converts through the shortest text of the double, like Java. A FLOAT is converted to a double first."""
     texts = []
     for value in column.cast(pa.float64()).to_pylist():
         if value is not None and not np.isfinite(value):
@@ -215,7 +221,7 @@ def _decimal_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> p
 
 
 def _fitted_decimal(column: pa.Array, new: AtomicType) -> pa.Array:
-    """Rounded half up to the new scale; null where there are more digits than the new precision."""
+    """Rounds half up to the new scale. Values with more digits than the new precision become null."""
     wide = column.cast(pa.decimal256(_WIDE_DIGITS, column.type.scale))
     if new.scale < column.type.scale:
         wide = pc.round(wide, ndigits=new.scale, round_mode="half_towards_infinity")
@@ -225,7 +231,7 @@ def _fitted_decimal(column: pa.Array, new: AtomicType) -> pa.Array:
 
 
 def _decimal_to_integer(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """Cut towards zero, then the lowest bits."""
+    """Truncates towards zero, then keeps the lowest bits."""
     whole = pc.trunc(column).cast(pa.decimal128(38, 0), safe=False)
     low = fixed_width_values(whole, np.int64)[::2]
     return _as(np.where(whole.is_valid().to_numpy(zero_copy_only=False), low, 0), new, column)
@@ -272,7 +278,7 @@ _NUMERIC: Final[Mapping[tuple[str, str], _Cast]] = {
 
 
 def _parts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Seconds since 1970 and nanoseconds, 0 to 999,999,999."""
+    """Returns seconds since 1970, and nanoseconds from 0 to 999,999,999."""
     per_second = UNITS_PER_SECOND[column.type.unit]
     seconds, rest = np.divmod(fixed_width_values(column, np.int64), per_second)
     return seconds, rest * (10**9 // per_second)
@@ -299,7 +305,10 @@ def _from_timestamp(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Ar
 def _cut(
     seconds: NDArray[np.int64], nanos: NDArray[np.int64], precision: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Digits after `precision` made zero. Up to milliseconds Java cuts towards 1970, finer ones downwards."""
+    """Sets the digits after `precision` to zero.
+
+    Up to a precision of 3 Java truncates towards 1970, with more digits towards the past.
+    """
     if precision > 3:
         step = 10 ** (9 - precision)
         return seconds, nanos // step * step
@@ -311,7 +320,7 @@ def _cut(
 
 
 def _to_timestamp(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """A number counts seconds; a date is its midnight; a time of day is on 1970-01-01."""
+    """Converts to a timestamp: a number counts seconds, a date becomes its midnight, a time of day is on 1970-01-01."""
     if old.root is Root.DATE:
         seconds = _numbers(column.cast(pa.int32())).astype(np.int64) * 86_400
         nanos = np.zeros_like(seconds)

@@ -1,4 +1,4 @@
-"""What is known of the values of a column, in several files or in several parts of one."""
+"""Bounds of the values of a column, in several files or in several parts of one file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """One column in n files (or row groups). Unknown is null.
+    """The bounds of one column in n files (or row groups). Null means unknown.
 
-    minimum, maximum: (n,) of the column's type; bounds, not necessarily values (long texts are cut short).
-    null_count: (n,) int64; row_count: (n,) int64, never null.
+    minimum (n,): lower bounds, of the column's type. They need not be values of the column (long texts are truncated).
+    maximum (n,): upper bounds, likewise.
+    null_count (n,): int64.
+    row_count (n,): int64, never null.
     """
 
     minimum: pa.Array
@@ -30,10 +32,10 @@ class ColumnBounds:
 
 
 def without_nan(bounds: pa.Array) -> pa.Array:
-    """Unknown where they are NaN: to Java that is the largest value, to Arrow no comparison with it is true."""
+    """Makes NaN bounds unknown: in Java NaN is the largest value, but in Arrow no comparison with NaN is true."""
     if not pa.types.is_floating(bounds.type):
         return bounds
     return pc.if_else(pc.is_nan(bounds), pa.scalar(None, bounds.type), bounds)
 
 
-Bounds: TypeAlias = Callable[[str], ColumnBounds]  # by column name
+Bounds: TypeAlias = Callable[[str], ColumnBounds]  # column name -> bounds

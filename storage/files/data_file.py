@@ -1,4 +1,4 @@
-"""What a manifest knows of one data file.
+"""The metadata of one data file in a manifest.
 
 Source: Java `io/DataFileMeta.java`, `stats/SimpleStats.java`.
 """
@@ -11,17 +11,18 @@ from datetime import UTC, datetime
 from storage.format import FileSource
 from storage.pickled_values import pickles_as_values
 
-# The serialized BinaryRow without fields: partition of an unpartitioned table, key of an append table.
+# The serialized BinaryRow without fields: the partition of an unpartitioned table, and the key of an append table.
 EMPTY_ROW = bytes(12)
 
 
 @pickles_as_values
 @dataclass(frozen=True, slots=True)
 class SimpleStats:
-    """Bounds of some columns over the rows of a file, as stored: rows are serialized BinaryRows (with arity prefix).
+    """The statistics of some columns of a file, as stored.
 
-    min_values, max_values: one field a column, null where unknown.
-    null_counts: a number a column, None where unknown.
+    min_values: the lower bounds as a serialized BinaryRow (with arity prefix), one field per column, null if unknown.
+    max_values: the upper bounds, likewise.
+    null_counts: one number per column, None if unknown.
     """
 
     min_values: bytes
@@ -35,11 +36,13 @@ EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
 @pickles_as_values
 @dataclass(frozen=True, slots=True)
 class DataFileMeta:
-    """One immutable data file. Field by field what a manifest stores; None is the manifest's null.
+    """One immutable data file. The fields are those that a manifest stores; None is null in the manifest.
 
-    min_key, max_key, the rows of stats: serialized BinaryRows. row_count includes retract rows.
-    value_stats_columns: which columns value_stats speaks of; None means all columns of the file's schema.
-    creation_time_ms: wall clock of the writer's zone as if it were UTC (Java's quirk, see FORMAT.md).
+    row_count: the number of rows, including retracts.
+    min_key: the smallest key, as a serialized BinaryRow.
+    max_key: the largest key, as a serialized BinaryRow.
+    value_stats_columns: the columns in value_stats; None means all columns of the file's schema.
+    creation_time_ms: the wall clock of the writer's time zone, as if it were UTC (like Java, see FORMAT.md).
     """
 
     file_name: str
@@ -66,21 +69,30 @@ class DataFileMeta:
 
     @property
     def place(self) -> tuple[int, str]:
-        """In the tree of its bucket: level and name. Raised to another level, a file keeps its name."""
+        """Level and name, which identify it in the bucket's merge tree. An upgraded file keeps its name."""
         return self.level, self.file_name
 
     @property
     def may_hold_deletes(self) -> bool:
-        """Also where they were not counted. A file of level 0 that says no may do so all the same: pypaimon's do."""
+        """Whether the file may contain deletes. True if they were not counted.
+
+        A file of level 0 may contain deletes even if this is False: pypaimon writes such files.
+        """
         return self.delete_row_count != 0
 
     @property
     def created_epoch_ms(self) -> int | None:
-        """When it was made, if its writer's clock shows the local time of this process, as Java takes it."""
+        """The creation time in epoch milliseconds.
+
+        Like Java, it assumes that the writer had this process's time zone.
+        """
         return None if self.creation_time_ms is None else epoch_ms_of_local(self.creation_time_ms)
 
 
 def epoch_ms_of_local(wall_clock_ms: int) -> int:
-    """wall_clock_ms: what the clock of this process's zone showed, as if it were UTC."""
+    """Returns the epoch milliseconds of a wall clock.
+
+    wall_clock_ms: the wall clock of this process's time zone, as if it were UTC.
+    """
     shown = datetime.fromtimestamp(wall_clock_ms / 1000, UTC).replace(tzinfo=None)
     return round(shown.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Where the indexes of a data file are: in its metadata, or in a file next to it.
+"""Opens the indexes of a data file, which are in its metadata or in a file next to it.
 
 Source: Java `io/FileIndexEvaluator.java`.
 """
@@ -25,7 +25,7 @@ _REMEDY = "file-index.read.enabled = false reads without"
 
 
 def index_file_name(file: DataFileMeta) -> str | None:
-    """The index file next to it; None if there is none. Raises CorruptFile for more than one."""
+    """Returns the name of the index file; None if no index file exists. Raises CorruptFile for more than one."""
     names = [name for name in file.extra_files if is_file_index_name(name)]
     if len(names) > 1:
         raise CorruptFile(file.file_name, "one file index", f"{' and '.join(names)} ({_REMEDY})")
@@ -33,16 +33,19 @@ def index_file_name(file: DataFileMeta) -> str | None:
 
 
 def may_have_indexes(file: DataFileMeta, *, embedded_only: bool = False) -> bool:
-    """embedded_only: those in a file of their own don't count."""
+    """Whether the data file may have indexes.
+
+    embedded_only: whether to ignore indexes in a separate file.
+    """
     return file.embedded_index is not None or (bool(file.extra_files) and not embedded_only)
 
 
 @contextmanager
 def file_indexes(context: TableContext, file: DataFileMeta, path: str) -> Iterator[FileIndexes | None]:
-    """The indexes of a data file while they are read; None where it has none.
+    """Opens the indexes of a data file for the `with` block; None if it has no indexes.
 
-    context: under the schema to read with.
-    path: of the data file.
+    context: the table with the schema to read with.
+    path: the path of the data file.
     """
     if file.embedded_index is not None:
         yield FileIndexes(context, file, Container.of_bytes(file.embedded_index, path), path)
@@ -67,9 +70,9 @@ def _opened(io: FileIO, path: str) -> Iterator[Container]:
 
 
 class FileIndexes:
-    """Of one data file, by the columns of the table as it is read, whatever they were called in the file.
+    """The indexes of one data file. Columns have the names of the schema to read with, even if the file has others.
 
-    path: of what holds them, for messages.
+    path: the path of the file that contains the indexes, for error messages.
     """
 
     def __init__(self, context: TableContext, file: DataFileMeta, container: Container, path: str) -> None:
@@ -84,14 +87,14 @@ class FileIndexes:
         return self._context.schema if schema_id == self._context.schema.id else self._context.schemas.get(schema_id)
 
     def of_column(self, indexed: IndexedColumn) -> Iterator[ColumnIndex]:
-        """Indexes of a column, or of one key of a map; none where its values are not those that the file holds."""
+        """Yields the indexes of a column, or of one key of a map. Yields none if the values are cast when read."""
         wanted = self._context.schema.by_name[indexed.column]
         stored = self._stored(wanted)
         if stored is None:
             return
         of_values = stored.type if indexed.key is None else value_type(stored.type)
         if of_values is None or (format_of(self._file.file_name) == "orc" and _has_chars(stored.type)):
-            return  # read without the blanks that the file has
+            return  # CHAR is read without the padding that the file has
         name = str(IndexedColumn(stored.name, indexed.key))
         for kind, place in self._container.places.get(name, {}).items():
             body = None if place.start is None else self._container.body(place)
@@ -99,7 +102,7 @@ class FileIndexes:
                 yield index
 
     def _stored(self, wanted: DataField) -> DataField | None:
-        """The column in the file, if it holds the values that are read: they are not cast."""
+        """Returns the column in the file; None if its values are cast when read."""
         stored = self._file_schema.by_id.get(wanted.id)
         if stored is None or not same_ignoring_nullability(stored.type, wanted.type):
             return None

@@ -1,7 +1,7 @@
-"""Files of a table's index: what a manifest knows of one, and where it is.
+"""The metadata and the paths of a table's index files.
 
-What is in them: `storage.deletion_vectors`; hashes of dynamic buckets: `storage.write.assigners`; global indexes
-are not read.
+Deletion vectors are read by `storage.deletion_vectors`, and hashes of dynamic buckets by `storage.write.assigners`.
+Global indexes are not read.
 
 Source: Java `index/IndexFileMeta.java`, `index/IndexFileHandler.java`, `utils/FileStorePathFactory.java`.
 """
@@ -23,10 +23,10 @@ class IndexFileMeta:
     """One immutable index file of a bucket.
 
     index_type: HASH, DELETION_VECTORS, or a kind of global index.
-    row_count: hashes in the file, or vectors.
-    vectors: of deletion vectors, where each is in the file.
-    external_path: None for a file inside the table.
-    global_index: what the manifest says of a global index, as it stands there; carried on unread.
+    row_count: the number of hashes or vectors in the file.
+    vectors: the place of each deletion vector in the file.
+    external_path: the path of a file outside of the table; None for a file inside the table.
+    global_index: the manifest's description of a global index. It is kept unchanged, and not interpreted.
     """
 
     index_type: str
@@ -43,14 +43,14 @@ class IndexFileMeta:
 
 
 def index_file_path(context: TableContext, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
-    """Under `index/`, or in the bucket (option `index-file-in-data-file-dir`)."""
+    """Returns the path of an index file: under `index/`, or in the bucket (option `index-file-in-data-file-dir`)."""
     if file.external_path is not None:
         return file.external_path
     return index_path_of_name(context, partition, bucket, file.file_name)
 
 
 def index_path_of_name(context: TableContext, partition: bytes, bucket: int, name: str) -> str:
-    """Of a file inside the table."""
+    """Returns the path of an index file inside the table."""
     if context.options.index_file_in_data_file_directory:
         return f"{bucket_directory(context, partition, bucket)}/{name}"
     return context.paths.index(name)
@@ -59,9 +59,9 @@ def index_path_of_name(context: TableContext, partition: bytes, bucket: int, nam
 def deletion_files_of(
     context: TableContext, partition: bytes, bucket: int, files: Iterable[IndexFileMeta]
 ) -> dict[str, DeletionFile]:
-    """By the name of a data file, where its deletion vector lies.
+    """Returns the place of each deletion vector, by the name of its data file.
 
-    files: of one bucket, of any type.
+    files: the index files of one bucket, of any type.
     """
     found: dict[str, DeletionFile] = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""The smallest and largest value of a column, found with Arrow's kernels."""
+"""Finds the smallest and the largest value of a column with Arrow's kernels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class MinMax:
-    """From the smallest to the largest value, both exact, as valid scalars of the column's in-memory type."""
+    """The exact smallest and largest value of a column, as valid scalars of the column's in-memory type."""
 
     minimum: pa.Scalar
     maximum: pa.Scalar
 
 
 ColumnMinMax: TypeAlias = Mapping[str, MinMax]
-"""By column. One that is missing has no values, or its bounds are not known."""
+"""Column -> its smallest and largest value. A column is missing if it has no values, or if its bounds are unknown."""
 
 
 def has_nan(column: pa.Array | pa.ChunkedArray) -> bool:
@@ -29,7 +29,10 @@ def has_nan(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def min_max_of(column: pa.Array | pa.ChunkedArray) -> MinMax | None:
-    """None without values. Order is Java's: -0.0 before 0.0, NaN last. (Arrow takes both zeros for one, and no NaN.)"""
+    """Returns the smallest and the largest value; None if there are only nulls.
+
+    The order is that of Java: -0.0 before 0.0, and NaN last. (Arrow treats both zeros as equal, and ignores NaN.)
+    """
     if len(column) == column.null_count:
         return None
     found = pc.min_max(column)
@@ -42,7 +45,7 @@ def min_max_of(column: pa.Array | pa.ChunkedArray) -> MinMax | None:
 
 
 def union_of(min_max: Iterable[MinMax]) -> MinMax | None:
-    """What holds all of them; None for none."""
+    """Returns the range that includes all ranges; None if none is given."""
     return reduce(_union, min_max, None)
 
 
@@ -61,7 +64,7 @@ def _is_less(one: pa.Scalar, other: pa.Scalar) -> bool:
 
 
 class MinMaxCollector:
-    """ColumnMinMax of the rows of a file, batch by batch."""
+    """Collects the ColumnMinMax of a file's rows, batch by batch."""
 
     def __init__(self, columns: Collection[str]) -> None:
         self._columns = sorted(columns)

@@ -1,4 +1,4 @@
-"""The time that a partition stands for, read from its values.
+"""Reads the time of a partition from its values.
 
 Source: Java `partition/PartitionTimeExtractor.java`, `PartitionValuesTimeExpireStrategy.java`.
 """
@@ -16,7 +16,7 @@ from storage.types.time_formats import parse_leniently, time_format
 
 
 def partition_check(context: TableContext) -> Callable[[bytes], None] | None:
-    """What refuses rows of partitions that name no time, where the table asks for that; None where it doesn't."""
+    """Returns a check that refuses partitions without a time; None if the table's options don't require the check."""
     options = context.options
     if not options.partition_timestamp_strict or not context.schema.partition_keys:
         return None
@@ -26,9 +26,9 @@ def partition_check(context: TableContext) -> Callable[[bytes], None] | None:
 
 
 class PartitionTimes:
-    """By options `partition.timestamp-pattern` and `partition.timestamp-formatter`; without them of the first column.
+    """The times of partitions, by options `partition.timestamp-pattern` and `partition.timestamp-formatter`.
 
-    Raises BadInput for a formatter that is not understood.
+    Without a pattern the time is read from the first partition column. Raises BadInput for an invalid formatter.
     """
 
     def __init__(self, context: TableContext) -> None:
@@ -39,7 +39,7 @@ class PartitionTimes:
         self._parse = parse_leniently if formatter is None else time_format(formatter).parse
 
     def of(self, partitions: Sequence[bytes]) -> list[datetime | None]:
-        """Of each serialized partition; None for one whose values are null where they count, or name no time."""
+        """Returns the time of each serialized partition; None if a needed value is null, or the text is not a time."""
         types = [field.type for field in self._fields]
         if not partitions or not types:
             return [None] * len(partitions)
@@ -48,7 +48,7 @@ class PartitionTimes:
         return [self._time(partition_texts(row, types, legacy=True)) for row in rows]
 
     def check(self, partition: bytes) -> None:
-        """Raises BadInput for a partition that names no time."""
+        """Raises BadInput for a partition without a time."""
         (time,) = self.of([partition])
         if time is None:
             types = [field.type for field in self._fields]
@@ -64,7 +64,7 @@ class PartitionTimes:
         return None if text is None else self._parse(text)
 
     def _filled(self, pattern: str, texts: Sequence[str | None]) -> str | None:
-        """With the values in place of `$column`; the longest name that fits counts. None where one of them is null."""
+        """Replaces each `$column` by its value. The longest matching name is used. None if a used value is null."""
         by_name = sorted(zip(self._fields, texts, strict=True), key=lambda pair: -len(pair[0].name))
         filled, at = "", 0
         while at < len(pattern):

@@ -1,4 +1,4 @@
-"""Rows of a data file, as columns of the table's current schema, whatever schema the file was written under.
+"""Reads the rows of a data file as columns of the table's current schema, even if the file has an older schema.
 
 Source: Java `utils/FormatReaderMapping.java`, `schema/SchemaEvolutionUtil.java`.
 """
@@ -42,11 +42,11 @@ T = TypeVar("T")
 
 DEFAULT_BATCH_ROWS: Final = 65_536
 _STORED_AS_THEY_ARE: Final = {f.id: f for f in (SEQUENCE_FIELD, KIND_FIELD)}
-_TRACKED: Final = {f.id: f for f in TRACKING_FIELDS.values()}  # of tables without a primary key
+_TRACKED: Final = {f.id: f for f in TRACKING_FIELDS.values()}  # in tables without a primary key
 
 
 class PruningPredicate(Protocol):
-    """A condition that can exclude a part of a file by its bounds (`storage.read.predicate`)."""
+    """A condition that can exclude parts of a file by their bounds (`storage.read.predicate`)."""
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> NDArray[np.bool_] | None: ...
 
@@ -64,18 +64,22 @@ def read_data_file(
     deleted: NDArray[np.int64] | None = None,
     selected: BitMap | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of at most batch_rows rows and batch_bytes bytes (or one row), never empty, with the columns
-    `read_fields`, in file order.
+    """Yields the rows of a data file in file order, in batches with the columns `read_fields`.
+
+    Batches are never empty.
 
     read_fields: columns of context.schema, `_KEY_x` (read from column x), `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_LEVEL`
-        (the file's), `_POSITION` (of a row in the file, from 0), `_ROW_ID` (of a table with row tracking). A column
-        newer than the file is null; default values are not filled in (they were when rows were written).
-    partition: serialized BinaryRow from the manifest, where the values of partition columns then come from.
-    predicate: row groups without a row it may want are left out; others come whole.
-    deleted: positions in the file of rows that are left out (its deletion vector).
-    selected: positions of the rows that are wanted; None: all. Row groups without one are left out.
+        (the level of the file), `_POSITION` (the position of a row in the file, from 0), and `_ROW_ID` (in tables with
+        row tracking). A column that is newer than the file is null. Default values are not filled in here, but when
+        rows are written.
+    partition: the serialized BinaryRow from the manifest. If given, it provides the values of partition columns.
+    batch_rows: the maximum number of rows of a batch.
+    batch_bytes: the maximum size of a batch, unless a single row is larger.
+    predicate: excludes row groups without matching rows. Other row groups are returned completely.
+    deleted: the positions of rows in the file to leave out (its deletion vector).
+    selected: the positions of rows to return; None means all. Row groups without such rows are not read.
 
-    Raises CorruptFile; UnsupportedFeature for formats and values that can't be read here.
+    Raises CorruptFile. Raises UnsupportedFeature for formats and values that can't be read.
     """
     plan = _ReadPlan.of(context, file, read_fields, partition)
     file_format = format_named(format_of(file.file_name))
@@ -108,9 +112,11 @@ def read_data_file(
 def chunk_bounds(
     context: TableContext, file: DataFileMeta, path: str, field: DataField, *, partition: bytes | None = None
 ) -> ColumnBounds | None:
-    """A column of the table in the parts (row groups) of a data file, in file order; None: its format knows of none.
+    """Returns the bounds of a column in the parts (row groups) of a data file, in file order.
 
-    Unknown where the file stores another type. Raises CorruptFile.
+    None if the file format has no bounds. The bounds are unknown if the file stores the column with another type.
+
+    Raises CorruptFile.
     """
     plan = _ReadPlan.of(context, file, [field], partition)
     found = format_named(format_of(file.file_name)).chunk_bounds(open_data_file(context.io, path), path, plan.stored)
@@ -119,9 +125,10 @@ def chunk_bounds(
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """As a predicate: reads the parts (row groups) of a file with these numbers, and no others.
+    """A predicate that selects the parts (row groups) of a file with the given numbers.
 
-    column: any that is read.
+    numbers: the numbers of the parts.
+    column: any column that is read.
     """
 
     numbers: range
@@ -134,11 +141,13 @@ class Chunks:
 
 
 class _Rows:
-    """Which rows of a file count. Positions are those of the file, also where a format leaves parts of it out.
+    """The rows of a file that are read. Positions are those in the file, even if a format skips parts of it.
 
-    expected: rows of the file, as its manifest says. Another number means another file in its place, which would give
-        wrong rows unnoticed.
-    deleted: positions of rows that don't count.
+    expected: the number of rows in the manifest. A different number means that the file was replaced by another one,
+        whose rows would be wrong.
+    deleted: the positions of rows to leave out.
+    selected: the positions of rows to return; None means all.
+    wants_positions: whether `live` returns the positions of rows.
     """
 
     def __init__(
@@ -154,9 +163,9 @@ class _Rows:
         self._path = path
         self._is_checked = False
         self._wants_positions = wants_positions
-        # of the parts that the format hands out: where each ends among its rows, and how many rows before it are not
+        # For each part that the format returns: its end among the returned rows, and the number of skipped rows before.
         self._ends, self._left_out = np.array([expected]), np.array([0])
-        self._is_live: NDArray[np.bool_] | None = None  # of the rows that the format hands out
+        self._is_live: NDArray[np.bool_] | None = None  # for each row that the format returns
         if selected is not None:
             if len(selected) and selected.max() >= expected:
                 raise CorruptFile(path, f"a file index of {expected} rows", f"one of row {selected.max()}")
@@ -170,10 +179,10 @@ class _Rows:
             self._is_live[deleted] = False
 
     def chunks(self, row_counts: NDArray[np.int64], maybe: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-        """Which parts of the file come; None: all. Raises CorruptFile.
+        """Returns which parts of the file to read; None means all. Raises CorruptFile.
 
-        row_counts: of the parts.
-        maybe: which of them may hold rows that are wanted, by what else is known.
+        row_counts: the number of rows of each part.
+        maybe: which parts may contain matching rows by their bounds; None means all.
         """
         self._check(int(np.sum(row_counts)))
         kept = maybe
@@ -191,8 +200,9 @@ class _Rows:
         return kept
 
     def live(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
-        """The rows that count, with their positions if wanted. Raises CorruptFile at the end, unless the parts were
-        checked, of which some are left out.
+        """Yields the rows to return, with their positions if wanted.
+
+        Raises CorruptFile at the end if the number of rows is wrong, unless `chunks` has checked the number already.
         """
         found = 0
 
@@ -223,8 +233,8 @@ class _Rows:
 
 
 def _halved(rows: pa.RecordBatch, most_bytes: int) -> list[pa.RecordBatch]:
-    """In pieces that small, or of one row; rows may differ in size."""
-    # the bytes of whole buffers are known at once; those of slices are counted column by column
+    """Halves the batch until each piece has at most most_bytes, or one row. Rows may differ in size."""
+    # The size of whole buffers is known immediately; that of slices must be computed column by column.
     if rows.num_rows < 2 or rows.get_total_buffer_size() <= most_bytes or rows.nbytes <= most_bytes:
         return [rows]
     middle = rows.num_rows // 2
@@ -232,7 +242,7 @@ def _halved(rows: pa.RecordBatch, most_bytes: int) -> list[pa.RecordBatch]:
 
 
 def _handed_over(items: Sequence[T]) -> Iterator[T]:
-    """Each batch is referenced only by its consumer, which can release it: rows may be large."""
+    """Yields the items without keeping references: rows may be large, and only the consumer should hold them."""
     left = list(reversed(items))
     del items
     while left:
@@ -240,7 +250,7 @@ def _handed_over(items: Sequence[T]) -> Iterator[T]:
 
 
 def open_data_file(io: FileIO, path: str) -> pa.NativeFile:
-    """Raises CorruptFile where there is none."""
+    """Opens a data file. Raises CorruptFile if it does not exist."""
     try:
         return io.open_input(path)
     except FileNotFoundError:
@@ -250,7 +260,7 @@ def open_data_file(io: FileIO, path: str) -> pa.NativeFile:
 
 
 def written_fields(context: TableContext, file: DataFileMeta) -> tuple[DataField, ...]:
-    """The table's columns that a data file holds, as they were when it was written."""
+    """Returns the table's columns in a data file, as they were when the file was written."""
     is_current = file.schema_id == context.schema.id
     schema = context.schema if is_current else context.schemas.get(file.schema_id)
     return tuple(f for f in schema.stored_in(file.write_columns) if f.name not in TRACKING_FIELDS)
@@ -258,13 +268,15 @@ def written_fields(context: TableContext, file: DataFileMeta) -> tuple[DataField
 
 @dataclass(frozen=True)
 class _ReadPlan:
-    """stored: the columns to read, as the file has them, each once.
-    position: of a wanted column (by id) among them.
+    """How the columns of a file become the wanted columns.
 
-    constants: partition columns and `_LEVEL` (by id) with their one value.
-    never_null: positions among `stored` of columns whose nulls mean that this is another table's file: a column that a
-        file lacks reads as null.
-    first_row_id, sequence_number: of rows whose file doesn't store theirs; the ids count on from the first.
+    stored: the columns to read, as they are in the file, each once.
+    position: field id of a wanted column -> its position in `stored`.
+    constants: field id of a partition column or `_LEVEL` -> its value.
+    never_null: positions in `stored` of columns that can't contain nulls. Nulls mean that the file belongs to another
+        table, because a column that is missing in a file is read as null.
+    first_row_id: the row id of the first row, if the file does not store row ids. The other rows have the next ids.
+    sequence_number: the sequence number of all rows, if the file does not store sequence numbers.
     """
 
     stored: Sequence[DataField]
@@ -305,7 +317,10 @@ class _ReadPlan:
     def column(
         self, wanted: DataField, batch: pa.RecordBatch, positions: pa.Array | None = None, path: str = ""
     ) -> pa.Array:
-        """positions: of the rows in the file, where they are needed."""
+        """Returns a wanted column.
+
+        positions: the positions of the rows in the file, if they are needed.
+        """
         if wanted == POSITION_FIELD:
             return positions
         if wanted.id in self.constants:
@@ -322,7 +337,10 @@ class _ReadPlan:
         return found
 
     def _tracked(self, wanted: DataField, stored: pa.Array, positions: pa.Array | None, path: str) -> pa.Array:
-        """stored: null where rows are numbered by their file alone. Java: `io/DataFileRecordReader.java`."""
+        """Fills in row ids or sequence numbers that the file does not store. Java: `io/DataFileRecordReader.java`.
+
+        stored: the stored values, null for rows that get theirs from the file's metadata.
+        """
         if wanted.id == SEQUENCE_FIELD.id:
             return pc.fill_null(stored, self.sequence_number)
         if self.first_row_id is None or positions is None:
@@ -344,7 +362,7 @@ class _ReadPlan:
         return keep
 
     def bounds(self, wanted: DataField, chunks: Bounds) -> ColumnBounds:
-        """Of a column of the table, where the file stores it as it is."""
+        """Returns the bounds of a column. They are unknown if the file stores the column with another type."""
         position = self.position.get(wanted.id)
         if position is not None and same_ignoring_nullability(self.stored[position].type, wanted.type):
             return chunks(self.stored[position].name)

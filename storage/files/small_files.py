@@ -1,8 +1,8 @@
-"""Many data files of a few rows each, out of one batch.
+"""Writes many data files of a few rows each, from one batch.
 
-What `RollingFileWriter` does for each file alone (find bounds, serialize keys and statistics, plan the format's writer)
-takes milliseconds, whatever the file holds. Here it is done for all of them at once; then a file costs what its bytes
-cost. Of primary-key tables only: other rows gather in files that stay open.
+For each file, `RollingFileWriter` takes milliseconds, regardless of the file's size: it finds bounds, serializes keys
+and statistics, and plans the format's writer. Here this is done for all files at once. Then the time of a file depends
+only on its bytes. This is used for primary-key tables only: the files of other tables stay open to collect rows.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ from storage.table import TableContext
 from storage.threads import IO_THREADS_MAX, map_to_end
 from storage.types.row_kinds import is_retract
 
-_AT_ONCE_ON_DISK: Final = 8  # a quarter of the processor time went into changes of threads with 32
+_AT_ONCE_ON_DISK: Final = 8  # with 32, thread switches took a quarter of the processor time
 
 
 @dataclass(frozen=True)
 class SmallFile:
-    """One to be written. directory: of its bucket. start, stop: its rows; there are some."""
+    """A small file to write.
+
+    directory: the directory of its bucket.
+    names: makes the file's name.
+    start: its first row.
+    stop: the row after its last one. A file has at least one row.
+    """
 
     directory: str
     names: DataFileNames
@@ -49,10 +55,13 @@ def write_small_files(
     groups: ColumnGroups,
     clock_ms: Callable[[], int] = local_time_as_utc_ms,
 ) -> list[DataFileMeta] | None:
-    """Durable files, in the given order. None: such files must be written one by one. After an error none is there.
+    """Writes the files durably. Returns their metadata in the given order; None if they must be written one by one.
 
-    rows: columns of `plan.fields`, sorted by key within each file, no key twice. files: one after the other takes the
-        rows that follow. groups: a group a file.
+    After an error none of the files exists.
+
+    rows: the columns of `plan.fields`. The rows of each file are sorted by key, and have different keys.
+    files: the files. Each takes the rows after those of the file before.
+    groups: the columns divided into one group per file.
     """
     if plan.indexer() is not None:
         return None
@@ -72,7 +81,7 @@ def write_small_files(
 
 
 def _with_contents(named: Sequence[tuple[str, SmallFile]], contents: SmallFiles) -> list[tuple[str, bytes]]:
-    """All before the first is written: threads that wait would fight for the interpreter with the one that computes."""
+    """Computes all contents before any file is written: waiting threads would slow down the thread that computes."""
     return [(path, contents.file(number)) for number, (path, _) in enumerate(named)]
 
 
@@ -84,7 +93,7 @@ def _write(context: TableContext, path: str, content: bytes) -> int:
 
 @dataclass(frozen=True)
 class _Metas:
-    """What manifests say of the files."""
+    """Makes the metadata of the files."""
 
     context: TableContext
     plan: FilePlan
@@ -93,7 +102,7 @@ class _Metas:
     groups: ColumnGroups
 
     def of_files(self, created_ms: int) -> list[Callable[[str, int], DataFileMeta]]:
-        """Each a function of the file's name and size."""
+        """Returns for each file a function that makes its metadata from its name and size."""
         schema, plan, collector = self.context.schema, self.plan, self.plan.collector()
         key_stats = collector.of_groups(plan.key_stats_names, self.groups)
         dense = self.context.options.stats_dense_store

@@ -1,7 +1,7 @@
-"""What is known of columns before their files are opened: statistics of manifests, as columns of the current schema.
+"""Returns the statistics of manifests as columns of the current schema, before files are opened.
 
-Files may be of older schemas: their columns are found by field id. Bounds of a column whose type has changed since are
-used only where the change keeps the order of values, and null counts only where it makes no nulls.
+Files may have older schemas, so their columns are found by field id. If the type of a column has changed, its bounds
+are used only if the cast keeps the order of values, and its null counts only if the cast makes no nulls.
 
 Source: Java `stats/SimpleStatsEvolution.java`, `stats/SimpleStatsEvolutions.java`.
 """
@@ -27,15 +27,15 @@ from storage.types import DataField, Root, arrow_type
 
 
 def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
-    """Bounds of the table's columns, by name, in these files.
+    """Returns the bounds of the table's columns in these files, by name.
 
-    context: under the schema to read with.
+    context: the table with the schema to read with.
     """
     numbers: dict[tuple[int, tuple[str, ...] | None, tuple[str, ...] | None], list[int]] = defaultdict(list)
     for number, file in enumerate(files):
         numbers[file.schema_id, file.value_stats_columns, file.write_columns].append(number)
     groups = [_SameSchemaFiles(context, [files[i] for i in of_group]) for of_group in numbers.values()]
-    # the files of the groups, one group after the other; where in that order each of the given files stands
+    # The position of each given file in the order of the groups.
     places = pa.array(np.argsort([i for of_group in numbers.values() for i in of_group]), pa.int64())
     rows = pa.array([file.row_count for file in files], pa.int64())
 
@@ -51,7 +51,7 @@ def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds
 
 
 def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
-    """Bounds of the primary key's columns, by the names of the table's columns; they hold for all versions of a key."""
+    """Returns the bounds of the primary key's columns, by name. They apply to all versions of a key."""
     fields = context.schema.select(context.schema.trimmed_primary_keys)
     paths = [file.file_name for file in files]
     statistics = key_statistics(context, files)
@@ -59,7 +59,7 @@ def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
     def bounds(name: str) -> ColumnBounds:
         if name != fields[0].name:
             return statistics(name)
-        # what sorts first has exact bounds: its values in the first and the last key
+        # The first key column has exact bounds: its values in the first and the last key.
         minimum = _decoded([file.min_key for file in files], paths, fields)[0]
         maximum = _decoded([file.max_key for file in files], paths, fields)[0]
         return replace(statistics(name), minimum=minimum, maximum=maximum)
@@ -68,7 +68,7 @@ def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
 
 
 def key_statistics(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
-    """The same, from the statistics of keys alone."""
+    """Like `key_bounds`, but only from the statistics of keys."""
     names = context.schema.trimmed_primary_keys
     rows = pa.array([file.row_count for file in files], pa.int64())
     stats = _Stats([file.key_stats for file in files], [file.file_name for file in files], context.schema.select(names))
@@ -81,7 +81,7 @@ def key_statistics(context: TableContext, files: Sequence[DataFileMeta]) -> Boun
 
 
 class _SameSchemaFiles:
-    """Files of one schema whose statistics are of the same columns."""
+    """Files of one schema with statistics of the same columns."""
 
     def __init__(self, context: TableContext, files: Sequence[DataFileMeta]) -> None:
         first = files[0]
@@ -96,7 +96,7 @@ class _SameSchemaFiles:
         self._stats = _Stats([file.value_stats for file in files], [file.file_name for file in files], self._fields)
 
     def bounds(self, wanted: DataField) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """(minimum, maximum, null count) of each file, for a column of the current schema."""
+        """Returns (minimum, maximum, null count) of each file, for a column of the current schema."""
         kind = arrow_type(wanted.type)
         nothing = pa.nulls(len(self._row_counts), kind)
         position = next((i for i, f in enumerate(self._fields) if f.id == wanted.id), None)
@@ -117,7 +117,7 @@ class _SameSchemaFiles:
 
 @dataclass
 class _Stats:
-    """Statistics of several files, of the same columns. Decoded when asked for, and once."""
+    """The statistics of several files, for the same columns. They are decoded once, when they are first needed."""
 
     stats: Sequence[SimpleStats]
     paths: Sequence[str]
@@ -125,8 +125,9 @@ class _Stats:
 
     @cached_property
     def minimum(self) -> list[pa.Array]:
-        """Unknown for CHAR: the bounds of Java's ORC files are of texts filled with blanks, which are read without
-        these.
+        """The lower bounds by column. They are unknown for CHAR.
+
+        The bounds of CHAR in Java's ORC files are texts padded with blanks, but the values are read without these.
         """
         columns = _decoded([s.min_values for s in self.stats], self.paths, self.fields)
         is_char = [f.type.root is Root.CHAR for f in self.fields]
@@ -143,14 +144,20 @@ class _Stats:
 
 
 def _above_question_mark(maximum: pa.Array) -> pa.Array:
-    """Java cuts long texts, and counts the last letter up. Behind U+D7FF lies half of a letter, which it writes as `?`:
-    below the texts that it should be above. What may be one is taken for the next whole letter.
+    """Corrects upper bounds of Java that may be too low.
+
+    Java truncates long texts, and increments the last character. After U+D7FF comes a lone surrogate, which Java writes
+    as `?`. Such a bound is less than the texts that it should bound. So a final `?` is replaced by the next valid
+    character.
     """
     return pc.replace_substring_regex(maximum, r"\?$", "\ue000")
 
 
 def _decoded(rows: Sequence[bytes], paths: Sequence[str], fields: Sequence[DataField]) -> list[pa.Array]:
-    """One column a field; null for rows without fields, as statistics that were dropped are. Raises CorruptFile."""
+    """Decodes rows to one column per field. Rows without fields become null: they are dropped statistics.
+
+    Raises CorruptFile.
+    """
     present = [i for i, row in enumerate(rows) if row[:4] != bytes(4)]
     types = [f.type for f in fields]
     present_rows, files = [rows[i] for i in present], [paths[i] for i in present]

@@ -1,4 +1,4 @@
-"""Statistics of a data file while it is written: for which columns, in which mode, and as manifests store them.
+"""Collects the statistics of a data file while it is written, in the form that manifests store.
 
 Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`.
 """
@@ -29,8 +29,11 @@ _WITHOUT_BOUNDS: Final = _NESTED | {Root.BLOB}
 
 @dataclass(frozen=True, slots=True)
 class StatsMode:
-    """nulls: count them.
-    bounds: keep the smallest and largest value, texts and bytes cut to `length` (None: whole).
+    """The statistics of a column.
+
+    nulls: whether nulls are counted.
+    bounds: whether the smallest and the largest value are stored.
+    length: the length to which texts and bytes are truncated in bounds; None does not truncate.
     """
 
     nulls: bool = False
@@ -39,7 +42,7 @@ class StatsMode:
 
     @classmethod
     def parse(cls, text: str) -> StatsMode:
-        """none, counts, full or truncate(n). Raises BadInput."""
+        """Parses none, counts, full or truncate(n). Raises BadInput."""
         match text.strip().lower():
             case "none":
                 return cls()
@@ -64,10 +67,10 @@ def stats_modes(
     changelog: bool = False,
     thin_keys: Sequence[str] = (),
 ) -> dict[str, StatsMode]:
-    """The mode of each column of a file.
+    """Returns the mode of each column of a file.
 
-    fields: all of the file, in order.
-    thin_keys: the primary key's columns where the file has no `_KEY_` columns.
+    fields: all columns of the file, in order.
+    thin_keys: the columns of the primary key, if the file has no `_KEY_` columns.
     """
     modes = {}
     ordinary = 0  # columns that count for `metadata.stats-keep-first-n-columns`
@@ -82,25 +85,28 @@ def stats_modes(
             StatsMode() if is_beyond else StatsMode.parse(options.stats_mode(f.name, level, changelog=changelog))
         )
         ordinary += 1
-    knows_nested = format_name != "parquet"  # whose footers have statistics of leaves only: Java has no statistics then
+    knows_nested = format_name != "parquet"  # Parquet has statistics of leaves only: Java writes none then
     return {f.name: modes[f.name] if knows_nested or f.type.root not in _NESTED else StatsMode() for f in fields}
 
 
 class ColumnGroups(Protocol):
-    """Columns cut into groups of rows, each of which becomes a file."""
+    """Columns divided into groups of rows. Each group becomes a file."""
 
     @property
     def count(self) -> int: ...
 
     def min_max(self, name: str) -> tuple[pa.Array, pa.Array]:
-        """(count,) each, as `min_max_of` finds them; null without values."""
+        """(count,) each: the smallest and largest values, as of `min_max_of`; null for a group without values."""
         ...
 
     def null_counts(self, name: str) -> list[int]: ...
 
 
 class StatsCollector:
-    """Of one file. Null counts are taken from its batches; the min_max come from its format's writer in the end."""
+    """Collects the statistics of one file.
+
+    Nulls are counted in its batches. The smallest and largest values come from the format's writer at the end.
+    """
 
     def __init__(self, fields: Sequence[DataField], modes: Mapping[str, StatsMode]) -> None:
         self._types = {f.name: f.type for f in fields}
@@ -109,14 +115,14 @@ class StatsCollector:
 
     @property
     def bounds_for(self) -> frozenset[str]:
-        """Columns whose min_max are wanted."""
+        """The columns whose smallest and largest values are needed."""
         return frozenset(
             name for name, mode in self._modes.items() if mode.bounds and self._types[name].root not in _WITHOUT_BOUNDS
         )
 
     @property
     def bounds_length(self) -> int | None:
-        """How much of a text or bytes is looked at at most; None: all of it."""
+        """The maximum length of texts and bytes that bounds need; None means the whole values."""
         lengths = [self._modes[name].length for name in self.bounds_for]
         return max((n for n in lengths if n is not None), default=0) + 1 if None not in lengths else None
 
@@ -125,7 +131,7 @@ class StatsCollector:
             self._nulls[name] += batch.column(name).null_count
 
     def of_columns(self, names: Sequence[str], min_max: ColumnMinMax) -> SimpleStats:
-        """All of these columns, known or not."""
+        """Returns the statistics of all these columns, including unknown ones."""
         if not names:
             return EMPTY_STATS
         types = [self._types[name] for name in names]
@@ -136,9 +142,9 @@ class StatsCollector:
     def of_table(
         self, names: Sequence[str], min_max: ColumnMinMax, *, dense: bool
     ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-        """(statistics, which columns they are of: None means all of `names`).
+        """Returns (statistics, their columns). None for the columns means all of `names`.
 
-        dense: without unknown columns.
+        dense: whether columns without statistics are left out.
         """
         known = [name for name in names if name in self._nulls]
         if not dense or len(known) == len(names):
@@ -146,9 +152,9 @@ class StatsCollector:
         return self.of_columns(known, min_max), tuple(known)
 
     def of_groups(self, names: Sequence[str], groups: ColumnGroups, *, dense: bool = False) -> list[SimpleStats]:
-        """As `of_columns` and `of_table`, of many files at once, whatever was added here.
+        """Like `of_columns` and `of_table`, for many files at once. Rows that were added here are ignored.
 
-        dense: without columns that nothing is kept of.
+        dense: whether columns without statistics are left out.
         """
         names = [name for name in names if not dense or name in self._nulls]
         if not names:
@@ -161,7 +167,7 @@ class StatsCollector:
         return [SimpleStats(*of) for of in zip(minima, maxima, nulls, strict=True)]
 
     def known(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Columns that something is kept of."""
+        """Returns the columns with statistics."""
         return tuple(name for name in names if name in self._nulls)
 
     def _nulls_of_groups(self, name: str, groups: ColumnGroups) -> Sequence[int | None]:
@@ -179,7 +185,7 @@ class StatsCollector:
         return pa.array([a for a, _ in cut], kind), pa.array([b for _, b in cut], kind)
 
     def _bounds(self, name: str, min_max: ColumnMinMax) -> pa.Array:
-        """(minimum, maximum), null where unknown."""
+        """Returns (minimum, maximum), null if unknown."""
         kind = arrow_type(self._types[name])
         if name not in min_max:
             return pa.nulls(2, kind)
@@ -191,7 +197,7 @@ class StatsCollector:
 
 
 def _is_longer(values: pa.Array, length: int) -> bool:
-    """Whether one of them has more bytes, as a text of more characters has."""
+    """Whether a value has more bytes than `length`. Every text with more characters has more bytes, too."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return False
     return bool((pc.max(pc.binary_length(values)).as_py() or 0) > length)

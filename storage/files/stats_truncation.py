@@ -1,4 +1,4 @@
-"""Shorter bounds for long values: mode `truncate(n)` of `metadata.stats-mode`.
+"""Truncates the bounds of long values: mode `truncate(n)` of `metadata.stats-mode`.
 
 Source: Java `statistics/TruncateSimpleColStatsCollector.java`.
 """
@@ -10,13 +10,14 @@ from typing import Final
 import pyarrow as pa
 
 _LAST_CODE_POINT: Final = 0x10FFFF
-_SURROGATES: Final = range(0xD800, 0xE000)  # code points that UTF-8 cannot hold
+_SURROGATES: Final = range(0xD800, 0xE000)  # code points that UTF-8 can't encode
 
 
 def truncate_bounds(minimum: pa.Scalar, maximum: pa.Scalar, length: int) -> tuple[pa.Scalar, pa.Scalar]:
-    """Bounds of at most `length` characters (code points), or bytes, that hold whatever the given ones hold.
+    """Returns bounds of at most `length` characters (code points) or bytes, which include the given bounds.
 
-    Only strings and bytes change. Both are null, "unknown", when one is given so, or no bound so short is large enough.
+    Only strings and bytes change. Both bounds are null (unknown) if one is given as null, or if no short upper bound is
+    large enough.
     """
     if not (minimum.is_valid and maximum.is_valid):
         return _null(minimum), _null(maximum)
@@ -39,13 +40,13 @@ def _null(value: pa.Scalar) -> pa.Scalar:
 
 
 def _truncate_text_up(text: str, length: int) -> str | None:
-    """The first characters, the last of them that can be raised raised by one. None when none can."""
+    """Truncates a text, and increments its last character that can be incremented. None if no character can."""
     if len(text) <= length:
         return text
     for end in range(length, 0, -1):
         raised = ord(text[end - 1]) + 1
         if raised in _SURROGATES:
-            raised = _SURROGATES.stop  # Java writes "?" for a lone surrogate, which is no upper bound at all
+            raised = _SURROGATES.stop  # Java writes "?" for a lone surrogate, which is not an upper bound
         if raised <= _LAST_CODE_POINT:
             return text[: end - 1] + chr(raised)
     return None

@@ -1,4 +1,4 @@
-"""Texts into values and values into texts, as Java's casts do it. Value by value: it is rare.
+"""Casts texts to values, and values to texts, like Java. It works value by value, because such casts are rare.
 
 Source: Java `casting/StringTo*CastRule.java`, `casting/*ToStringCastRule.java`, `utils/BinaryStringUtils.java`,
 `utils/DateTimeUtils.java`.
@@ -32,11 +32,11 @@ from storage.types import (
 )
 from storage.types.partition_text import partition_text
 
-EXACT: Final = Context(prec=2000)  # more digits than any DOUBLE or any sensible text has
+EXACT: Final = Context(prec=2000)  # more digits than a DOUBLE or a reasonable text has
 
 
 def rounded(number: Decimal, new: AtomicType) -> Decimal | None:
-    """Half up to the scale of `new`; None when that takes more digits than `new` has."""
+    """Rounds half up to the scale of `new`. None if the result has more digits than `new` allows."""
     unscaled = number.scaleb(new.scale, EXACT).to_integral_value(ROUND_HALF_UP, EXACT)
     return unscaled.scaleb(-new.scale, EXACT) if abs(unscaled) < 10**new.precision else None
 
@@ -45,7 +45,7 @@ def rounded(number: Decimal, new: AtomicType) -> Decimal | None:
 
 
 def text_of(column: pa.Array, data_type: DataType) -> pa.Array | None:
-    """SQL's cast to STRING; None when Java has none for the type."""
+    """Casts to STRING, as in SQL. None if Java has no such cast for the type."""
     match data_type:
         case ArrayType():
             inner = text_of(column.values, data_type.element)
@@ -99,7 +99,7 @@ def _where_valid(column: pa.Array, texts: list[str]) -> pa.Array:
 
 
 def from_text(column: pa.Array, new: AtomicType) -> pa.Array:
-    """Raises BadInput, naming the text, where Java fails."""
+    """Casts texts to a type. Raises BadInput, with the text, if Java fails."""
     parse = _PARSERS[new.root]
     values = []
     for text in column.to_pylist():
@@ -140,7 +140,7 @@ _BITS: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 6
 
 
 def _integer(text: str, new: AtomicType) -> int:
-    """Digits after a point must be digits, and are dropped."""
+    """Parses an integer. Digits after a decimal point are allowed and dropped; other characters are errors."""
     match = _INTEGER.fullmatch(text)
     if match is None or text in ("", "+", "-"):
         raise ValueError
@@ -155,7 +155,7 @@ _HEX_FLOAT: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-
 
 
 def _float(text: str, _: AtomicType) -> float:
-    """What `Double.parseDouble` takes: blanks around it, a letter for the type behind it."""
+    """Parses what `Double.parseDouble` accepts: blanks around the number, and a letter for the type after it."""
     trimmed = text.strip("".join(map(chr, range(33))))
     if match := _HEX_FLOAT.fullmatch(trimmed):
         return float.fromhex(match[1])
@@ -173,12 +173,12 @@ def _decimal(text: str, new: AtomicType) -> Decimal | None:
         raise ValueError
     number = Decimal(text)
     if number and number.adjusted() > new.precision:
-        return None  # too many digits, known without writing them all out
+        return None  # too many digits; this avoids expanding them
     return rounded(number, new) if number.adjusted() >= -new.scale - 2 else Decimal(0)
 
 
 def _date(text: str, _: AtomicType) -> int:
-    """Days since 1970. A bare number counts days already; month and day may be missing, a time of day is dropped."""
+    """Returns days since 1970. A bare number is days. Month and day may be missing; a time of day is dropped."""
     if text.isdecimal():
         return _integer(text, AtomicType(Root.INT))
     head = text[: text.index(" ")] if text.find(" ") > 0 else text
@@ -192,7 +192,7 @@ def _date(text: str, _: AtomicType) -> int:
 def _epoch_day(year: int, month: int, day: int) -> int:
     if year > 9999:
         raise ValueError("the year is after 9999")
-    # Python's calendar begins with the year 1; 400 years later the days are the same.
+    # Python's calendar starts with the year 1. It repeats after 400 years.
     return (date(year + 400 if year < 400 else year, month, day) - date(1970, 1, 1)).days - (
         146_097 if year < 400 else 0
     )
@@ -204,7 +204,10 @@ _TIME: Final = re.compile(
 
 
 def _time(text: str, _: AtomicType) -> int:
-    """Milliseconds of the day. A bare number counts them already; an offset such as +02:00 is added or taken away."""
+    """Returns milliseconds of the day.
+
+    A bare number is milliseconds. An offset such as +02:00 is added or subtracted.
+    """
     if text.isdecimal():
         return _integer(text, AtomicType(Root.INT))
     match = _TIME.fullmatch(text)
@@ -218,7 +221,7 @@ def _time(text: str, _: AtomicType) -> int:
 
 
 def _milliseconds(fraction: str) -> int:
-    """Of the digits after the point, rounded by the fourth."""
+    """Returns the milliseconds of the digits after the point, rounded by the fourth digit."""
     digits = [int(c) if c in "0123456789" else 0 for c in fraction.ljust(3, "0")]
     rounds_up = len(fraction) > 3 and fraction[3] >= "5"
     return digits[0] * 100 + digits[1] * 10 + digits[2] + rounds_up
@@ -229,11 +232,11 @@ _TIMESTAMP: Final = re.compile(
     r"(?: ([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{0,9}))?"
     r"|T([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{0,9}))?)?)?"
 )
-_UNIT_OF_NUMBER: Final = {0: 1, 3: 10**3, 6: 10**6, 9: 10**9}  # a bare number counts these, by precision
+_UNIT_OF_NUMBER: Final = {0: 1, 3: 10**3, 6: 10**6, 9: 10**9}  # precision -> units per second of a bare number
 
 
 def _timestamp(text: str, new: AtomicType) -> tuple[int, int]:
-    """Seconds since 1970, nanoseconds."""
+    """Returns seconds since 1970, and nanoseconds."""
     if text.isdecimal() and new.root is Root.TIMESTAMP:
         per_second = _UNIT_OF_NUMBER.get(new.precision)
         if per_second is None:
@@ -253,7 +256,7 @@ def _timestamp(text: str, new: AtomicType) -> tuple[int, int]:
 
 
 def _epoch_day_of_month(year: int, month: int, day: int) -> int:
-    """As java.time parses it: a day up to 31 that the month lacks becomes its last day."""
+    """Returns days since 1970, like java.time: a day up to 31 that the month doesn't have becomes its last day."""
     if not 1 <= day <= 31:
         raise ValueError
     first = _epoch_day(year, month, 1)

@@ -1,4 +1,4 @@
-"""Data files of one bucket: rows in, files that roll over at a target size out, with the metadata that manifests keep.
+"""Writes the data files of one bucket, which roll at a target size, and returns their metadata for manifests.
 
 Source: Java `io/RollingFileWriterImpl.java`, `io/KeyValueDataFileWriter.java`, `io/RowDataFileWriter.java`,
 `io/KeyValueFileWriterFactory.java`.
@@ -32,14 +32,14 @@ from storage.types import DataField
 from storage.types.row_kinds import is_retract
 
 _FIRST_ROW: Final = pa.array([0])
-_CHECK_ROWS: Final = 1_000  # Java looks at the size of a file after every so many rows of a writer
-_PART_ROWS: Final = 65_000  # rows that go into a file at once, however far away its target is; a multiple of these
-# A lookup decodes a row group for each key; ones this small take 0.03 % more of the disk, and no longer to read.
+_CHECK_ROWS: Final = 1_000  # Java checks the size of a file after every 1,000 rows of a writer
+_PART_ROWS: Final = 65_000  # the maximum number of rows written at once; a multiple of _CHECK_ROWS
+# A lookup decodes a row group for each key. Row groups of this size need 0.03 % more disk space, and no more read time.
 _LOOKED_UP_ROWS: Final = 130_000
 
 
 def file_fields(context: TableContext) -> tuple[DataField, ...]:
-    """Columns of a new data file: the table's; with a primary key, behind key, sequence number and row kind."""
+    """Returns the columns of a new data file. With a primary key, key, sequence number and row kind come first."""
     schema = context.schema
     if not schema.has_primary_key:
         return schema.fields
@@ -48,28 +48,30 @@ def file_fields(context: TableContext) -> tuple[DataField, ...]:
 
 
 class DedicatedFiles(Protocol):
-    """Files that hold other columns of the same rows: each belongs to one data file."""
+    """A writer of files with other columns of the same rows. Each of these files belongs to one data file."""
 
     def write(self, rows: pa.RecordBatch) -> None: ...
 
     def roll(self) -> list[DataFileMeta]:
-        """The data file is full: what was written belongs to it."""
+        """Closes the files that belong to a data file, which is full now, and returns their metadata."""
         ...
 
     def abort(self) -> None:
-        """Delete what `roll` has not given."""
+        """Deletes the files that `roll` has not returned."""
         ...
 
 
 class RollingFileWriter:
-    """Writes batches to one file after the other. Not thread-safe.
+    """Writes batches to one file after the other. Not thread-safe. After an exception only `abort` may be called.
 
-    directory: the bucket's.
-    names: of the writer's files; None begins a new series.
-    changelog: whether these are changelog files, which have settings of their own and only roll by size.
-    plan: of such files, where it is known.
-    dedicated: writer of columns in files of their own; those follow the data file that they belong to
-    After an exception only `abort` may be called.
+    directory: the directory of the bucket.
+    level: the level of the files.
+    file_source: whether the rows were appended or compacted.
+    changelog: whether these are changelog files, which have separate settings and only roll by size.
+    names: makes the names of the files; None starts a new series.
+    clock_ms: the clock for the creation times of files.
+    plan: the plan of such files, if it exists already.
+    dedicated: the writer of columns in dedicated files. Its files follow the data file to which they belong.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class RollingFileWriter:
         self._target_bytes = options.target_file_size_bytes(has_primary_key=context.schema.has_primary_key)
         rolls_by_rows = file_source is FileSource.APPEND and not changelog
         self._target_rows = options.target_file_row_num if rolls_by_rows else 2**63 - 1
-        self._row_count = 0  # of all files
+        self._row_count = 0  # rows in all files
         self._open: _OpenFile | None = None
         self._finished: list[DataFileMeta] = []
 
@@ -107,12 +109,14 @@ class RollingFileWriter:
         first_sequence_number: int | None = None,
         dedicated: pa.RecordBatch | None = None,
     ) -> None:
-        """batch: the columns of `file_fields`, in order; of a table with a primary key sorted by it, no key twice, and
-            behind all keys written before.
-        first_sequence_number: of its first row, for a table without one.
-        dedicated: the columns of the same rows that are in files of their own.
+        """Writes a batch.
 
-        Raises BadInput for values that the file format can't hold.
+        batch: the columns of `file_fields`, in order. With a primary key, the rows must be sorted by it, with different
+            keys, and after all keys written before.
+        first_sequence_number: the sequence number of the first row, for a table without a primary key.
+        dedicated: the columns of the same rows for dedicated files.
+
+        Raises BadInput for values that the file format can't store.
         """
         start = 0
         while start < batch.num_rows:
@@ -129,9 +133,10 @@ class RollingFileWriter:
                 self._roll()
 
     def _rows_until_the_next_look(self, file: _OpenFile) -> int:
-        """Rows that can go into the file before Java would look at its size and find it full.
+        """Returns how many rows to write before the next check of the file's size.
 
-        Half of what seems to be left: rows differ, and a file must not outgrow its target by more than Java's does.
+        That is half of the estimated remaining rows: rows differ in size, and a file must not exceed its target by more
+        than a file of Java.
         """
         left = 0.0
         if file.row_count and (written := file.written_bytes) > 0:
@@ -150,12 +155,12 @@ class RollingFileWriter:
             self._finished += self._dedicated.roll() if self._dedicated is not None else ()
 
     def close(self) -> list[DataFileMeta]:
-        """The files written, durable, in the order of their rows; none when there were no rows."""
+        """Finishes the last file. Returns all files, which are durable, in the order of their rows."""
         self._roll()
         return self._finished
 
     def abort(self) -> None:
-        """Delete what was written. Harmless when called again, and after `close`: then its files are gone."""
+        """Deletes all files that were written, even after `close`. It can be called again."""
         if self._open is not None:
             self._open.abort()
             self._open = None
@@ -166,7 +171,7 @@ class RollingFileWriter:
 
 
 class FilePlan:
-    """How the files of one kind and level look; the same for all that a writer makes. Never changes."""
+    """The settings of files of one kind and level, which all files of a writer share. Only `learn` changes them."""
 
     def __init__(self, context: TableContext, level: int, file_source: FileSource, changelog: bool) -> None:
         schema, options = context.schema, context.options
@@ -197,13 +202,13 @@ class FilePlan:
         )
 
     def indexer(self) -> FileIndexer | None:
-        """Of a new file; None for files without indexes. Changelog files have none."""
+        """Returns the indexer of a new file; None for files without indexes, such as changelog files."""
         if not self._indexes or not any(indexed.column in self._columns for indexed, _ in self._indexes.each()):
             return None
         return FileIndexer(self._indexes, self._columns, frozenset(self._columns))
 
     def learn(self, stored_per_held: float | None) -> None:
-        """The next file's size is estimated by what the last one came to."""
+        """Sets the ratio of stored to in-memory bytes of the last file, to estimate the size of the next one."""
         if stored_per_held is not None:
             self.settings = replace(self.settings, stored_per_held=stored_per_held)
 
@@ -212,7 +217,7 @@ class FilePlan:
 
 
 class _OpenFile:
-    """One file being written. It appears under its name when it is finished."""
+    """A file that is being written. It becomes visible under its name when it is finished."""
 
     def __init__(self, context: TableContext, plan: FilePlan, path: str) -> None:
         self._context = context
@@ -232,7 +237,7 @@ class _OpenFile:
             raise
         self.row_count = 0
         self._delete_row_count = 0
-        self._first: pa.RecordBatch | None = None  # its key, one row
+        self._first: pa.RecordBatch | None = None  # the first key, one row
         self._last: pa.RecordBatch | None = None
         self._min_sequence_number = 2**63 - 1
         self._max_sequence_number = -(2**63)
@@ -252,7 +257,7 @@ class _OpenFile:
             self._indexer.add(batch)
         if self._key_names:
             keys = batch.select(self._key_names)  # the other columns may be large
-            # no slices: they keep the batch
+            # copies, because slices would keep the whole batch in memory
             self._first = keys.take(_FIRST_ROW) if self._first is None else self._first
             self._last = keys.take(pa.array([len(keys) - 1]))
             sequence = batch.column(SEQUENCE_COLUMN).to_numpy()
@@ -268,7 +273,7 @@ class _OpenFile:
         self.row_count += batch.num_rows
 
     def _key_range(self) -> tuple[bytes, bytes]:
-        """The smallest and the largest key, as manifests hold them."""
+        """Returns the smallest and the largest key, in the form of manifests."""
         if self._first is None or self._last is None:
             return EMPTY_ROW, EMPTY_ROW
         ends = zip(self._first.columns, self._last.columns, strict=True)
@@ -289,7 +294,7 @@ class _OpenFile:
         return meta if index is None else self._indexed(meta, index)
 
     def _indexed(self, meta: DataFileMeta, index: bytes) -> DataFileMeta:
-        """The file with its index, in its metadata or in a file next to it. If that fails, the file is deleted, too."""
+        """Stores the index in the metadata or in a file next to the data file. If this fails, deletes both files."""
         if len(index) <= self._context.options.file_index_in_manifest_threshold_bytes:
             return replace(meta, embedded_index=index)
         path = file_index_name(self._path)

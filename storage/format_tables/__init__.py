@@ -1,1 +1,1 @@
-"""Format tables: folders of files in a format that any engine reads, in Hive's partition directories."""
+"""Format tables: folders of files in formats that many engines can read, with Hive's partition directories."""

@@ -1,7 +1,8 @@
-"""Lines of csv files and their columns.
+"""Converts columns to lines of csv files, and back.
 
-What is written reads back as it was, in Java as here: escape and quote characters inside are escaped, and a value that
-no line can hold is refused. Files of any writer are read: a field may be quoted, escaped, missing, or no value.
+Written values are read back unchanged, by Java and by Tidelake: escape and quote characters in a value are escaped, and
+a value that can't be in a line is refused. Files of all writers can be read: a field may be quoted, escaped, missing,
+or invalid.
 
 Source: Java `format/csv/CsvParser.java`, `CsvFormatWriter.java`.
 """
@@ -35,7 +36,7 @@ def csv_header(fields: Sequence[DataField], settings: CsvSettings) -> bytes:
 
 
 def csv_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: CsvSettings) -> bytes:
-    """Raises BadInput, naming column and value, for what a reader would take for something else."""
+    """Encodes rows. Raises BadInput, with column and value, for values that a reader would misinterpret."""
     columns = []
     for column, field in zip(rows.columns, fields, strict=True):
         assert isinstance(field.type, AtomicType), field
@@ -62,7 +63,7 @@ def _check_told_apart(texts: pa.Array, name: str, settings: CsvSettings) -> None
 
 
 def _escaped(texts: pa.Array, settings: CsvSettings) -> pa.Array:
-    """A text with a special character, or of blanks alone (which in a line of its own is no text), is quoted."""
+    """Quotes texts with a special character, and blank texts: a blank line would not be read as a text."""
     special = pc.match_substring(texts, settings.delimiter)
     for character in (settings.quote, settings.escape):
         special = pc.or_(special, pc.match_substring(texts, character))
@@ -84,9 +85,12 @@ def read_csv(
     wanted: Sequence[DataField],
     settings: CsvSettings,
 ) -> Iterator[pa.RecordBatch]:
-    """fields: the columns of the file, by their place in a line; wanted: some of them, in the order that is wanted.
+    """Reads the wanted columns of a csv file.
 
-    Raises CorruptFile for bytes that are no text, and with `failfast` for a field that is no value.
+    fields: the columns of the file, in the order of a line.
+    wanted: the columns to return, in that order.
+
+    Raises CorruptFile for bytes that are not text, and with `failfast` for an invalid field.
     """
     places = {field.name: n for n, field in enumerate(fields)}
     skips_header = settings.has_header
@@ -131,8 +135,9 @@ def _nullable(field: DataField) -> DataField:
 
 
 def _fields(lines: pa.Array, places: Sequence[int], settings: CsvSettings) -> list[pa.Array]:
-    """Of each place the (n,) texts; null where a line is too short or blank. Few lines have quotes: the others are
-    split at once.
+    """Returns for each place the (n,) texts; null if a line is too short or blank.
+
+    Most lines have no quotes, and are split all at once.
     """
     special = pc.or_(pc.match_substring(lines, settings.quote), pc.match_substring(lines, settings.escape))
     blank = pc.equal(pc.utf8_trim_whitespace(lines), "")
@@ -161,10 +166,10 @@ def _split_at_once(lines: pa.Array, places: Sequence[int], settings: CsvSettings
 
 
 def split_line(line: str, count: int, settings: CsvSettings) -> list[str | None]:
-    """The first `count` fields of a line. None: the line has no such field, or its quotes don't end.
+    """Returns the first `count` fields of a line; None for a missing field, or if quotes are not closed.
 
-    An escape character counts inside a field, before a quote or itself; elsewhere it is dropped. A quote inside a
-    field that did not begin with one stands for itself; two stand for one.
+    An escape character inside a field escapes a quote or itself; anywhere else it is dropped. A quote inside a field
+    that does not start with a quote is an ordinary character. Two quotes mean one quote.
     """
     fields: list[str | None] = []
     text: list[str] = []

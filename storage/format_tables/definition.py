@@ -1,4 +1,4 @@
-"""What a format table is: columns, partition columns, a place, and a format. Its files are all there is to it.
+"""The definition of a format table: columns, partition columns, a location, and a format. It has no other metadata.
 
 Source: Java `table/FormatTable.java`, `catalog/CatalogUtils.java` (validateFormatTableOptions).
 """
@@ -36,7 +36,7 @@ def is_format_table(options: Mapping[str, str] | None) -> bool:
 
 
 def no_ordinary_table(name: str, kind: str = FORMAT_TABLE) -> BadInput:
-    """For what needs snapshots, or a schema that changes."""
+    """Returns the error for an operation that needs snapshots, or a schema change."""
     words = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind.replace('-', ' ')}"
     return BadInput(
         f"{name} is {words}: it has files, but no snapshots, no branches and no schema that changes. Open it with "
@@ -53,9 +53,9 @@ def new_format_table(
     comment: str | None,
     time_ms: int,
 ) -> TableSchema:
-    """The one schema of a new format table.
+    """Returns the only schema of a new format table.
 
-    Raises BadInput and UnsupportedFeature, naming the column or option, for what doesn't go together.
+    Raises BadInput or UnsupportedFeature, with the column or option, for an invalid definition.
     """
     options = dict(options)
     partition_keys = tuple(partition_by) or parse_names(options.pop("partition", ""))
@@ -77,7 +77,7 @@ def new_format_table(
 
 
 def check_format_table(schema: TableSchema, options: TableOptions) -> None:
-    """Whether this release reads and writes such a table. Raises BadInput and UnsupportedFeature."""
+    """Raises BadInput or UnsupportedFeature if this release can't read and write such a table."""
     format_name = format_of_table(options)
     if options.is_on("metastore.partitioned-table"):
         raise UnsupportedFeature(
@@ -130,7 +130,7 @@ def _refuse_types(fields: Sequence[DataField], format_name: str, refused: frozen
 
 
 def check_readable(context: TableContext) -> None:
-    """Raises UnsupportedFeature, naming the table."""
+    """Raises UnsupportedFeature if the table can't be read."""
     check_format_table(context.schema, context.options)
     for key in ("scan.ignore-corrupt-files", "scan.ignore-lost-files"):
         if context.options.is_on(key):
@@ -138,11 +138,11 @@ def check_readable(context: TableContext) -> None:
 
 
 def check_writable(context: TableContext) -> None:
-    """Raises UnsupportedFeature, naming the table."""
+    """Raises UnsupportedFeature if the table can't be written."""
     check_format_table(context.schema, context.options)
     check_own_options({key: "" for key in context.options if key == "format-table.commit-hive-sync-url"})
 
 
 def data_fields(schema: TableSchema) -> tuple[DataField, ...]:
-    """The columns that are in files."""
+    """Returns the columns that are stored in files."""
     return tuple(field for field in schema.fields if field.name not in schema.partition_keys)

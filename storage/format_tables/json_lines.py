@@ -1,7 +1,7 @@
-"""Lines of JSON objects and their columns.
+"""Converts columns to lines of JSON objects, and back.
 
-Values are written as texts, as Java does; read are texts, numbers and truth values, digit by digit. Columns are made
-one after the other, of the undecoded JSON of their values.
+Values are written as texts, like in Java. Texts, numbers and booleans can be read, without loss of digits. Columns are
+made one after the other, from the undecoded JSON of their values.
 
 Source: Java `format/json/JsonFileReader.java`, `JsonFormatWriter.java`.
 """
@@ -38,9 +38,9 @@ from storage.types import (
 )
 
 Raws: TypeAlias = Sequence[bytes | None]
-"""Of each row the JSON of a value, undecoded. None: null, or not there."""
+"""The undecoded JSON of a value for each row. None means null or missing."""
 
-_KEYS_ALIKE = frozenset({*INTEGER_ROOTS, *STRING_ROOTS, Root.BOOLEAN})  # Java writes others as it holds them in memory
+_KEYS_ALIKE = frozenset({*INTEGER_ROOTS, *STRING_ROOTS, Root.BOOLEAN})  # Java writes other keys in their in-memory form
 _object_of_raws = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list_of_raws = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -49,7 +49,7 @@ _list_of_raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def json_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: JsonSettings) -> bytes:
-    """Raises BadInput and UnsupportedFeature for what a reader would take for something else."""
+    """Encodes rows. Raises BadInput or UnsupportedFeature for values that a reader would misinterpret."""
     texts = [_json(column, field.type, field.name) for column, field in zip(rows.columns, fields, strict=True)]
     names = [_quoted(field.name) for field in fields]
     lines = [
@@ -61,7 +61,7 @@ def json_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: Json
 
 
 def _json(column: pa.Array, data_type: DataType, name: str) -> list[str]:
-    """Of each row the JSON of its value."""
+    """Returns the JSON of each row's value."""
     match data_type:
         case ArrayType() | VectorType():
             if pa.types.is_fixed_size_list(column.type):
@@ -105,10 +105,10 @@ def _quoted(text: str) -> str:
 def read_json(
     source: pa.NativeFile, path: str, wanted: Sequence[DataField], settings: JsonSettings
 ) -> Iterator[pa.RecordBatch]:
-    """The columns `wanted`, by name; one that an object lacks is null.
+    """Reads the wanted columns, by name. A column is null if an object does not contain it.
 
-    Raises CorruptFile for a line that is no JSON object and for a value that is none of its column, unless
-    `json.ignore-parse-errors`: then the line is left out, or the value is null.
+    Raises CorruptFile for a line that is not a JSON object, and for a value of a wrong type. With
+    `json.ignore-parse-errors` the line is skipped instead, or the value is null.
     """
     schema = pa.schema([(field.name, arrow_type(field.type)) for field in wanted])
     first_line = 1
@@ -122,7 +122,7 @@ def read_json(
 
 
 class _Place:
-    """Where values come from, and what becomes of those that are none."""
+    """The place from which values come, and how invalid values are handled."""
 
     def __init__(self, where: str, ignores_errors: bool) -> None:
         self._where = where
@@ -232,6 +232,6 @@ def _given(raw: msgspec.Raw) -> bytes | None:
 
 
 def _offsets(lengths: Sequence[int | None]) -> pa.Array:
-    """Null where the value is."""
+    """Returns the offsets of lists; null for a null value."""
     ends = np.cumsum([0, *(length or 0 for length in lengths)])
     return pa.array(ends, pa.int32(), mask=np.array([*(length is None for length in lengths), False]))

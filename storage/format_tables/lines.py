@@ -1,4 +1,4 @@
-"""Lines of compressed text files, in blocks, and files of lines.
+"""Reads lines of compressed text files in blocks, and writes such files.
 
 Source: Java `format/text/StandardLineReader.java`, `CustomLineReader.java`, `HadoopCompressionUtils.java`.
 """
@@ -22,10 +22,14 @@ _EXTENSIONS: Final = {"gzip": "gzip", "bzip2": "bz2", "zstd": "zstd"}
 
 
 def read_lines(source: pa.NativeFile, path: str, line_end: str) -> Iterator[pa.Array]:
-    """Blocks of whole lines as (n,) strings, never empty; a last line needs no end. Closes `source`.
+    """Yields blocks of whole lines as (n,) strings. Blocks are never empty. Closes `source`.
 
-    path: its extension tells the codec, as for Hadoop.
-    Raises CorruptFile for bytes that are no UTF-8 or don't decompress.
+    The last line may be without a line end.
+
+    path: the path of the file. Like in Hadoop, its extension decides the codec.
+    line_end: the line delimiter, see `is_standard`.
+
+    Raises CorruptFile for bytes that are not UTF-8, or can't be decompressed.
     """
     standard = is_standard(line_end)
     parted, carried, first = b"\n" if standard else line_end.encode(), b"", True
@@ -33,7 +37,7 @@ def read_lines(source: pa.NativeFile, path: str, line_end: str) -> Iterator[pa.A
         for data in _decompressed(source, path):
             block = carried + (data.removeprefix(_BYTE_ORDER_MARK) if first and standard else data)
             first = False
-            tail = b"\r" if standard and block.endswith(b"\r") else b""  # a line's end may go on in the next block
+            tail = b"\r" if standard and block.endswith(b"\r") else b""  # a line end may continue in the next block
             if standard:
                 block = block.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             whole, found, carried = block.rpartition(parted)
@@ -66,7 +70,7 @@ def _decompressed(source: pa.NativeFile, path: str) -> Iterator[bytes]:
             yield data
     except (zlib.error, pa.ArrowInvalid) as e:
         raise CorruptFile(path, f"a file in {extension}", str(e).splitlines()[0]) from e
-    except OSError as e:  # Arrow's codecs; a disk's error has a number
+    except OSError as e:  # an error of Arrow's codecs has no number, an error of a disk has one
         if e.errno is not None:
             raise
         raise CorruptFile(path, f"a file in {extension}", str(e).splitlines()[0]) from e
@@ -82,11 +86,11 @@ def _inflated(source: pa.NativeFile) -> Iterator[bytes]:
 
 
 class LineWriter:
-    """Writes one file of lines; it never closes the stream it was given.
+    """A writer of one file of lines. It never closes the given stream.
 
-    codec: as options spell it (`storage.format_tables.options.compression_of`).
-    encode: rows -> the bytes of their lines, each with its end.
-    header: of the file; written with the first rows, as Java does.
+    codec: the codec, with its name in options (`storage.format_tables.options.compression_of`).
+    encode: rows -> the bytes of their lines, each with its line end.
+    header: the header of the file. Like in Java, it is written with the first rows.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class LineWriter:
         return int(self._stream.tell())
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Raises BadInput for values that no reader would get back."""
+        """Writes rows. Raises BadInput for values that a reader would misinterpret."""
         lines = self._encode(rows)
         self._put(self._header + lines)
         self._header = b""
@@ -122,7 +126,10 @@ class LineWriter:
 
 
 def joined(lines: pa.Array, end: str) -> bytes:
-    """All lines, each with its end. lines: (n,) strings without nulls."""
+    """Returns all lines, each with its line end.
+
+    lines (n,): strings without nulls.
+    """
     parts = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     text: str = pc.binary_join(parts, end)[0].as_py()
     return (text + end).encode() if len(lines) else b""

@@ -1,6 +1,6 @@
-"""Object tables: a row for each file below a folder. They are listed at every read.
+"""Object tables: a row for each file below a folder. Every read lists the files.
 
-Java's releases before 2.0 kept the listing as rows, and a refresh renewed it; since then a read lists.
+Java's releases before 2.0 stored the listing as rows, and a refresh updated them. Since 2.0 every read lists the files.
 
 Source: Java `table/object/ObjectTable.java`, `ObjectTableImpl.java`.
 """
@@ -42,10 +42,12 @@ def new_object_table(
     comment: str | None,
     time_ms: int,
 ) -> TableSchema:
-    """The schema of a new object table, whose columns are always the same.
+    """Returns the schema of a new object table. Its columns are always the same.
 
-    given: the columns asked for: none, or names among its own. keys: there are none.
-    Raises BadInput and UnsupportedFeature for whatever else is asked for.
+    given: the requested columns: none, or those of an object table.
+    keys: the requested keys: must be empty.
+
+    Raises BadInput or UnsupportedFeature for any other request.
     """
     names = list(given.names) if isinstance(given, pa.Schema) else [column.name for column in given]
     own = [column.name for column in OBJECT_COLUMNS]
@@ -71,8 +73,9 @@ def objects_location(context: TableContext) -> str:
 def scan_objects(
     context: TableContext, columns: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """The files that are there now, sorted by their paths inside each directory. No store tells access times and
-    owners: they are 0 and NULL, as Java has them.
+    """Yields the files that exist now, sorted by name in each directory.
+
+    Access times and owners are unknown: they are 0 and NULL, like in Java.
     """
     schema = context.schema.arrow
     condition = None if predicate is None else predicate.expression(schema)

@@ -1,4 +1,4 @@
-"""Options of format tables: what each format takes, which codecs there are.
+"""The options of format tables: the options of each format, and the codecs.
 
 Source: Java `format/csv/CsvOptions.java`, `format/json/JsonOptions.java`, `format/text/TextOptions.java`,
 `CoreOptions.formatTableFileCompression`.
@@ -22,7 +22,7 @@ _TEXT_CODECS: Final = ("none", "gzip", "bzip2", "deflate", "zstd")
 _HADOOP_CODECS: Final = frozenset({"snappy", "lz4"})
 _DEFAULT_COMPRESSION: Final = {"parquet": "snappy", "orc": "zstd"}
 
-# What acts on a format table, besides the options of its format
+# Options that apply to a format table, in addition to the options of its format.
 _OWN: Final = frozenset(
     {
         "type",
@@ -43,7 +43,10 @@ _OWN: Final = frozenset(
 
 
 def check_own_options(options: Mapping[str, str]) -> None:
-    """Of a new table. Raises BadInput for options of Paimon's that mean nothing of a format table."""
+    """Checks the options of a new table. Raises BadInput for Paimon's options that don't apply to format tables.
+
+    Raises UnsupportedFeature for `format-table.commit-hive-sync-url`.
+    """
     if "format-table.commit-hive-sync-url" in options:
         raise UnsupportedFeature(
             "option format-table.commit-hive-sync-url", "a commit tells no metastore of its partitions", "Unset it"
@@ -57,7 +60,7 @@ def check_own_options(options: Mapping[str, str]) -> None:
 
 
 def format_of_table(options: TableOptions) -> str:
-    """Raises BadInput for a word that is no format of format tables."""
+    """Returns the format of a table. Raises BadInput if it is not a format of format tables."""
     name = (options.text("file.format") or "").strip().lower()
     if name == "mosaic":
         raise UnsupportedFeature("file.format = mosaic", "this release can't read or write it", "Use parquet")
@@ -70,7 +73,7 @@ def format_of_table(options: TableOptions) -> str:
 
 
 def compression_of(options: TableOptions) -> str:
-    """The codec of new files. Raises BadInput and UnsupportedFeature for one that the format can't have."""
+    """Returns the codec of new files. Raises BadInput or UnsupportedFeature for a codec that the format can't have."""
     format_name = format_of_table(options)
     given = (options.get(key) for key in ("file.compression", "format-table.file.compression", "compression"))
     codec = next((text.strip().lower() for text in given if text is not None), None)
@@ -95,10 +98,16 @@ def compression_of(options: TableOptions) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CsvSettings:
-    """line_end: what parts lines; None is any of LF, CRLF and CR when read, LF when written.
+    """The options of csv files.
 
-    mode: what becomes of a line with a field that can't be read: `permissive` makes the field null, `dropmalformed`
-        leaves the line out, `failfast` fails.
+    delimiter: the character between fields.
+    line_end: the line delimiter. If it is LF, CRLF or CR, each of these three ends a line when read.
+    quote: the quote character.
+    escape: the escape character.
+    has_header: whether a file starts with a line of column names.
+    null: the text that means NULL.
+    mode: how a line with an invalid field is handled: `permissive` makes the field null, `dropmalformed` skips the
+        line, `failfast` raises an error.
     """
 
     delimiter: str
@@ -111,7 +120,7 @@ class CsvSettings:
 
     @classmethod
     def of(cls, options: TableOptions) -> Self:
-        """Raises BadInput for what Java refuses, and for delimiters of which it would write more than it reads."""
+        """Reads the options. Raises BadInput for values that Java refuses, and for delimiters that Java can't read."""
         found = {
             key: _text(options, key) for key in ("csv.field-delimiter", "csv.quote-character", "csv.escape-character")
         }
@@ -134,14 +143,18 @@ class CsvSettings:
 
 @dataclass(frozen=True, slots=True)
 class JsonSettings:
-    """ignores_errors: a field that can't be read is null, a line that is no JSON is left out; else they fail."""
+    """The options of json files.
+
+    line_end: the line delimiter, see `is_standard`.
+    ignores_errors: whether an invalid field becomes null, and an invalid line is skipped. If False, they are errors.
+    """
 
     line_end: str
     ignores_errors: bool
 
     @classmethod
     def of(cls, options: TableOptions) -> Self:
-        """Raises BadInput."""
+        """Reads the options. Raises BadInput."""
         return cls(_line_end(options, "json.line-delimiter"), options.is_on("json.ignore-parse-errors"))
 
 
@@ -151,12 +164,12 @@ class TextSettings:
 
     @classmethod
     def of(cls, options: TableOptions) -> Self:
-        """Raises BadInput."""
+        """Reads the options. Raises BadInput."""
         return cls(_line_end(options, "text.line-delimiter"))
 
 
 def is_standard(line_end: str) -> bool:
-    """Then each of LF, CRLF and CR ends a line, as in Java."""
+    """Whether the delimiter is LF, CRLF or CR. Then each of the three ends a line when read, like in Java."""
     return line_end in _STANDARD_LINE_ENDS
 
 

@@ -1,6 +1,6 @@
-"""Partition directories of a format table, and the data files below a directory.
+"""Finds the partition directories of a format table, and the data files below a directory.
 
-Names that begin with `_` or `.` are no data: that is where writers keep what is not committed.
+Names that begin with `_` or `.` are not data: writers use them for uncommitted files.
 
 Source: Java `table/format/FormatTableScan.java`, `utils/PartitionPathUtils.java`.
 """
@@ -24,8 +24,10 @@ from storage.types.partition_text import partition_texts
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """location: of its directory; the table's own for a table without partitions.
-    values: of the partition columns, in their order.
+    """A partition of a format table.
+
+    location: its directory. For a table without partitions this is the directory of the table.
+    values: the values of the partition columns, in their order.
     """
 
     location: str
@@ -33,7 +35,10 @@ class Partition:
 
 
 def partition_location(context: TableContext, values: Sequence[pa.Scalar]) -> str:
-    """Where rows with these values of the partition columns go. Raises BadInput for a text that reads as NULL."""
+    """Returns the directory of a partition. Raises BadInput for a text that would be read as NULL.
+
+    values: the values of the partition columns.
+    """
     fields, options = context.schema.partition_fields, context.options
     texts = partition_texts(values, [f.type for f in fields], options.partition_legacy_name)
     parts = []
@@ -52,14 +57,14 @@ def partition_location(context: TableContext, values: Sequence[pa.Scalar]) -> st
 
 
 def is_values_only(context: TableContext) -> bool:
-    """Whether a directory is named by its value alone: `2025` instead of `year=2025`."""
+    """Whether the name of a directory is only the value: `2025` instead of `year=2025`."""
     return context.options.is_on("format-table.partition-path-only-value")
 
 
 def list_partitions(context: TableContext, predicate: Predicate | None = None) -> list[Partition]:
-    """Those whose rows may fulfil the predicate, by their directories. Directories of another shape are none.
+    """Returns the partitions whose rows may match the predicate, sorted by directory.
 
-    Raises CorruptFile for a name that is no value of its column.
+    Directories with other forms of names are ignored. Raises CorruptFile for a name that is not a value of its column.
     """
     found = [Partition(context.location)]
     for depth, column in enumerate(context.schema.partition_fields):
@@ -69,7 +74,7 @@ def list_partitions(context: TableContext, predicate: Predicate | None = None) -
 
 
 def list_files(context: TableContext, location: str) -> list[str]:
-    """Data files below a directory, sorted."""
+    """Returns the data files below a directory, sorted."""
     found = []
     for entry in context.io.list_directory(location):
         if is_hidden(entry.name):
@@ -83,7 +88,7 @@ def list_files(context: TableContext, location: str) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether it is no data."""
+    """Whether the name is not that of data."""
     return name.startswith(("_", "."))
 
 
@@ -127,7 +132,7 @@ def _value(text: str, column: DataField, location: str, default: str) -> pa.Scal
 def _that_may_match(
     context: TableContext, found: Sequence[Partition], depth: int, predicate: Predicate | None
 ) -> list[Partition]:
-    """Judged by the first `depth` partition columns; of the others nothing is known yet."""
+    """Returns the partitions that may match, by the first `depth` partition columns. The others are not known yet."""
     columns = context.schema.partition_fields[:depth]
     within = None if predicate is None else predicate.within(frozenset(column.name for column in columns))
     if within is None or not found:

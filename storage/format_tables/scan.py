@@ -1,4 +1,4 @@
-"""Rows of a format table: file by file, with the values of partition columns from the directories' names.
+"""Reads the rows of a format table file by file, with the values of partition columns from the directories' names.
 
 Source: Java `table/format/FormatReadBuilder.java`.
 """
@@ -28,10 +28,12 @@ from storage.types import DataField, arrow_schema
 def scan_format_table(
     context: TableContext, columns: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that are there now, in the order of the files' names; batches are never empty.
+    """Yields the rows that exist now, in the order of the files' names. Batches are never empty.
 
-    columns: of the table, in the order wanted.
-    Raises UnsupportedFeature for tables that can't be read here, CorruptFile.
+    columns: the columns to return, in this order.
+    predicate: the condition that rows must match; None returns all rows.
+
+    Raises UnsupportedFeature for tables that can't be read. Raises CorruptFile.
     """
     check_readable(context)
     whole = context.schema.arrow
@@ -49,7 +51,7 @@ def scan_format_table(
 def _file(
     context: TableContext, partition: Partition, path: str, needed: set[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """The needed columns, in the order of the schema."""
+    """Yields the needed columns of a file, in the order of the schema."""
     wanted = [f for f in data_fields(context.schema) if f.name in needed]
     fields = [f for f in context.schema.fields if f.name in needed]
     schema = arrow_schema(fields)

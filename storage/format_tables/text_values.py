@@ -1,6 +1,6 @@
-"""Values of columns as the texts that csv and json files hold of them, there and back.
+"""Converts values of columns to the texts in csv and json files, and back.
 
-Texts are SQL's casts to and from STRING, as Java's writers and readers make them; bytes are base64.
+Like in Java, the texts are SQL's casts to and from STRING. Bytes are encoded in base64.
 
 Source: Java `format/csv/CsvParser.java`, `CsvFormatWriter.java`, `format/json/JsonFileReader.java`.
 """
@@ -28,7 +28,7 @@ _PLAIN_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 
 
 def texts_of(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """(n,) strings; null stays null."""
+    """(n,): the values as strings; null stays null."""
     root = data_type.root
     if root in STRING_ROOTS:
         return column.cast(pa.string())
@@ -43,7 +43,10 @@ def texts_of(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 
 def values_of(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArray[np.bool_] | None]:
-    """The values, and which texts are none; null there. None: all are values."""
+    """Parses texts. Returns the values, and which texts are invalid; None if all are valid.
+
+    The value of an invalid text is null.
+    """
     if data_type.root in STRING_ROOTS:
         return texts, None
     quick = _QUICK.get(data_type.root)
@@ -59,7 +62,7 @@ def values_of(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArray
 
 
 def _at_once(texts: pa.Array, data_type: AtomicType, pattern: str) -> pa.Array | None:
-    """None: some text is not of the plain kind, or no value of the type."""
+    """Parses all texts at once. None if a text does not match the pattern, or is not a value of the type."""
     if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
         return None
     plain = pc.utf8_ltrim(texts, "+") if data_type.root in INTEGER_ROOTS else texts
@@ -82,7 +85,7 @@ def _one_by_one(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArr
 
 
 def _cast(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """SQL's cast, all at once, or where some text is no value by halves."""
+    """Casts all texts at once, as in SQL. If a text is invalid, casts both halves separately."""
     try:
         values = from_text(texts, data_type)
     except BadInput:

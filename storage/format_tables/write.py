@@ -1,8 +1,8 @@
-"""Rows into a format table: files that appear when they are committed.
+"""Writes rows into a format table. Its files become visible when they are committed.
 
-A file is written under a name that no reader takes for data, in its own directory; the commit gives all of them their
-names. An overwrite then removes the files that were there before. So a crash in between leaves rows twice at worst, and
-the same overwrite done again puts that right; none get lost. Java removes first.
+A file is written to its final directory, under a name that readers ignore. The commit renames all files. After that, an
+overwrite removes the previous files. So a crash in between can only leave duplicate rows, never lose rows, and a second
+overwrite corrects this. Java removes the previous files first.
 
 Source: Java `table/format/FormatTableWrite.java`, `FormatTableCommit.java`, `fs/TwoPhaseOutputStream.java`.
 """
@@ -57,8 +57,11 @@ class _OpenFile:
 
 
 class FormatTableWriter:
-    """Rows of one commit after the other. One thread at a time; after an error of `write` other than BadInput, only
-    `close` may be called.
+    """Writes the rows of one commit after the other. Only one thread may use it at a time.
+
+    After an error of `write` other than BadInput, only `close` may be called.
+
+    overwrite: see `_what_to_overwrite`.
     """
 
     def __init__(self, context: TableContext, overwrite: bool | Mapping[str, Any] | None = None) -> None:
@@ -73,14 +76,14 @@ class FormatTableWriter:
         codec = compression_of(context.options)
         self._extension = file_extension(self._format, codec, context.options.is_on("file.suffix.include.compression"))
         self._names = DataFileNames(context.options.data_file_prefix)
-        self._open: dict[str, _OpenFile] = {}  # by directory
+        self._open: dict[str, _OpenFile] = {}  # directory -> its open file
         self._finished: list[Output] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Columns by name, in any order.
+        """Writes rows. Columns are matched by name, in any order.
 
-        Raises BadInput when rows don't fit the table: then none were taken. When they don't fit the format, all that
-        was not committed is dropped, and the writer has ended.
+        Raises BadInput if rows don't fit the table; then none of them is written. If rows don't fit the format, all
+        uncommitted rows are dropped, and the writer is closed.
         """
         self._check_open()
         converted = self._converter.to_table_schema(rows).select(list(self._context.schema.names))
@@ -96,7 +99,7 @@ class FormatTableWriter:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise BadInput(f"{self._context.name}: this writer has ended; what was not committed goes into a new one")
+            raise BadInput(f"{self._context.name}: this writer is closed; write uncommitted rows with a new writer")
 
     def _check_static(self, rows: pa.RecordBatch) -> None:
         if not isinstance(self._overwrite, Mapping):
@@ -105,7 +108,7 @@ class FormatTableWriter:
             same = pc.equal(rows.column(name), value) if value.is_valid else rows.column(name).is_null()
             if not pc.all(pc.fill_null(same, False), min_count=0).as_py():
                 raise BadInput(
-                    f"{self._context.name}: overwrite names {name} = {value}, but a row lies in another partition; "
+                    f"{self._context.name}: overwrite names {name} = {value}, but a row is in another partition; "
                     "filter the rows, or overwrite=True for the partitions written to"
                 )
 
@@ -157,10 +160,10 @@ class FormatTableWriter:
         self._finished.append(file.output)
 
     def commit(self) -> int:
-        """Let all files appear, then remove those that an overwrite replaces. Returns the number of new files.
+        """Makes all files visible, then removes those that an overwrite replaces. Returns the number of new files.
 
-        Files that others add meanwhile stay. After an error some files may be there and others not: look, or
-        overwrite again.
+        Files that other writers add in the meantime stay. After an error only some of the files may be visible: check
+        the table, or overwrite again.
         """
         self._check_open()
         try:
@@ -178,7 +181,7 @@ class FormatTableWriter:
         return count
 
     def _replaced(self) -> list[str]:
-        """Directories whose files go."""
+        """Returns the directories whose files are removed."""
         if self._overwrite is False:
             return []
         if isinstance(self._overwrite, Mapping):
@@ -191,7 +194,7 @@ class FormatTableWriter:
         return all(by_name[name] == value for name, value in self._overwrite.items())
 
     def close(self) -> None:
-        """Drop what was not committed."""
+        """Drops uncommitted files, and closes the writer."""
         outputs = [*self._finished, *(file.output for file in self._open.values())]
         self._finished, self._open, self._is_open = [], {}, False
         for output in outputs:
@@ -199,7 +202,7 @@ class FormatTableWriter:
 
 
 class _GivenUp(Exception):
-    """Told to an output that must not appear."""
+    """Passed to an output that must not become visible."""
 
 
 def _drop(output: Output) -> None:
@@ -208,9 +211,12 @@ def _drop(output: Output) -> None:
 
 
 def _what_to_overwrite(context: TableContext, given: bool | Mapping[str, Any] | None) -> bool | Mapping[str, pa.Scalar]:
-    """False: nothing. True: everything, or the partitions written to. Else values by partition column.
+    """Returns what a writer overwrites.
 
-    Raises BadInput for a name that is no partition column, or a value that doesn't fit.
+    False means nothing. True means everything, or in a partitioned table the partitions with new rows. A mapping
+    contains the values of partition columns.
+
+    Raises BadInput for a name that is not a partition column, or a value that doesn't fit.
     """
     if given is None or isinstance(given, bool):
         return bool(given)

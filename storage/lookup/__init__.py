@@ -1,1 +1,1 @@
-"""The newest visible row for a batch of keys."""
+"""Looks up the newest visible row of each key of a batch."""

@@ -1,6 +1,7 @@
-"""A Bloom filter over keys, asked for many at a time: it excludes most keys that are absent.
+"""A Bloom filter of keys, which excludes most absent keys. Many keys are checked at a time.
 
-The bits of a key are in one word, so that a key costs one access to memory. It is of this process only, never stored.
+All bits of a key are in one word, so that a key needs one access to memory. The filter is only used by this process,
+and never stored.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ Hashes = NDArray[np.uint64]
 
 _WORD_BITS: Final = 64
 _MOST_BITS_OF_KEY: Final = 6
-_ONE_WORD_COSTS: Final = 1.4  # more memory for the same share of errors, as words fill unevenly
-_TEXT_WORDS: Final = 4  # what differs only behind them has one hash
+_ONE_WORD_COSTS: Final = 1.4  # factor of memory for the same share of errors, because words fill unevenly
+_TEXT_WORDS: Final = 4  # texts that differ only after these words have the same hash
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class BloomFilter:
-    """count: of keys.
-    fpp: about the share of absent keys that it takes for present ones.
+    """A Bloom filter.
+
+    count: the number of keys.
+    fpp: the approximate share of absent keys that the filter reports as present.
     """
 
     def __init__(self, count: int, fpp: float) -> None:
@@ -42,7 +45,7 @@ class BloomFilter:
         np.bitwise_or.at(self._words, self._places(hashes), self._masks(hashes))
 
     def may_contain(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """(m,): False where the key is surely absent."""
+        """(m,): False if the key is certainly absent."""
         masks = self._masks(hashes)
         found: NDArray[np.bool_] = self._words[self._places(hashes)] & masks == masks
         return found
@@ -58,7 +61,7 @@ class BloomFilter:
 
 
 def key_hashes(columns: Sequence[NormalizedKey]) -> Hashes:
-    """(m,): equal keys have equal hashes, of whatever batches they are."""
+    """(m,): the hash of each key. Equal keys have equal hashes, even in different batches."""
     hashes = np.zeros(columns[0].num_rows, np.uint64)
     for column in columns:
         is_text = pa.types.is_string(column.values.type) or pa.types.is_binary(column.values.type)

@@ -1,7 +1,7 @@
-"""Rows of higher levels that newer rows replace: found by lookups of a compaction, and marked in deletion vectors.
+"""Marks rows of higher levels in deletion vectors, if a compaction's lookups find newer rows of their keys.
 
-A row whose position is in the deletion vector already does not count as found: the lookup file may be older than the
-delete. (Java's lookup files don't check that, and a deleted row may come back.)
+A row that is in the deletion vector already does not count as found, because the lookup file may be older than the
+delete. (Java does not check this, so that a deleted row may come back.)
 
 Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java` (`notifyNewDeletion`),
 `mergetree/lookup/PersistPositionProcessor.java`.
@@ -20,7 +20,10 @@ from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, I
 
 
 class DeletionMarks:
-    """Of one compaction. maintainer: of the bucket, as it was when the compaction began."""
+    """The deletion marks of one compaction.
+
+    maintainer: the deletion vectors of the bucket at the start of the compaction.
+    """
 
     def __init__(self, maintainer: DeletionVectorMaintainer) -> None:
         self._maintainer = maintainer
@@ -29,11 +32,16 @@ class DeletionMarks:
 
     @property
     def deletion_files(self) -> Mapping[str, DeletionFile]:
-        """Vectors as they were, by data file."""
+        """Data file -> its deletion vector before the compaction."""
         return self._maintainer.deletion_files
 
     def mark(self, data_file: str, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Newer rows of their keys go to a lower level. Returns (n,): which rows were not deleted before."""
+        """Marks rows as deleted, because newer rows of their keys are written to a lower level.
+
+        positions (n,): the positions of the rows in the data file.
+
+        Returns (n,): which rows were not deleted before.
+        """
         if data_file not in self._deleted:
             found = self._maintainer.positions(data_file)
             self._deleted[data_file] = np.zeros(0, np.int64) if found is None else found
@@ -43,9 +51,11 @@ class DeletionMarks:
         return is_live
 
     def write(self, rewritten: Iterable[str]) -> IndexChange | None:
-        """The bucket's vectors after the compaction; None where it leaves them as they are.
+        """Writes the bucket's vectors after the compaction. Returns None if they don't change.
 
-        rewritten: data files that go, with their vectors. After an exception nothing is left behind.
+        After an exception no new file remains.
+
+        rewritten: the data files that the compaction removes. Their vectors are removed, too.
         """
         for data_file in rewritten:
             self._maintainer.remove(data_file)

@@ -1,8 +1,7 @@
-"""The parts of a data file that a lookup reads apart from one another: of those that hold none of the keys nothing is
-read.
+"""The parts of a data file that a lookup reads separately. Parts without any of the keys are not read.
 
-Rows are in key order, so the bounds of the first key column say which part may hold a key. A part is a row group, or
-several small ones; a file whose format knows no bounds, or whose bounds don't tell, is one part.
+Rows are in key order, so the bounds of the first key column tell which part may contain a key. A part is a row group,
+or several small ones. A file is a single part if its format has no bounds, or if the bounds can't be used.
 """
 
 from __future__ import annotations
@@ -20,15 +19,16 @@ from storage.lookup.lookup_file import Keys
 from storage.merge.key_search import first_not_less
 from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
 
-PART_ROWS: Final = 100_000  # or more: opening a part costs a lookup some 0.3 ms
+PART_ROWS: Final = 100_000  # the minimum rows of a part: opening a part takes a lookup about 0.3 ms
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Consecutive rows of a data file.
 
-    first_row: where it begins there.
-    chunks: its row groups; None: the file as a whole.
+    first_row: the position of the first row in the file.
+    row_count: the number of rows.
+    chunks: the row groups; None means the whole file.
     """
 
     first_row: int
@@ -38,7 +38,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class FileParts:
-    """first, last (p,): bounds of the first key column in each part, as order words; None for a file of one part."""
+    """The parts of a data file.
+
+    parts: the p parts, in file order.
+    first (p,): the lower bound of the first key column in each part, as order words; None for a file of one part.
+    last (p,): the upper bound of the first key column in each part, likewise.
+    """
 
     parts: Sequence[Part]
     first: NormalizedKey | None = None
@@ -46,7 +51,11 @@ class FileParts:
 
     @classmethod
     def of(cls, row_count: int, chunks: ColumnBounds | None) -> FileParts:
-        """row_count: of the file. chunks: the first key column in its row groups."""
+        """Divides a file into parts.
+
+        row_count: the number of rows of the file.
+        chunks: the bounds of the first key column in the file's row groups; None if they are unknown.
+        """
         starts = _starts(chunks) if chunks is not None else []
         if chunks is None or len(starts) < 2:
             return cls([Part(0, row_count)])
@@ -60,9 +69,9 @@ class FileParts:
         return cls(parts, normalize_column(first, nullable=False), normalize_column(last, nullable=False))
 
     def of_keys(self, keys: Keys) -> Iterator[tuple[int, int, int]]:
-        """(number, start, stop) of each part that may hold some of the keys: those from start to stop.
+        """Yields (number, start, stop) of each part that may contain keys: the keys from start to stop.
 
-        Several parts may hold a key of several columns.
+        A key of several columns may be in more than one part.
         """
         if self.first is None or self.last is None:
             yield 0, 0, len(keys)
@@ -75,7 +84,7 @@ class FileParts:
             yield number, int(starts[number]), int(stops[number])
 
     def together(self, numbers: range) -> Part:
-        """Several parts, one after the other, as one."""
+        """Joins several consecutive parts to one."""
         first, last = self.parts[numbers[0]], self.parts[numbers[-1]]
         row_count = last.first_row + last.row_count - first.first_row
         if first.chunks is None or last.chunks is None:
@@ -84,8 +93,9 @@ class FileParts:
 
 
 def _starts(chunks: ColumnBounds) -> list[int]:
-    """The row groups with which a part begins; none where bounds are unknown, or don't follow one another. NaN is in
-    no bounds.
+    """Returns the numbers of the row groups that start a part.
+
+    Empty if bounds are unknown or overlap, or if the column has floats, because bounds don't include NaN.
     """
     if len(chunks.row_count) < 2 or pa.types.is_floating(chunks.minimum.type) or pa.types.is_null(chunks.minimum.type):
         return []

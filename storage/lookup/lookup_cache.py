@@ -1,6 +1,6 @@
-"""Which parts of data files are kept decoded for lookups: the ones asked last, within limits of disk and memory.
+"""Keeps decoded parts of data files for lookups: the parts that were used last, within limits of disk and memory.
 
-What is found is the same whatever is kept.
+The results of lookups don't depend on what is kept.
 
 Options: `lookup.cache-max-disk-size`, `lookup.cache-max-memory-size`, `lookup.cache-file-retention`,
 `lookup.cache.bloom.filter.enabled`, `lookup.cache.bloom.filter.fpp`.
@@ -28,9 +28,9 @@ from storage.options import TableOptions
 
 _log = get_logger(__name__)
 
-_TOUCHED_BYTES_MAX: Final = 64 * 1024 * 1024  # of mapped files: they count as memory of this process
+_TOUCHED_BYTES_MAX: Final = 64 * 1024 * 1024  # of mapped files, which count as memory of this process
 
-# A data file that was asked here and there is decoded as a whole: each LookupFile is an open file.
+# A data file with more kept spans than this is decoded as a whole, because each LookupFile is an open file.
 _SPANS_MAX: Final = 8
 _STORED_TO_DECODED: Final = 8
 
@@ -42,20 +42,27 @@ class _CachedPart:
 
 
 Span = tuple[str, range]
-"""A data file, and parts of it that one LookupFile holds."""
+"""A data file, and those of its parts that one LookupFile contains."""
 
 
 @dataclass(slots=True)
 class _CachedDataFile:
-    """parts: of the data file. kept: by number of a part, the parts that it is kept with."""
+    """A data file in the cache.
+
+    parts: the parts of the data file.
+    kept: number of a part -> the numbers of all parts in the same LookupFile.
+    too_large: parts that can't be kept.
+    """
 
     parts: FileParts
     kept: dict[int, range] = field(default_factory=dict)
     too_large: set[range] = field(default_factory=set)
 
     def spans(self, keys: Keys) -> Iterator[tuple[range, Keys]]:
-        """Parts to look into, each with its keys: those together that are kept together, and neighbours that aren't
-        kept: few large files are asked sooner than many small ones.
+        """Yields the parts to search, each with its keys.
+
+        Parts in one LookupFile are searched together. Neighbouring parts that are not kept are joined, because a few
+        large files are searched faster than many small ones.
         """
         span, first, end = range(0), 0, 0
         for number, start, stop in self.parts.of_keys(keys):
@@ -74,9 +81,12 @@ class _CachedDataFile:
 
 
 class LookupCache:
-    """Of one writer or job, for one table. Safe to use from several threads, each of which asks other data files.
+    """The lookup cache of one writer or job, for one table.
 
-    directory: where files are kept; None is the system's place for temporary files.
+    Several threads can use it, if each of them looks up in other data files.
+
+    directory: where files are stored; None means the system's temporary directory.
+    now_s: the clock, in seconds.
     """
 
     def __init__(
@@ -89,7 +99,7 @@ class LookupCache:
         self._directory = directory
         self._now_s = now_s
         self._files: dict[str, _CachedDataFile] = {}
-        self._kept: OrderedDict[Span, _CachedPart] = OrderedDict()  # what was used last comes last
+        self._kept: OrderedDict[Span, _CachedPart] = OrderedDict()  # the last used one comes last
         self._guard = threading.Lock()
 
     def find(
@@ -100,11 +110,12 @@ class LookupCache:
         read: Callable[[Part], Iterator[pa.RecordBatch]],
         keys: Keys,
     ) -> Iterator[FoundInFile]:
-        """Rows of the keys that the file has.
+        """Yields the rows of those keys that the file contains.
 
-        name: its own among all of the table.
-        parts: of the file; asked once.
-        read: all rows of a part.
+        name: a name that is unique in the table.
+        parts: returns the parts of the file. Called once.
+        read: reads all rows of a part.
+        keys: the keys to find.
         """
         cached = self._files.get(name)
         if cached is None:
@@ -127,9 +138,9 @@ class LookupCache:
                 self._shrink()
 
     def drop(self, names: Iterable[str]) -> None:
-        """Files that will not be looked up again."""
+        """Drops files that will not be searched again."""
         with self._guard:
-            for name in names if self._files else ():  # most writers look nothing up
+            for name in names if self._files else ():  # most writers use no lookups
                 if (cached := self._files.pop(name, None)) is not None:
                     for numbers in set(cached.kept.values()):
                         self._kept.pop((name, numbers)).file.close()
@@ -184,7 +195,7 @@ class LookupCache:
             cached.too_large.add(numbers)
             return None
         with self._guard:
-            if self._files.get(name) is cached:  # else it was dropped meanwhile
+            if self._files.get(name) is cached:  # otherwise it was dropped in the meantime
                 self._kept[span] = _CachedPart(made, self._now_s())
                 cached.kept |= dict.fromkeys(numbers, numbers)
         self._shrink()

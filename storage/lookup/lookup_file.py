@@ -1,11 +1,10 @@
-"""Rows of one data file, found by key: many keys at a time, in blocks of rows that are in key order.
+"""Finds rows of one data file by key, many keys at a time, in blocks of rows that are in key order.
 
-A file that is asked again and again is kept decoded on local disk, part by part, and mapped into memory: then a lookup
-touches the blocks that its keys fall into, and of these the pages of the rows that it finds. What is not kept is read
-again.
+A file that is searched repeatedly is decoded to local disk, part by part, and mapped into memory. Then a lookup only
+touches the blocks of its keys, and in them the pages of the rows that it finds. A part that is not kept is read again.
 
-Source: Java `mergetree/LookupFile.java`, `lookup/sort/SortLookupStoreFactory.java`. What is kept is ours and goes with
-the process.
+Source: Java `mergetree/LookupFile.java`, `lookup/sort/SortLookupStoreFactory.java`. The format of decoded files is
+Tidelake's. They are deleted when the process ends.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_c
 from storage.merge.row_changes import KeyedRows
 from storage.merge.spill_folder import FOLDERS
 
-BLOCK_ROWS: Final = 262_144  # a block costs a lookup some 0.3 ms, however few of its rows are asked for
+BLOCK_ROWS: Final = 262_144  # a block takes a lookup about 0.3 ms, even for a few rows
 BLOCK_BYTES: Final = 64 * 1024 * 1024
-_RELEASED_BYTES: Final = 64 * 1024 * 1024  # of a mapped file, at a time
+_RELEASED_BYTES: Final = 64 * 1024 * 1024  # touched bytes of a mapped file after which its pages are released
 
 
 class TooLarge(Exception):
-    """More than may be kept on disk."""
+    """A file exceeds the limit of bytes on disk."""
 
 
 def key_words(keys: pa.RecordBatch) -> list[NormalizedKey]:
@@ -42,9 +41,10 @@ def key_words(keys: pa.RecordBatch) -> list[NormalizedKey]:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys to be looked up (m,): columns of the primary key, in key order, each key once.
+    """The keys of a lookup (m,), in key order, each key once.
 
-    places (m,): where they stand among all that were asked for.
+    columns: the columns of the primary key.
+    places (m,): the place of each key among all keys of the lookup.
     """
 
     columns: pa.RecordBatch
@@ -62,14 +62,24 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class FoundInFile:
-    """rows (m,): by the places of their keys. positions (m,): where they are in the data file."""
+    """The rows that were found in a file.
+
+    rows (m,): the rows, by the places of their keys.
+    positions (m,): the positions of the rows in the data file.
+    """
 
     rows: KeyedRows
     positions: NDArray[np.intp]
 
 
 def find_in_block(block: pa.RecordBatch, first_row: int, words: Sequence[NormalizedKey], keys: Keys) -> FoundInFile:
-    """block: rows in key order, each key once; first_row: where it begins in the file; words: of its keys."""
+    """Finds keys in a block.
+
+    block: rows in key order, each key once.
+    first_row: the position of the block's first row in the file.
+    words: the words of the block's keys.
+    keys: the keys to find.
+    """
     of_block, asked = align_keys([words, key_words(keys.columns)])
     rows = first_not_less(of_block, asked)
     hit = equal_keys(of_block, rows, asked)
@@ -77,8 +87,11 @@ def find_in_block(block: pa.RecordBatch, first_row: int, words: Sequence[Normali
 
 
 def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys) -> Iterator[FoundInFile]:
-    """blocks: rows in key order, the first of which is the first_row-th of its file. Stops reading behind the last
-    key.
+    """Finds keys in a stream of blocks. Stops reading after the last key.
+
+    blocks: rows in key order.
+    first_row: the position of the first block's first row in the file.
+    keys: the keys to find.
     """
     names = keys.columns.schema.names
     for block in blocks:
@@ -95,14 +108,17 @@ def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys)
 
 
 class LookupFile:
-    """A data file or a part of one, decoded, on local disk. It is deleted with its last reference.
+    """A data file, or a part of it, decoded on local disk. The file is deleted with its last reference.
 
     blocks: all rows in key order.
-    first_row: where they begin in the data file.
-    bloom_fpp: None makes no Bloom filter. Keys of one number have none either: they are searched where they are, and
-        asking a filter first would take longer.
-    row_count: of the blocks.
-    most_bytes: TooLarge is raised beyond it, and nothing is left behind.
+    key_names: the names of the key columns.
+    first_row: the position of the first row in the data file.
+    row_count: the number of rows of the blocks.
+    most_bytes: the maximum size on disk. A larger file raises TooLarge, and is deleted.
+    bloom_fpp: the share of false positives of the Bloom filter. None makes no filter. Keys of a single number have no
+        filter either, because a search takes less time than a filter.
+    directory: where to create the file; None means the system's temporary directory.
+
     Raises OSError for a full disk.
     """
 
@@ -119,7 +135,7 @@ class LookupFile:
     ) -> None:
         self._key_names = list(key_names)
         self._bloom: BloomFilter | None = None
-        self._first_rows: list[int] = []  # of the blocks
+        self._first_rows: list[int] = []  # the position of each block's first row
         self._path = FOLDERS.new_file(directory)
         self._remove = weakref.finalize(self, FOLDERS.remove_file, self._path)
         try:
@@ -140,7 +156,10 @@ class LookupFile:
     def _write(
         self, blocks: Iterable[pa.RecordBatch], first_row: int, most_bytes: int, bloom: tuple[int, float] | None
     ) -> list[pa.RecordBatch]:
-        """The last key of each block. bloom: number of keys and share of errors of the filter, if any."""
+        """Writes the blocks. Returns the last key of each block.
+
+        bloom: the number of keys and the share of errors of the Bloom filter; None makes no filter.
+        """
         last_keys = []
         with pa.OSFile(str(self._path), "wb") as file:
             writer: pa.ipc.RecordBatchFileWriter | None = None
@@ -155,7 +174,7 @@ class LookupFile:
                 if file.tell() > most_bytes:
                     raise TooLarge
                 keys = block.select(self._key_names)
-                last_keys.append(keys.take(pa.array([keys.num_rows - 1])))  # no slice: it keeps the block
+                last_keys.append(keys.take(pa.array([keys.num_rows - 1])))  # not a slice, which would keep the block
                 if self._bloom is not None:
                     self._bloom.add(key_hashes(key_words(keys)))
             if writer is not None:
@@ -163,16 +182,16 @@ class LookupFile:
         return last_keys
 
     def _has_one_number(self, schema: pa.Schema) -> bool:
-        """As key."""
+        """Whether the key is a single number."""
         return len(self._key_names) == 1 and pa.types.is_primitive(schema.field(self._key_names[0]).type)
 
     @property
     def memory_bytes(self) -> int:
-        """Memory in use, without the mapped file, which the operating system may drop."""
+        """The used memory, without the mapped file, which the operating system can drop."""
         return self._words_bytes + (0 if self._bloom is None else self._bloom.nbytes)
 
     def forget_words(self) -> None:
-        """Give back memory; the next lookup makes them again."""
+        """Releases memory of key words. The next lookup computes them again."""
         self._words, self._words_bytes = {}, 0
 
     def find(self, keys: Keys) -> Iterator[FoundInFile]:
@@ -200,13 +219,13 @@ class LookupFile:
         return self._words[number]
 
     def release_pages(self) -> None:
-        """What was touched counts as memory of this process until the operating system needs it."""
+        """Releases touched pages, which otherwise count as memory of this process until the system needs them."""
         if self.touched_bytes and self._mapped is not None and hasattr(self._mapped, "madvise"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
         self.touched_bytes = 0
 
     def close(self) -> None:
-        """Deletes the file. Lookups that are under way may go on."""
+        """Deletes the file. Running lookups can continue."""
         self._remove()
 
 

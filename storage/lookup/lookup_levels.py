@@ -1,4 +1,4 @@
-"""The previous rows of many keys: on the lowest level, above a given one, that has them.
+"""Finds the previous rows of many keys, on the lowest level above a given one that contains them.
 
 Source: Java `mergetree/LookupLevels.java`, `LookupUtils.java`.
 """
@@ -27,17 +27,19 @@ from storage.types import DataField, arrow_field
 from storage.write.bucket_files import BucketFiles
 
 IsVisible = Callable[[DataFileMeta, FoundInFile], NDArray[np.bool_]]
-"""Which of the rows that were found in a file (n,) are rows of the table: not expired, not marked as deleted."""
+"""Returns which of the rows found in a file (n,) are visible: not expired, and not marked as deleted."""
 
 
 @dataclass(frozen=True)
 class LookupLevels:
-    """runs: the sorted runs to look into, from the lowest level upwards, each with its files in key order.
+    """The lookup of previous rows in a bucket. A delete counts as a row: its key has no value.
 
-    key_fields: of the trimmed primary key.
-    is_visible: other rows are passed over, and an older one may be found. Asked at each lookup, for what is kept ready
-        of a file holds all of its rows.
-    A deleted row is a row: it says that there is none.
+    files: reads the files of the bucket.
+    runs: the sorted runs to search, from the lowest level upwards, each with its files in key order.
+    key_fields: the fields of the trimmed primary key.
+    cache: the decoded files.
+    is_visible: decides which rows are visible; an invisible row is skipped, and an older row may be found. It is called
+        at each lookup, because the decoded files contain all rows.
     """
 
     files: BucketFiles
@@ -47,8 +49,9 @@ class LookupLevels:
     is_visible: IsVisible | None = None
 
     def find(self, keys: pa.RecordBatch) -> KeyedRows:
-        """keys: columns of the key, in key order, each key once. Returns rows with all columns of a row and `_LEVEL`,
-        by their places among the keys.
+        """Returns the previous rows, by the places of their keys, with all columns and `_LEVEL`.
+
+        keys: the columns of the key, in key order, each key once.
         """
         asked = Keys(keys, np.arange(keys.num_rows))
         found: list[KeyedRows] = []
@@ -71,7 +74,10 @@ class LookupLevels:
             yield from self._in_file(run[at], self._from_first_key(number, at, keys.part(start, stop)))
 
     def _file_of_key(self, number: int, keys: Keys) -> NDArray[np.intp]:
-        """(m,): the first file of the run that ends at the key or behind it, their number where there is none."""
+        """(m,): for each key, the number of the first file of the run that ends at or after the key.
+
+        The number of files if no such file exists.
+        """
         last, asked = align_keys([self._last_keys[number], key_words(keys.columns)])
         return first_not_less(last, asked)
 
@@ -95,7 +101,10 @@ class LookupLevels:
             yield KeyedRows(visible.rows.append_column(level, levels), visible.keys)
 
     def _from_first_key(self, number: int, at: int, keys: Keys) -> Keys:
-        """Without the keys that are before the file, which is the at-th of the run."""
+        """Drops the keys before the first key of a file.
+
+        at: the number of the file in the run.
+        """
         asked, first = align_keys([key_words(keys.columns), self._first_keys[number]])
         of_file: KeyWords = tuple(word[at : at + 1] for word in first)
         return keys.part(int(first_not_less(asked, of_file)[0]), len(keys))
@@ -121,7 +130,7 @@ class LookupLevels:
             return found[0]
         places = np.concatenate([rows.keys for rows in found])
         rows = pa.concat_batches([rows.rows for rows in found])
-        if bool((places[1:] > places[:-1]).all()):  # all of one run
+        if bool((places[1:] > places[:-1]).all()):  # all rows are from one run
             return KeyedRows(rows, places)
         order = np.argsort(places, kind="stable")
         return KeyedRows(rows.take(pa.array(order)), places[order])

@@ -1,4 +1,4 @@
-"""Rows that were looked up take their place among the rows of their keys.
+"""Inserts rows that were looked up among the rows of their keys.
 
 Source: Java `mergetree/compact/LookupMergeFunction.java` (`insertInto`), `KeyValueBuffer.java`; vectors
 `lookup_insert_into.json`.
@@ -20,10 +20,12 @@ from storage.merge.row_changes import KeyedRows
 def with_previous(
     rows: pa.RecordBatch, groups: Groups, previous: KeyedRows, order: MergeOrder
 ) -> tuple[pa.RecordBatch, Groups]:
-    """All rows, in groups of which some have one more.
+    """Returns all rows, and groups to which the previous rows were added.
 
-    previous: by number of the group, with the columns of `rows`. Each stands before the first row of its key that is
-    newer, by the sequence fields and the sequence number: behind those that are as new.
+    A previous row is inserted before the first newer row of its key, by sequence fields and sequence number. So it is
+    after rows that are equally new.
+
+    previous: the previous rows, by the number of their group. They have at least the columns of `rows`.
     """
     count = len(previous.keys)
     if not count:
@@ -31,11 +33,11 @@ def with_previous(
     both = pa.concat_batches([rows, previous.rows.select(rows.schema.names).cast(rows.schema)])
     of_group = np.full(len(groups), -1, np.intp)
     of_group[previous.keys] = rows.num_rows + np.arange(count)
-    other = groups.spread(of_group)
-    at = np.flatnonzero(other >= 0)
-    goes_before = np.zeros(len(groups.rows), np.intp)
-    goes_before[at] = ~_is_newer(_order_words(both, order), groups.rows[at], other[at])
-    places = groups.starts[previous.keys] + groups.reduce(np.add, goes_before)[previous.keys]
+    previous_row = groups.spread(of_group)
+    at = np.flatnonzero(previous_row >= 0)
+    is_not_newer = np.zeros(len(groups.rows), np.intp)
+    is_not_newer[at] = ~_is_newer(_order_words(both, order), groups.rows[at], previous_row[at])
+    places = groups.starts[previous.keys] + groups.reduce(np.add, is_not_newer)[previous.keys]
     grown = np.insert(groups.rows, places, rows.num_rows + np.arange(count))
     added = np.zeros(len(groups), np.intp)
     added[previous.keys] = 1
@@ -45,7 +47,10 @@ def with_previous(
 def as_new_as_the_newest(
     rows: pa.RecordBatch, groups: Groups, previous: KeyedRows, order: MergeOrder
 ) -> NDArray[np.bool_]:
-    """(m,): which of the previous rows go behind all rows of their keys. Arguments as of `with_previous`."""
+    """(m,): which previous rows are inserted after all rows of their keys.
+
+    The parameters are those of `with_previous`.
+    """
     names = [*order.sequence_fields, SEQUENCE_COLUMN]
     newest = rows.select(names).take(pa.array(groups.rows[groups.ends[previous.keys] - 1]))
     both = pa.concat_batches([newest, previous.rows.select(names).cast(newest.schema)])
@@ -63,7 +68,7 @@ def _order_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
 
 
 def _is_newer(words: list[Word], rows: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """(n,): which rows are newer than the others, pair by pair."""
+    """(n,): whether each row is newer than the other row of its pair."""
     newer = np.zeros(len(rows), np.bool_)
     for word in reversed(words):
         one, other = word[rows], word[others]

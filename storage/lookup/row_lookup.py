@@ -1,7 +1,8 @@
-"""The newest row for each of a batch of keys: committed ones, and those a writer still holds.
+"""Finds the newest row of each key of a batch, among committed rows and rows that a writer has not committed yet.
 
-For values that a change record leaves out because they did not change (PostgreSQL's unchanged TOAST values). All
-versions of the keys are read, wherever they are, and merged once. Not meant to be called once a row.
+This is used for values that a change record leaves out because they did not change (PostgreSQL's unchanged TOAST
+values). All versions of the keys are read from all levels, and merged once. It should be called for batches, not for
+each row.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from storage.table import TableContext
 from storage.types import arrow_field
 
 _BATCH_ROWS: Final = 65_536
-_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # rows of level 0 count, though readers wait for them
+_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # include level 0, although readers don't see it yet
 
 
 def lookup_newest_rows(
@@ -39,18 +40,19 @@ def lookup_newest_rows(
     keys: pa.RecordBatch,
     uncommitted: Iterable[pa.RecordBatch] = (),
 ) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
-    """The row of each key, as the table's merge engine makes it; only for primary-key tables.
+    """Returns the row of each key as merged by the table's merge engine. Only for primary-key tables.
 
-    keys (m,): the primary key columns, in the table's types; a key may occur twice.
-    uncommitted: rows that are not in the snapshot: the table's columns, `_VALUE_KIND` and `_SEQUENCE_NUMBER`.
-    Returns (found (m,), rows (m,) with the table's columns, all null where nothing was found).
+    keys (m,): the columns of the primary key, in the table's types. A key may occur more than once.
+    uncommitted: rows that are not in the snapshot, with the table's columns, `_VALUE_KIND` and `_SEQUENCE_NUMBER`.
+
+    Returns (found (m,), rows (m,)). The rows have the table's columns, which are all null if no row was found.
     """
     names = context.schema.names
     target = pa.schema([field.with_nullable(True) for field in context.schema.arrow])
     condition = _condition_on(keys)
     expression = condition.expression(context.schema.arrow)
     held = map(_on_level_0, uncommitted)
-    # one batch after another: all of them at once may be the whole table
+    # batch by batch, because all batches together may be the whole table
     parts = [batch.filter(expression) for batch in chain(_committed(context, snapshot, condition), held)]
     columns = [*names, SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN]
     versions = pa.Table.from_batches([part.select(columns) for part in parts]) if parts else None
@@ -64,13 +66,16 @@ def lookup_newest_rows(
 
 
 def _condition_on(keys: pa.RecordBatch) -> Predicate:
-    """True for every row whose key is among these (and, where a key has several columns, for some others)."""
+    """Returns a condition that matches all rows with these keys.
+
+    With several key columns it matches other rows, too.
+    """
     parts = tuple(_condition_on_column(name, keys.column(name)) for name in keys.schema.names)
     return parts[0] if len(parts) == 1 else And(parts)
 
 
 def _condition_on_column(name: str, values: pa.Array) -> Predicate:
-    """Java takes NaN for a key like any other; a filter's `is_in` says that NaN equals nothing."""
+    """Returns a condition that also matches NaN: in Java NaN is a normal key, but a filter's `is_in` can't match it."""
     is_one = IsIn(name, tuple(pc.unique(values)))
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         return Or((is_one, IsNan(name)))
@@ -99,9 +104,10 @@ def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The row of each key that has one, in key order; where keys move between partitions, not in their order.
+    """Returns the row of each key that has one.
 
-    Sequence numbers count inside a partition. Where a key left one, it is deleted there.
+    The rows are in key order. If keys can move between partitions, rows of different partitions are merged separately,
+    because sequence numbers are only comparable within a partition. A key is deleted in the partition that it left.
     """
     keys = dict.fromkeys([*context.schema.primary_keys, *context.schema.partition_keys])
     order = MergeOrder.of(tuple(keys), context.options)
@@ -109,7 +115,7 @@ def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _positions(keys: pa.RecordBatch, rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """For each key, which of the rows has it; -1 for none. No two rows have one key."""
+    """Returns the position of each key's row; -1 if it has none. All rows have different keys."""
     of_rows = rows.select(keys.schema.names)
     both = align_keys([[normalize_column(c, nullable=True) for c in batch.columns] for batch in (of_rows, keys)])
     words = np.stack([np.concatenate(pair).astype(np.uint64) for pair in zip(*both, strict=True)], axis=1)

@@ -1,1 +1,1 @@
-"""How rows of one key become one row, in columns."""
+"""Merges the rows of each key into one row, in columns."""

@@ -1,4 +1,4 @@
-"""Which aggregate functions there are, which columns they take, and what `fields.<column>.*` says of them.
+"""The aggregate functions, the column types that they accept, and their options `fields.<column>.*`.
 
 Source: Java `mergetree/compact/aggregate/factory/*.java`, `AggregateMergeFunction.getAggFuncName`, `CoreOptions.java`.
 """
@@ -35,7 +35,7 @@ _SUFFIX: Final = ".aggregate-function"
 
 
 class AggregateFunction(StrEnum):
-    """The names in `fields.<column>.aggregate-function`."""
+    """The functions that `fields.<column>.aggregate-function` can name."""
 
     SUM = "sum"
     PRODUCT = "product"
@@ -60,7 +60,7 @@ class AggregateFunction(StrEnum):
     PRIMARY_KEY = "primary-key"
 
 
-# What they make of rows doesn't depend on the order of these. (`product` takes rows back by dividing: it does.)
+# Functions whose result doesn't depend on the order of the rows. (`product` retracts by division, so it depends on it.)
 _ORDER_FREE: Final = frozenset(
     {
         AggregateFunction.SUM,
@@ -78,7 +78,7 @@ _ORDER_FREE: Final = frozenset(
 
 
 class NullKeys(StrEnum):
-    """`nested-key-null-strategy`: what becomes of a nested row whose key holds a null."""
+    """The values of `nested-key-null-strategy`: how a nested row with a null in its key is handled."""
 
     MERGE = "merge"
     IGNORE = "ignore"
@@ -99,9 +99,9 @@ _WITHOUT_ORDER: Final = frozenset({*CONSTRUCTED_ROOTS, Root.VARIANT, Root.BLOB})
 
 
 def function_name(column: str, options: Mapping[str, str], keys: Collection[str], sequences: Collection[str]) -> str:
-    """Which function merge-engine = aggregation uses for a column.
+    """Returns the name of the function that merge-engine = aggregation uses for a column.
 
-    keys: the primary key.
+    keys: the columns of the primary key.
     sequences: the columns of `sequence.field`.
     """
     if column in sequences:
@@ -114,12 +114,16 @@ def function_name(column: str, options: Mapping[str, str], keys: Collection[str]
 
 @dataclass(frozen=True, slots=True)
 class ColumnAggregation:
-    """How one column is aggregated: the function, and its options as checked against the column's type.
+    """The aggregation of one column: its function and options, checked against the column's type.
 
-    ignore_retract: rows that take values back leave the accumulator as it is.
-    distinct, delimiter: `collect` and `listagg`.
-    timestamp_field: position in the ROW, `merge_map_with_keytime`.
-    nested_key, null_keys, nested_sequence, count_limit: `nested_update`; names are fields of the ROW.
+    ignore_retract: whether retract rows leave the accumulator unchanged.
+    distinct: for `collect` and `listagg`, whether each value is kept once.
+    delimiter: for `listagg`, the text between two values.
+    timestamp_field: for `merge_map_with_keytime`, the position of the time in the ROW.
+    nested_key: for `nested_update`, the fields of the ROW that are its key.
+    null_keys: for `nested_update`, how nulls in the key are handled.
+    nested_sequence: for `nested_update`, the fields of the ROW that order the rows of one key.
+    count_limit: for `nested_update`, the maximum number of nested rows.
     """
 
     field: DataField
@@ -135,7 +139,12 @@ class ColumnAggregation:
 
     @classmethod
     def of(cls, name: str, field: DataField, options: TableOptions) -> ColumnAggregation:
-        """`name` as an option spells it. Raises BadInput: no such function, or neither column nor options fit it."""
+        """Makes the aggregation of a column.
+
+        name: the function's name, as given in an option.
+
+        Raises BadInput if no such function exists, or if the column's type or the options don't fit the function.
+        """
         function = _function(name, field.name)
         given = _ColumnOptions(field, function, options)
         _check_type(function, field)
@@ -170,7 +179,7 @@ class ColumnAggregation:
 
 
 def column_aggregations(schema: TableSchema, options: TableOptions) -> tuple[ColumnAggregation, ...]:
-    """How merge-engine = aggregation aggregates each column of a table. Raises BadInput."""
+    """Returns the aggregation of each column for merge-engine = aggregation. Raises BadInput."""
     sequences = options.sequence_fields
     return tuple(
         ColumnAggregation.of(function_name(field.name, options, schema.primary_keys, sequences), field, options)
@@ -179,18 +188,16 @@ def column_aggregations(schema: TableSchema, options: TableOptions) -> tuple[Col
 
 
 def is_order_free(schema: TableSchema, options: TableOptions) -> bool:
-    """Whether a table's rows are the same in whatever order those of a key were written."""
+    """Whether the table's rows don't depend on the order in which the rows of a key were written."""
     if options.merge_engine is not MergeEngine.AGGREGATION or options.aggregation_removes_on_delete:
         return False
     keys = set(schema.primary_keys)
-    functions = (one for one in column_aggregations(schema, options) if one.field.name not in keys)
-    return all(one.function in _ORDER_FREE for one in functions)
+    aggregations = column_aggregations(schema, options)
+    return all(column.function in _ORDER_FREE for column in aggregations if column.field.name not in keys)
 
 
 def check_functions(options: Mapping[str, str]) -> None:
-    """Raises BadInput for a name that is no function's, also on columns that have none (keys, sequence fields): Java
-    looks up every one.
-    """
+    """Raises BadInput for an unknown function, even for columns that use none (keys, sequence fields), like Java."""
     for key, name in options.items():
         if key.startswith(_PREFIX) and key.endswith(_SUFFIX):
             _function(name, key.removeprefix(_PREFIX).removesuffix(_SUFFIX))
@@ -214,7 +221,7 @@ def _function(name: str, column: str) -> AggregateFunction:
 
 
 def _check_type(function: AggregateFunction, field: DataField) -> None:
-    """Raises BadInput for a column that the function can't take."""
+    """Raises BadInput if the function does not accept the column's type."""
     accepted = _accepted(function, field.type)
     if accepted is not None:
         raise BadInput(
@@ -224,7 +231,7 @@ def _check_type(function: AggregateFunction, field: DataField) -> None:
 
 
 def _accepted(function: AggregateFunction, data_type: DataType) -> str | None:
-    """None where the type fits, else which ones do."""
+    """Returns None if the function accepts the type; otherwise describes the types that it accepts."""
     fits, accepted = True, ""
     match function:
         case AggregateFunction.SUM | AggregateFunction.PRODUCT:
@@ -258,7 +265,7 @@ def _accepted(function: AggregateFunction, data_type: DataType) -> str | None:
 
 
 def inner_row(data_type: DataType) -> dict[str, DataType]:
-    """Fields of the ROWs that an ARRAY or a MAP holds; empty where it holds something else."""
+    """Returns the fields of the ROWs in an ARRAY or a MAP. Empty for other types."""
     match data_type:
         case ArrayType(element=RowType(fields=fields)) | MapType(value=RowType(fields=fields)):
             return {field.name: field.type for field in fields}
@@ -268,7 +275,7 @@ def inner_row(data_type: DataType) -> dict[str, DataType]:
 
 @dataclass(frozen=True, slots=True)
 class _ColumnOptions:
-    """`fields.<column>.*`, parsed. Each method raises BadInput naming the option."""
+    """Parses the options `fields.<column>.*`. Each method raises BadInput with the name of the option."""
 
     field: DataField
     function: AggregateFunction
@@ -290,7 +297,7 @@ class _ColumnOptions:
         return NullKeys(self.options.parsed(self.key("nested-key-null-strategy"), _null_keys, None))
 
     def nested_fields(self, name: str) -> tuple[str, ...]:
-        """Names of fields of the nested ROW; empty when not set, or when the function has no use for it."""
+        """Returns names of fields of the nested ROW. Empty if the option is not set, or the function doesn't use it."""
         if self.key(name) not in self.options or self.function not in _ON_NESTED_ROWS:
             return ()
         names = tuple(part.strip() for part in self.options[self.key(name)].split(","))
@@ -299,7 +306,7 @@ class _ColumnOptions:
         return names
 
     def timestamp_field(self) -> int:
-        """Position in the ROW; -1 for the functions that have no use for it."""
+        """Returns the position of the time in the ROW. -1 for functions that don't use it."""
         if self.function is not AggregateFunction.MERGE_MAP_WITH_KEYTIME:
             return -1
         names = list(inner_row(self.field.type))

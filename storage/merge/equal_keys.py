@@ -1,8 +1,8 @@
-"""Rows of equal keys, side by side, and what a group of them comes to.
+"""Groups rows of equal keys, and reduces each group to one value.
 
-A group is two or three rows as a rule, and NumPy's `reduceat` pays for each group what it pays for thirty rows. So
-groups that are short are gone through in rounds instead: the first rows of all groups, the second rows, .. Groups lie
-longest first, so that a round is one slice of what was found so far:
+A group usually has two or three rows, and NumPy's `reduceat` spends as much time on each group as on thirty rows. So
+short groups are processed in rounds instead: the first rows of all groups, then the second rows, and so on. The groups
+are ordered by length, longest first, so that each round updates one slice of the results so far:
 
     groups   a b b b c c        round 0   b a c  ->  longest first: b c a
     rows     0 1 2 3 4 5        round 1   b c
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from storage.merge.sort_order import RowIndices
 
-_ROUNDS: Final = 32  # what a group has beyond these rows is gone through alone
-_SHORT_MEAN_ROWS: Final = 6  # where groups have more rows than this, `reduceat` is as fast
+_ROUNDS: Final = 32  # further rows of a group are processed group by group
+_SHORT_MEAN_ROWS: Final = 6  # if groups have more rows than this on average, `reduceat` is as fast
 
 T = TypeVar("T", bound=np.generic)
 Mask = NDArray[np.bool_]
@@ -29,11 +29,11 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows in merge order, cut where the key changes. A *position* is an index into `rows`.
+    """Rows in merge order, divided into groups of equal keys. A *position* is an index into `rows`.
 
-    rows (n,): indices into the aggregated column, oldest first within a key. A row may occur twice, with two steps (a
-        retract that first fills the row).
-    starts (g,): positions where groups begin; strictly ascending from 0, so no group is empty.
+    rows (n,): indices into the aggregated column, oldest first within a key. A row occurs twice if it is applied in two
+        steps (a retract that first fills the row).
+    starts (g,): the position where each group begins, strictly ascending from 0. So no group is empty.
     """
 
     rows: RowIndices
@@ -41,13 +41,13 @@ class Groups:
 
     @classmethod
     def of(cls, order: RowIndices, is_last: Mask) -> Groups:
-        """From what `sort_order.merge_order` returns."""
+        """Makes groups from the result of `sort_order.merge_order`."""
         ends = np.flatnonzero(is_last)
         return cls(order, np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends)
 
     @classmethod
     def singles(cls, count: int) -> Groups:
-        """Every row is a group by itself: those of a sorted run."""
+        """Makes one group of each row, for the rows of a sorted run."""
         return cls(np.arange(count), np.arange(count))
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class Groups:
 
     @cached_property
     def ends(self) -> RowIndices:
-        """One past the last position of each group."""
+        """(g,): the position after the last one of each group."""
         return np.append(self.starts[1:], len(self.rows)) if len(self.starts) else self.starts
 
     @cached_property
@@ -64,7 +64,7 @@ class Groups:
 
     @cached_property
     def numbers(self) -> RowIndices:
-        """(n,): which group each position is in."""
+        """(n,): the number of the group that contains each position."""
         if len(self.rows) == len(self.starts):
             return np.arange(len(self))
         begins = np.zeros(len(self.rows), np.intp)
@@ -72,31 +72,37 @@ class Groups:
         return np.cumsum(begins)
 
     def spread(self, of_groups: NDArray[T]) -> NDArray[T]:
-        """(g,) -> (n,): what holds for a group, at each of its positions."""
-        return of_groups[self.numbers]  # `np.repeat` takes its time for each group
+        """(g,) -> (n,): repeats the value of each group at all its positions."""
+        return of_groups[self.numbers]  # faster than `np.repeat`, whose cost grows with the number of groups
 
     def select(self, chosen: Mask) -> tuple[Groups, RowIndices]:
-        """The chosen groups (g,) alone, and the positions that their rows had."""
+        """Returns only the chosen groups, and the previous positions of their rows.
+
+        chosen (g,): which groups to keep.
+        """
         positions = np.flatnonzero(self.spread(chosen))
         ends = np.cumsum(self.lengths[chosen])
         return Groups(self.rows[positions], ends - self.lengths[chosen]), positions
 
     def keep(self, wanted: Mask) -> Groups:
-        """Only the wanted positions (n,); a group of which none is wanted is gone."""
+        """Returns groups of the wanted positions only. A group without wanted positions is removed.
+
+        wanted (n,): which positions to keep.
+        """
         counts = self.reduce(np.add, wanted.astype(np.intp))
         starts = np.cumsum(counts) - counts
         return Groups(self.rows[wanted], starts[counts > 0])
 
     def first(self, wanted: Mask) -> RowIndices:
-        """(g,): the first wanted position of each group, -1 where there is none."""
+        """(g,): the first wanted position of each group, -1 if it has none."""
         return self._places(np.flatnonzero(wanted)[::-1])
 
     def last(self, wanted: Mask) -> RowIndices:
-        """(g,): the last wanted position of each group, -1 where there is none."""
+        """(g,): the last wanted position of each group, -1 if it has none."""
         return self._places(np.flatnonzero(wanted))
 
     def any(self, wanted: Mask) -> Mask:
-        """(g,): which groups have a wanted position."""
+        """(g,): whether each group has a wanted position."""
         if len(self.rows) == len(self.starts) or self._are_long:
             return self.reduce(np.logical_or, wanted)
         found = np.zeros(len(self), np.bool_)
@@ -104,13 +110,13 @@ class Groups:
         return found
 
     def _places(self, positions: RowIndices) -> RowIndices:
-        """(g,): of each group the one of these positions that comes last, -1 where there is none."""
+        """(g,): for each group, the last one of these positions in the order given, -1 if it has none."""
         found = np.full(len(self), -1, np.intp)
-        found[self.numbers[positions]] = positions  # NumPy writes them one after the other
+        found[self.numbers[positions]] = positions  # NumPy assigns in order, so the last position stays
         return found
 
     def reduce(self, operation: np.ufunc, values: NDArray[T]) -> NDArray[T]:
-        """(n,) -> (g,): for operations to which the order of the rows is all the same. Dtypes stay."""
+        """(n,) -> (g,): reduces each group, for operations that don't depend on the order of rows. Keeps the dtype."""
         if len(self.rows) == len(self.starts):
             return values.copy()
         if self._are_long:
@@ -126,9 +132,11 @@ class Groups:
         return found
 
     def reduce_in_order(self, operation: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-        """((v0 op v1) op v2) .. of each group, strictly one row after the other: as Java rounds.
+        """(n,) -> (g,): computes ((v0 op v1) op v2) .. for each group, row by row, so that it rounds like Java.
 
-        values (n,): in the width to compute in. NumPy's own reductions add in pairs and eight sums at a time.
+        NumPy's own reductions add values in pairs, and compute eight sums at a time.
+
+        values (n,): values of the dtype to compute in.
         """
         with np.errstate(all="ignore"):  # infinity and NaN are results
             found = self._rounds.of_short(operation, values)
@@ -154,10 +162,11 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """positions: of round k, the k-th row of each group that has one, the longest group first.
+    """The order in which the rows of short groups are reduced.
 
-    place (g,): where a group is among them.
-    long: ascending, the groups of which there are more rows than rounds.
+    positions: for round k, the position of the k-th row of each group that has one; the longest group first.
+    place (g,): the place of each group in that order.
+    long: the groups that have more rows than rounds exist, ascending.
     """
 
     positions: list[RowIndices]
@@ -165,7 +174,7 @@ class _Rounds:
     long: RowIndices
 
     def of_short(self, operation: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-        """(g,): right but for `long` groups, of which only the first rows are in."""
+        """(g,): the reduced values. Those of `long` groups contain only the first rows."""
         if not self.positions:
             return values[:0]
         found = values[self.positions[0]]

@@ -1,4 +1,4 @@
-"""Finding many keys in sorted ones, by order words (`storage.merge.normalized_keys`).
+"""Searches many keys in sorted keys, by order words (`storage.merge.normalized_keys`).
 
 Source: Java `mergetree/LookupUtils.java`; vectors `lookup_file_search.json`.
 """
@@ -12,9 +12,13 @@ from storage.merge.normalized_keys import KeyWords, Word
 
 
 def first_not_less(sorted_keys: KeyWords, asked: KeyWords) -> NDArray[np.intp]:
-    """(m,): for each key, the first of the sorted ones (n,) that is not less; n where there is none.
+    """(m,): for each key, the position of the first sorted key that is not less; n if none exists.
 
-    O(m log n): one binary search over the first word, and one for all keys at once where more words decide.
+    Takes O(m log n): one binary search by the first word. Keys that are still undecided are searched further, all at
+    once.
+
+    sorted_keys: the words of n sorted keys.
+    asked: the words of m keys.
     """
     low = np.searchsorted(sorted_keys[0], asked[0], side="left")
     if len(sorted_keys) == 1:
@@ -31,7 +35,10 @@ def first_not_less(sorted_keys: KeyWords, asked: KeyWords) -> NDArray[np.intp]:
 
 
 def equal_keys(sorted_keys: KeyWords, places: NDArray[np.intp], asked: KeyWords) -> NDArray[np.bool_]:
-    """(m,): which keys are those at `places` (m,), as `first_not_less` gave them."""
+    """(m,): whether each key equals the sorted key at its place.
+
+    places (m,): the result of `first_not_less`.
+    """
     inside = np.minimum(places, len(sorted_keys[0]) - 1)
     equal = places < len(sorted_keys[0])
     for word, wanted in zip(sorted_keys, asked, strict=True):

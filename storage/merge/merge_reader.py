@@ -1,11 +1,12 @@
-"""Merging sorted runs in bounded memory, in columns.
+"""Merges sorted runs in bounded memory, in columns.
 
-Every run is open at one batch. The smallest of the batches' last keys is the cut: no row still to come, of any run,
-has a key up to the cut, so all rows up to it are complete groups of equal keys. They are merged at once: order words
-of all of them sorted together, one take per column. The run that ended at the cut goes on to its next batch, and so on.
+One batch of each run is open. The cut is the smallest of the batches' last keys. All rows that are not read yet have
+keys after the cut, so the rows up to the cut are complete groups of equal keys. These rows are merged at once: their
+order words are sorted together, with one take per column. Then each run whose batch ended at the cut reads its next
+batch.
 
-Memory: one batch a run, and the rows between two cuts (at most the same once more). Of large rows, what is being read
-or merged; the others are parked.
+Memory: one batch per run, and the rows between two cuts (at most as much again). Of large rows, only those that are
+being read or merged are in memory; the others are parked.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from storage.types.row_kinds import is_retract, row_kinds
 
 @dataclass(frozen=True, slots=True)
 class MergeOrder:
-    """What orders rows: by which columns they are one key, and which row of a key is the newest.
+    """The order of rows: which columns are the key, and which row of a key is the newest.
 
-    key_columns: names, most significant first.
-    sequence_fields: user-defined ones, before the sequence number.
-    runs_in_order: the runs are given oldest first and every sequence number of a run is larger than all of those
-        before. Then the sequence number need not be compared, nor read.
+    key_columns: the names of the key columns, most significant first.
+    sequence_fields: the user-defined sequence fields, which are compared before the sequence number.
+    descending: whether the sequence fields are compared in descending order.
+    runs_in_order: whether the runs are given oldest first, and all sequence numbers of a run are larger than those of
+        the runs before. Then the sequence number need not be compared or read.
     """
 
     key_columns: tuple[str, ...]
@@ -45,15 +47,15 @@ class MergeOrder:
 
     @classmethod
     def of(cls, key_columns: tuple[str, ...], options: TableOptions, *, runs_in_order: bool = False) -> MergeOrder:
-        """As a table's options say."""
+        """Makes the order from the options of a table."""
         return cls(key_columns, options.sequence_fields, options.sequence_descending, runs_in_order)
 
 
-_LARGE_ROWS_MAX: Final = BATCH_BYTES_MAX // LARGE_ROW_BYTES  # in a batch: of more, none need be measured
+_LARGE_ROWS_MAX: Final = BATCH_BYTES_MAX // LARGE_ROW_BYTES  # a batch of more rows can't consist of large ones
 
 T = TypeVar("T")
 Merge: TypeAlias = Callable[[pa.RecordBatch, Groups], T]
-"""What becomes of the rows between two cuts: rows, as by `MergeFunction.merge`, or more."""
+"""Processes the rows between two cuts. Returns merged rows, as `MergeFunction.merge` does, or more."""
 
 
 def merge_runs(
@@ -64,13 +66,13 @@ def merge_runs(
     newest_wins: bool = False,
     parked_rows: ParkedRows | None = None,
 ) -> Iterator[T]:
-    """What merging makes of each cut, in key order. Of rows, retracts that win are still in it (`drop_retracts`).
+    """Yields the result of `merge` for each cut, in key order. Retracts that win are still included (`drop_retracts`).
 
-    runs: batches in key order, all of the same schema. A run has a key once; where it has it more often, its rows lie
-        in one batch, oldest first. `_VALUE_KIND` may be missing where no run holds retracts; `_SEQUENCE_NUMBER` may be
-        missing where `order.runs_in_order`.
-    newest_wins: as of a `MergeFunction`: of large rows `merge` gets the newest of each key alone.
-    parked_rows: where large rows wait while those of other runs are read or merged; None: in memory.
+    runs: batches in key order, all with the same schema. If a run contains a key more than once, all its rows are in
+        one batch, oldest first. `_VALUE_KIND` may be missing if no run contains retracts. `_SEQUENCE_NUMBER` may be
+        missing if `order.runs_in_order`.
+    newest_wins: see `MergeFunction`. If set, `merge` gets only the newest row of each key when rows are large.
+    parked_rows: where large rows wait while those of other runs are read or merged; None keeps them in memory.
     """
     cursors: list[_Cursor] = []
     for run in runs:
@@ -96,7 +98,7 @@ def merge_runs(
             taken.clear()
             merged = _merged(parts, taken_words, order, merge)
         yield merged
-        del merged  # rows may be large: gone before others are read
+        del merged  # rows may be large: release them before others are read
         going_on = []
         for cursor in cursors:
             if not cursor.is_empty:
@@ -109,27 +111,30 @@ def merge_runs(
 
 
 def _park(cursors: Sequence[_Cursor], parked_rows: ParkedRows | None) -> None:
-    """Before rows are merged, encoded or decoded: each makes copies of a large row."""
+    """Parks large rows. Called before rows are merged, encoded or decoded, which all copy them."""
     if parked_rows is not None and sum(cursor.large_bytes for cursor in cursors) > WAITING_BYTES_MAX:
         for cursor in cursors:
             cursor.park(parked_rows)
 
 
 def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge: Merge[T]) -> T:
-    """Sort and merge rows that are in arrival order: what a flush does. Same rules as `merge_runs`."""
+    """Sorts and merges rows that are in arrival order, for a flush. The rules are those of `merge_runs`."""
     words = align_keys([_key_words(rows, order)])
     return _merged([rows], words, order, merge)
 
 
 def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """Rows that are in arrival order, sorted but not merged; (n,) which of the sorted ones ends its key."""
+    """Sorts rows that are in arrival order, without merging them.
+
+    Returns the sorted rows, and (n,) whether each is the last one of its key.
+    """
     (keys,) = align_keys([_key_words(rows, order)])
     by_key, is_last = merge_order(keys, sequence_words(rows, order))
     return rows.take(pa.array(by_key)), is_last
 
 
 def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a reader of the table sees: rows whose newest version is a delete are gone."""
+    """Removes the keys whose newest row is a delete, as a reader of the table expects."""
     return map(_without_retracts, batches)
 
 
@@ -139,7 +144,10 @@ def _without_retracts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _merged(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
-    """parts: emptied, so that large rows aren't in memory together with their copy"""
+    """Merges the rows of one cut.
+
+    parts: the rows of each run. The list is emptied, so that large rows are not in memory together with their copy.
+    """
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     parts.clear()
     keys = words[0] if len(words) == 1 else tuple(np.concatenate(same) for same in zip(*words, strict=True))
@@ -152,8 +160,9 @@ def _are_large(parts: Sequence[_Rows]) -> bool:
 
 
 def _merged_newest(parts: list[_Rows], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
-    """As `_merged`, of rows too large to be copied only to be left out: the columns that decide tell which are the
-    newest, and the others are let go before anything is copied.
+    """Like `_merged`, for large rows: only the newest row of each key is copied.
+
+    The newest rows are found with the deciding columns. The other rows are released before anything is copied.
     """
     rows = pa.concat_batches([part.deciding.select(_deciding(part.deciding, order)) for part in parts])
     keys = tuple(np.concatenate(same) for same in zip(*words, strict=True))
@@ -171,20 +180,20 @@ def _merged_newest(parts: list[_Rows], words: list[KeyWords], order: MergeOrder,
 
 
 def _deciding(rows: pa.RecordBatch, order: MergeOrder) -> list[str]:
-    """Columns that tell which row of a key is the newest."""
+    """Returns the columns that decide which row of a key is the newest."""
     names = (*order.sequence_fields, SEQUENCE_COLUMN, KIND_COLUMN)
     return [name for name in dict.fromkeys(names) if name in rows.schema.names]
 
 
 def sequence_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
-    """Words that order the rows of a key."""
+    """Returns the words that order the rows of one key."""
     sequences = [
         word
         for name in order.sequence_fields
         for word in normalize_column(rows.column(name), nullable=True, descending=order.descending)
     ]
     if not order.runs_in_order:
-        # equal numbers: an add is newer than a retract, as in Java
+        # With equal sequence numbers an add is newer than a retract, as in Java.
         sequences += [rows.column(SEQUENCE_COLUMN).to_numpy(), (~is_retract(row_kinds(rows))).astype(np.int64)]
     return sequences
 
@@ -194,7 +203,7 @@ def _key_words(batch: pa.RecordBatch, order: MergeOrder) -> list[NormalizedKey]:
 
 
 _NO_ROWS: Final = pa.record_batch({})
-WAITING_BYTES_MAX: Final = 16 * 1024 * 1024  # of large rows that wait in memory while others are worked on
+WAITING_BYTES_MAX: Final = 16 * 1024 * 1024  # of large rows that wait in memory while others are processed
 
 
 def _has_rows(batch: pa.RecordBatch) -> bool:
@@ -203,11 +212,11 @@ def _has_rows(batch: pa.RecordBatch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of a run up to a cut.
+    """The rows of a run up to a cut.
 
-    deciding: all of them, with the columns that `_deciding` names and maybe others.
-    load: returns them with all columns, once.
-    large_bytes: in memory or on disk, of rows that were read as a batch of large ones; else 0.
+    deciding: all these rows, with the columns that `_deciding` returns and maybe others.
+    load: returns the rows with all columns. It can be called once.
+    large_bytes: the size of the rows in memory or on disk, if they were read as a batch of large rows; otherwise 0.
     """
 
     deciding: pa.RecordBatch
@@ -221,9 +230,10 @@ class _Rows:
 
 
 class _Cursor:
-    """An open run, at its next rows. `keys` are their words. Empty only between `take` and `read_on`.
+    """An open run with its next rows. It is empty only between `take` and `read_on`.
 
-    large_bytes: of the rows, where they are large and in memory; else 0.
+    keys: the words of the rows' keys.
+    large_bytes: the size of the rows if they are large and in memory; otherwise 0.
     """
 
     __slots__ = ("_batch", "_order", "_parked", "_rest", "keys", "large_bytes")
@@ -240,7 +250,7 @@ class _Cursor:
 
     @classmethod
     def open(cls, run: Iterator[pa.RecordBatch], order: MergeOrder) -> _Cursor | None:
-        """None for a run without rows."""
+        """Reads the first batch. Returns None for a run without rows."""
         rows = filter(_has_rows, run)
         first = next(rows, None)
         return None if first is None else cls(first, rows, order)
@@ -251,7 +261,7 @@ class _Cursor:
         return not rows
 
     def take(self, count: int) -> _Rows:
-        """The next so many rows; they are passed over."""
+        """Removes the next `count` rows from the cursor, and returns them."""
         if self._parked is not None and count < self._batch.num_rows:
             self._begin(self._parked.load())
         if self._parked is not None:
@@ -260,7 +270,7 @@ class _Cursor:
             part = self._batch.slice(0, count)
             taken = _Rows(part, lambda: part, part.nbytes if self.large_bytes else 0)
         if count == self._batch.num_rows:
-            self._batch = _NO_ROWS  # large rows are held by who merges them alone
+            self._batch = _NO_ROWS  # so that only the caller refers to large rows
             self._parked, self.large_bytes = None, 0
         elif count:
             self._batch = self._batch.slice(count)
@@ -268,7 +278,7 @@ class _Cursor:
         return taken
 
     def park(self, parked_rows: ParkedRows) -> None:
-        """Let large rows wait elsewhere."""
+        """Moves large rows to `parked_rows`."""
         if self.large_bytes:
             rows = self._batch
             self._batch = rows.select(_deciding(rows, self._order))
@@ -276,7 +286,7 @@ class _Cursor:
             self.large_bytes = 0
 
     def read_on(self) -> bool:
-        """To the next batch; False at the end of the run."""
+        """Reads the next batch. Returns False at the end of the run."""
         following = next(self._rest, None)
         if following is not None:
             self._begin(following)

@@ -1,9 +1,11 @@
-"""Merging more runs than may be open at once: some are written down first, and groups of neighbours, each as one run.
+"""Merges more runs than may be open at once, through spilled intermediate runs.
 
-Nothing is merged twice, only sorted: whatever the merge engine, it sees all rows of a key once, oldest first.
+Neighbouring runs are combined into one intermediate run. This only sorts rows, and merges none. So every merge engine
+sees all rows of a key at once, oldest first.
 
-Memory: batches of a group's run are as large as those of the group together. Where one batch of each run fits the
-memory of a section (`section.batch_size`), so does one of each group. Of large rows all but one wait on disk.
+Memory: a batch of an intermediate run is as large as the batches of its runs together. If one batch of each run fits
+the memory of a section (`sections.batch_size`), so does one batch of each intermediate run. All large rows but one wait
+on disk.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
 from storage.merge.spill_file import ParkedRows, SpillFile
 from storage.options import TableOptions
 
-FAN_IN: Final = 100  # a process may have 1,024 files open as a rule, and merges in more than one thread
+FAN_IN: Final = 100  # a process can usually have 1,024 files open, and merges in several threads
 
 T = TypeVar("T")
 
 
 def keep_all(rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-    """A merge that loses no row: sorting."""
+    """A merge that only sorts, and keeps all rows."""
     return rows if rows.num_rows == 1 else rows.take(pa.array(groups.rows))
 
 
 def fan_in_of(options: TableOptions) -> int:
-    """How many runs a merge may have open. `sort-spill-threshold` lowers it."""
+    """Returns how many runs a merge may have open. The option `sort-spill-threshold` can lower the number."""
     threshold = options.sort_spill_threshold
     return FAN_IN if threshold is None else max(2, min(FAN_IN, threshold))
 
@@ -46,13 +48,14 @@ def multi_pass_merge(
     written_first: Sequence[int] = (),
     spill_directory: str | None = None,
 ) -> Generator[T]:
-    """As `merge_runs`, with never more than fan_in of the runs begun and not ended.
+    """Like `merge_runs`, with at most fan_in runs open at the same time.
 
-    runs: oldest first; a run opens its file when its first batch is asked for.
-    schema: of their batches.
-    written_first: positions of runs that must not be open at the same time as others (`section.runs_to_spill`)
-    spill_directory: None is the system's temporary directory; what is written there goes when the generator ends or is
-        closed. A full disk raises OSError.
+    runs: the runs, oldest first. A run opens its file when its first batch is requested.
+    schema: the schema of their batches.
+    written_first: positions of runs that are spilled first, because they must not be open together with others
+        (`sections.runs_to_spill`).
+    spill_directory: where runs are spilled; None means the system's temporary directory. The files are deleted when the
+        generator ends or is closed. A full disk raises OSError.
     """
     with ExitStack() as scratch:
         parked_rows = scratch.enter_context(ParkedRows(spill_directory))
@@ -75,7 +78,10 @@ def multi_pass_merge(
 def _grouped(
     runs: Sequence[Iterator[pa.RecordBatch]], fan_in: int
 ) -> tuple[Sequence[Iterator[pa.RecordBatch]], list[Sequence[Iterator[pa.RecordBatch]]]]:
-    """The runs to keep, and groups of the others, as few as need be: the newest, as the large runs are old."""
-    groups = -(-(len(runs) - fan_in) // (fan_in - 1))  # each makes one run of up to fan_in
+    """Returns the runs to keep, and as few groups of the others as possible.
+
+    The newest runs are grouped, because the old ones are large.
+    """
+    groups = -(-(len(runs) - fan_in) // (fan_in - 1))  # each group turns up to fan_in runs into one
     kept = max(0, fan_in - groups)
     return runs[:kept], [runs[start : start + fan_in] for start in range(kept, len(runs), fan_in)]

@@ -1,18 +1,19 @@
-"""Key columns as machine words, so that NumPy can sort, compare and search rows by key.
+"""Encodes key columns as machine words, so that NumPy can sort, compare and search rows by key.
 
-A column becomes one or more arrays of 64-bit words; comparing rows word by word, as integers, gives Paimon's key
-order, and equal words are equal keys. Rows of several batches compare through the words that one call of
-`align_keys` gives for all of them.
+A column becomes one or more arrays of 64-bit words. Comparing rows word by word, as integers, gives Paimon's order of
+keys, and equal words mean equal keys. To compare rows of several batches, one call of `align_keys` must return the
+words of all of them.
 
     integers, dates, times, timestamps     the value, int64
     DECIMAL up to 18 digits                the unscaled value, int64; longer ones two words, high then low
     FLOAT, DOUBLE                          the bits, folded so that -inf < .. < -0.0 < 0.0 < .. < inf < NaN (one NaN)
-    strings and bytes                      groups of 7 bytes and a mark: the number of bytes in the last group, 8 where
-                                           more follow. Words past the end are 0, so columns of unlike widths line up.
-                                           Of values much longer than most: the first words, and a rank among them all.
-    nullable columns                       one word before the others: 0 for null, 1 else (nulls are smallest)
+    strings and bytes                      groups of 7 bytes and a mark: the number of bytes in the last group, or 8 if
+                                           more groups follow. Words after the end are 0, so columns of different
+                                           widths can be compared. Values much longer than most have only the first
+                                           words, and a rank among all long values.
+    nullable columns                       one more word before the others: 0 for null, 1 otherwise (nulls are smallest)
 
-Source of the order: Java `codegen/GenerateUtils.scala`. The words are ours and never stored.
+Source of the order: Java `codegen/GenerateUtils.scala`. The encoding is Tidelake's, and is never stored.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ KeyWords: TypeAlias = tuple[Word, ...]
 _BYTES_PER_WORD = 7
 _CONTINUES = 8
 
-# One long value among many short ones must not cost every row as many words as it has itself. A value has all of its
-# words only where that makes them at most 4 times as large as the values, or few; else the first ones and a rank.
+# One long value among many short ones must not add as many words to every row. All words are made only if they take at
+# most 4 times the size of the values, or if they are few. Otherwise the first words and a rank are made.
 _WORDS_PER_MEAN_BYTE: Final = 4 / 8
 _WORDS_ALWAYS: Final = 8
 _WORDS_BEFORE_RANK: Final = 32
@@ -45,23 +46,24 @@ _WORDS_BEFORE_RANK: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class NormalizedKey:
-    """The words of a column of n rows, each made when it is first asked for. Made by `normalize_column`.
+    """The words of a column of n rows, made by `normalize_column`. Each word is computed when it is first needed.
 
-    Iterating gives words by which the rows compare with one another; `align_keys`, also with those of other batches.
+    Iterating yields words to compare these rows with one another. `align_keys` returns words to compare them with rows
+    of other batches, too.
     """
 
     values: pa.Array
-    _present: Word | None  # (n,) 0 for null, 1 else; None for a column without nulls
+    _present: Word | None  # (n,) 0 for null, 1 otherwise; None for a column without nulls
     _descending: bool
-    _made: list[Word]  # the first words, as far as they were asked for
-    _lengths: NDArray[np.int64] | None  # (n,) in bytes; None for what isn't text: there `_made` is everything
+    _made: list[Word]  # the first words, as far as they were needed
+    _lengths: NDArray[np.int64] | None  # (n,) in bytes; None if the values aren't text: then `_made` has all words
 
     def __iter__(self) -> Iterator[Word]:
         (words,) = align_keys([[self]])
         return iter(words)
 
     def slice(self, start: int) -> NormalizedKey:
-        """Of the rows from `start` on."""
+        """Returns the key of the rows from `start` on."""
         present = None if self._present is None else self._present[start:]
         lengths = None if self._lengths is None else self._lengths[start:]
         made = [word[start:] for word in self._made]
@@ -73,20 +75,20 @@ class NormalizedKey:
 
     @property
     def value_bytes(self) -> int:
-        """Of text."""
+        """The total size of text values; 0 for other types."""
         return 0 if self._lengths is None else int(self._lengths.sum())
 
     @property
     def width(self) -> int:
-        """How many words distinguish all values."""
+        """The number of words that distinguish all values."""
         if self._lengths is None:
             return len(self._made)
         return max(1, -(-int(self._lengths.max(initial=0)) // _BYTES_PER_WORD))
 
     def first(self, count: int) -> KeyWords:
-        """The first `count` words, after the one for nulls: they compare with those of any other batch.
+        """Returns the word for nulls, if any, and the first `count` words. All batches can be compared by these.
 
-        Values that differ only behind them have equal ones. Past `width` nothing differs.
+        Values that differ only after these words have equal words. After `width` words no values differ.
         """
         missing = range(len(self._made), min(count, self.width))
         if missing:
@@ -97,12 +99,12 @@ class NormalizedKey:
         return tuple(words) if self._present is None else (self._present, *words)
 
     def longer_than(self, count: int) -> NDArray[np.intp]:
-        """(m,) rows whose values go on behind the first `count` words."""
+        """(m,) the rows whose values are longer than the first `count` words."""
         assert self._lengths is not None, "what isn't text has few words"
         return np.flatnonzero(self._lengths > count * _BYTES_PER_WORD)
 
     def scattered(self, rows: NDArray[np.intp], numbers: Word) -> Word:
-        """A word that is `numbers` in some rows."""
+        """Returns a word that is `numbers` in the given rows, and 0 in the others."""
         word = np.zeros(self.num_rows, np.uint64)
         word[rows] = numbers
         return self._finished(word)
@@ -114,11 +116,12 @@ class NormalizedKey:
 
 
 def normalize_column(column: pa.Array, *, nullable: bool, descending: bool = False) -> NormalizedKey:
-    """Order words of one column.
+    """Returns the order words of one column.
 
-    nullable: whether nulls may occur, here or in other batches these words will be compared with.
-    descending: turn the order of values around. Nulls stay smallest: so Java sorts by `sequence.field.sort-order`.
-    Raises UnsupportedFeature for types without an order (nested ones, VARIANT).
+    nullable: whether nulls may occur, here or in other batches with which these words will be compared.
+    descending: whether to reverse the order of values. Nulls stay smallest, as in Java's `sequence.field.sort-order`.
+
+    Raises UnsupportedFeature for types without an order (nested types, VARIANT).
     """
     present = column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64) if nullable else None
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
@@ -129,16 +132,18 @@ def normalize_column(column: pa.Array, *, nullable: bool, descending: bool = Fal
 
 
 def align_keys(batches: Sequence[Sequence[NormalizedKey]]) -> list[KeyWords]:
-    """Words of many batches, by which their rows compare with one another, and with no others.
+    """Returns words to compare the rows of these batches with one another. They can't be compared with other batches.
 
-    batches: per batch, per column, its words. Returns per batch all its words, most significant first.
+    batches: per batch, per column, its words.
+
+    Returns per batch all its words, most significant first.
     """
     columns = [_aligned(column) for column in zip(*batches, strict=True)]
     return [tuple(chain.from_iterable(column[i] for column in columns)) for i in range(len(batches))]
 
 
 def _aligned(column: Sequence[NormalizedKey]) -> list[KeyWords]:
-    """One column in many batches."""
+    """Aligns the words of one column in many batches."""
     width = max(words.width for words in column)
     num_rows = sum(words.num_rows for words in column)
     mean_bytes = sum(words.value_bytes for words in column) / max(1, num_rows)
@@ -157,11 +162,11 @@ def _aligned(column: Sequence[NormalizedKey]) -> list[KeyWords]:
 
 
 def count_rows_up_to(words: KeyWords, last: Sequence[Any]) -> int:
-    """How many rows of a sorted batch have a key <= `last` (one number a word)."""
+    """Returns how many rows of a sorted batch have a key <= `last` (one number per word)."""
     start, stop = 0, len(words[0])
     for word, bound in zip(words, last, strict=True):
         part = word[start:stop]
-        exact = word.dtype.type(bound)  # a Python int would meet uint64 as a float, and lose its last digits
+        exact = word.dtype.type(bound)  # a Python int and uint64 would be compared as floats, and lose the last digits
         below = int(np.searchsorted(part, exact, side="left"))
         equal = int(np.searchsorted(part, exact, side="right"))
         if below == equal:
@@ -198,14 +203,14 @@ def _float_words(values: NDArray[Any]) -> Word:
 
 
 def _offsets(column: pa.Array) -> NDArray[np.int64]:
-    """(n + 1,) of text: where in the buffer each value begins, and the last one ends."""
+    """(n + 1,) the offset in the text buffer where each value begins, and where the last one ends."""
     if not len(column):
         return np.zeros(1, np.int64)
     return _buffer(column, 1, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
 
 
 def _text_words(column: pa.Array, groups: range) -> Iterator[Word]:
-    """The words of some groups of 7 bytes."""
+    """Yields the words of the given groups of 7 bytes."""
     offsets = _offsets(column)
     begin, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     used = _buffer(column, 2, np.uint8)[int(offsets[0]) : int(offsets[-1])]

@@ -20,11 +20,13 @@ _ON_SEQUENCES: Final = "partial-update.remove-record-on-sequence-group"
 
 @dataclass(frozen=True)
 class PartialUpdateOptions:
-    """What the options say.
+    """The options of merge engine partial-update.
 
-    groups: no two share a column.
-    aggregations: of columns that a group protects.
-    removing: sequence fields whose deletes remove the record.
+    ignore_delete: whether deletes are dropped.
+    remove_on_delete: whether a delete removes the record.
+    groups: the sequence groups. No two groups share a column.
+    removing: the sequence fields whose deletes remove the record.
+    aggregations: the aggregated columns. Each belongs to a sequence group.
     """
 
     ignore_delete: bool = False
@@ -35,7 +37,10 @@ class PartialUpdateOptions:
 
     @classmethod
     def of(cls, schema: TableSchema, options: TableOptions) -> PartialUpdateOptions:
-        """Raises BadInput for what Java refuses, and where its outcome would depend on the order of options."""
+        """Reads and checks the options.
+
+        Raises BadInput for options that Java refuses, and if Java's result would depend on the order of the options.
+        """
         groups = sequence_groups(schema, options)
         found = cls(
             options.ignore_delete,
@@ -63,7 +68,7 @@ def _check_removals(found: PartialUpdateOptions, options: TableOptions) -> None:
         )
     ordering = {name for group in found.groups for name in group.ordered_by}
     for name in sorted(found.removing - ordering):
-        there = f"those are {', '.join(sorted(ordering))}" if ordering else "there is none"
+        there = f"those are {', '.join(sorted(ordering))}" if ordering else "the table has none"
         raise BadInput(
             f"option {_ON_SEQUENCES} = {options[_ON_SEQUENCES]!r}: {name!r} is no sequence field of a "
             f"'fields.<column>.sequence-group'; {there}"
@@ -73,7 +78,10 @@ def _check_removals(found: PartialUpdateOptions, options: TableOptions) -> None:
 def _aggregations(
     schema: TableSchema, options: TableOptions, groups: tuple[SequenceGroup, ...]
 ) -> tuple[ColumnAggregation, ...]:
-    """Keys are the same in all rows, and sequence fields follow the newest sequence: neither is aggregated."""
+    """Returns the aggregated columns. Key columns and sequence fields are never aggregated.
+
+    Keys are the same in all rows of a key, and sequence fields follow the newest sequence.
+    """
     protected = {name for group in groups for name in group.protected}
     ordering = {name for group in groups for name in group.ordered_by}
     found = []
@@ -85,7 +93,7 @@ def _aggregations(
             continue
         if column.name in protected:
             found.append(ColumnAggregation.of(function, column, options))
-        elif function != AggregateFunction.LAST_NON_NULL_VALUE:  # what a column without a function does anyway
+        elif function != AggregateFunction.LAST_NON_NULL_VALUE:  # the default behaviour of a column
             raise BadInput(
                 f"option {option} = {function!r}: column {column.name!r} is in no sequence group, and outside of one "
                 "merge-engine = partial-update aggregates nothing; name it in a 'fields.<column>.sequence-group', or "

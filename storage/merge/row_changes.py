@@ -1,11 +1,11 @@
-"""What changed from one row of a key to the next, for many keys at once: changelog rows, in columns.
+"""Makes changelog rows from the previous and the new row of each key, for many keys at once, in columns.
 
-    before    after         rows
+    before    after         changelog rows
     -         a row         +I after
     a row     -             -D before
-    a row     a row         -U before, +U after; none where both are equal and equal ones don't count
+    a row     a row         -U before, +U after; none if both are equal and unchanged rows are left out
 
-Rows keep the sequence number of the row that they come from.
+A changelog row keeps the sequence number of the row from which it was made.
 
 Source: Java `mergetree/compact/FullChangelogMergeFunctionWrapper.java`, `LookupChangelogMergeFunctionWrapper.java`,
 `utils/ValueEqualiserSupplier.java`; vectors `full_changelog_wrapper.json`, `lookup_changelog_wrapper.json`.
@@ -32,7 +32,8 @@ from storage.types.row_kinds import is_retract, row_kinds
 class KeyedRows:
     """At most one row of each key.
 
-    keys (m,): ascending, which of the keys each row has.
+    rows: m rows.
+    keys (m,): the number of each row's key, ascending.
     """
 
     rows: pa.RecordBatch
@@ -42,15 +43,18 @@ class KeyedRows:
         return self if wanted.all() else KeyedRows(self.rows.filter(pa.array(wanted)), self.keys[wanted])
 
     def adds(self) -> KeyedRows:
-        """Without retracts: a key whose row is a delete has no row."""
+        """Returns the rows without retracts: a key whose row is a delete has no row then."""
         return self.where(~is_retract(row_kinds(self.rows)))
 
     def of(self, keys: Mask) -> KeyedRows:
-        """keys (g,): which of all keys to keep."""
+        """Returns the rows of some keys.
+
+        keys (g,): which of all keys to keep.
+        """
         return self.where(keys[self.keys])
 
     def joined(self, others: KeyedRows) -> KeyedRows:
-        """Rows of other keys too, with the same columns."""
+        """Adds the rows of other keys. They must have the same columns."""
         if not len(others.keys):
             return self
         if not len(self.keys):
@@ -61,7 +65,10 @@ class KeyedRows:
         return KeyedRows(rows.take(pa.array(order)), keys[order])
 
     def places(self, count: int) -> RowIndices:
-        """(g,): the row of each of so many keys, -1 where there is none."""
+        """(g,): the position of each key's row, -1 if it has none.
+
+        count: the number of all keys.
+        """
         places = np.full(count, -1, np.intp)
         places[self.keys] = np.arange(len(self.keys))
         return places
@@ -70,12 +77,13 @@ class KeyedRows:
 def row_changes(
     before: KeyedRows, after: KeyedRows, count: int, compared: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """Changelog rows in key order, with the columns of `after.rows`, `_VALUE_KIND` among them.
+    """Returns changelog rows in key order, with the columns of `after.rows`, including `_VALUE_KIND`.
 
-    count: of all keys.
-    before, after: adds; before.rows has the columns too.
-    compared: columns of which one must differ for an update to count (`changelog-producer.row-deduplicate`); None:
-        every update counts.
+    before: the previous rows, without retracts. They have at least the columns of `after.rows`.
+    after: the new rows, without retracts.
+    count: the number of all keys.
+    compared: an update is left out if all these columns are equal (`changelog-producer.row-deduplicate`). None includes
+        every update.
     """
     rows = pa.concat_batches([before.rows.select(after.rows.schema.names).cast(after.rows.schema), after.rows])
     old, new = before.places(count), after.places(count)
@@ -85,9 +93,12 @@ def row_changes(
 def changes_among(
     rows: pa.RecordBatch, old: RowIndices, new: RowIndices, compared: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """As `row_changes`, of keys whose rows are together.
+    """Like `row_changes`, if the previous and the new rows are in one batch.
 
-    old, new (g,): which row each key had, and which it has; -1 for none.
+    rows: the previous and the new rows.
+    old (g,): the position of each key's previous row; -1 if it had none.
+    new (g,): the position of each key's new row; -1 if it has none.
+    compared: see `row_changes`.
     """
     updated = (old >= 0) & (new >= 0)
     counts = (old >= 0) | (new >= 0)
@@ -109,7 +120,7 @@ def changes_among(
 def equal_rows(
     rows: pa.RecordBatch, places: RowIndices, others: pa.RecordBatch, other_places: RowIndices, columns: Sequence[str]
 ) -> NDArray[np.intp]:
-    """Positions of the pairs that are equal in all the columns."""
+    """Returns the positions of the pairs of rows that are equal in all the columns."""
     pairs = np.arange(len(places))
     for name in columns:
         if not len(pairs):
@@ -121,8 +132,9 @@ def equal_rows(
 
 
 def _equal_values(one: pa.Array, other: pa.Array) -> Mask:
-    """(n,): null equals null, NaN equals NaN; -0.0 and 0.0 differ, as keys do. Java calls the latter equal, and two NaN
-    different: a copy of the table would keep the sign that the table lost.
+    """(n,): whether the values are equal. Null equals null, and NaN equals NaN. -0.0 and 0.0 differ, as in keys.
+
+    In Java 0.0 equals -0.0, and NaN differs from NaN. Then a copy of the table could keep a sign that the table lost.
     """
     if pa.types.is_nested(one.type):
         codes = value_codes(pa.concat_arrays([one, other.cast(one.type)]))
@@ -137,7 +149,7 @@ def _equal_values(one: pa.Array, other: pa.Array) -> Mask:
 
 
 def _bits(values: pa.Array) -> pa.Array:
-    """Floats as whole numbers; there are many NaN, and one number for them."""
+    """Converts floats to integers with the same bits. All NaN values become the same integer."""
     kind = values.type
     values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), values)
     return values.view(pa.int32() if pa.types.is_float32(kind) else pa.int64())

@@ -1,4 +1,4 @@
-"""What decides which row of a key is the newest."""
+"""Finds out what decides which row of a key is the newest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from storage.schema.table_schema import TableSchema
 
 
 def sequence_numbers_decide(schema: TableSchema, options: TableOptions) -> bool:
-    """Of a table with a primary key. False where a row with a higher sequence number may count as the older one
-    (`sequence.field`, sequence groups), or where order makes no difference, so that writers don't agree on numbers.
+    """Whether the newest row of a key is the one with the highest sequence number, in a table with a primary key.
+
+    False if other columns decide (`sequence.field`, sequence groups). False if the order makes no difference: then
+    writers don't coordinate their sequence numbers.
     """
     if options.sequence_fields or is_order_free(schema, options):
         return False

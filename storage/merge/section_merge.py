@@ -1,4 +1,4 @@
-"""The runs of one section, merged: what a reader sees of it, what a compaction writes of it.
+"""Merges the runs of one section, for a reader or a compaction.
 
 Source: Java `mergetree/MergeTreeReaders.java` (`readerForSection`).
 """
@@ -26,8 +26,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SectionMerge:
-    """runs: oldest first.
-    order: how their rows are ordered; sequence numbers need not be read where runs are.
+    """The merge of one section.
+
+    runs: the sorted runs, oldest first.
+    order: the order of their rows. If the runs are in order, sequence numbers need not be read.
     """
 
     context: TableContext
@@ -42,15 +44,16 @@ class SectionMerge:
 
     @cached_property
     def batch_size(self) -> BatchSize:
-        """Of the batches that runs are read in."""
+        """The size of the batches in which runs are read."""
         return merge_batch_size(self.runs)
 
     def fields_read(
         self, columns: Iterable[str], function: MergeFunction, *, kinds: bool, sequences: bool = False
     ) -> list[DataField]:
-        """What files are read for: the columns, and what it takes to merge their rows.
+        """Returns the fields to read from files: the columns, and the fields that the merge needs.
 
-        kinds, sequences: whether row kinds, and sequence numbers, are wanted in any case.
+        kinds: whether row kinds are read.
+        sequences: whether sequence numbers are read even if the merge doesn't need them.
         """
         schema, order = self.context.schema, self.order
         wanted = dict.fromkeys([*columns, *order.key_columns, *order.sequence_fields])
@@ -68,11 +71,11 @@ class SectionMerge:
         newest_wins: bool = False,
         spill_directory: str | None = None,
     ) -> Generator[T]:
-        """What `merge` makes of rows of equal keys, in key order.
+        """Yields the results of `merge` for rows of equal keys, in key order.
 
-        read: rows of a run with these fields, in batches of `batch_size`; called when the run is opened.
-        newest_wins: as of `merge_runs`.
-        spill_directory: None is the system's temporary directory.
+        read: reads the rows of a run with these fields, in batches of `batch_size`.
+        newest_wins: see `merge_runs`.
+        spill_directory: where runs are spilled; None means the system's temporary directory.
         """
         yield from multi_pass_merge(
             [read(run) for run in self.runs],

@@ -1,8 +1,8 @@
-"""Reading the runs of a section: in which order, how much of each at a time, and how many at once.
+"""Decides in which order the runs of a section are read, in which batch size, and which runs are spilled first.
 
-Every run is open at a batch of bounded size. An open file also holds a page of each column, so that wide tables can't
-have many runs open: the smallest are written down first, in small batches. How many runs of narrow tables may be open:
-`storage.merge.multi_pass_merge`.
+Each open run has one batch of bounded size in memory. An open file also has a page of each column in memory, so wide
+tables can't have many runs open. Their smallest runs are spilled first, in small batches. The limit of open runs for
+narrow tables is in `storage.merge.multi_pass_merge`.
 
 Source: Java `mergetree/MergeTreeReaders.java`, `mergetree/MergeSorter.java`.
 """
@@ -17,20 +17,22 @@ from typing import Final
 from storage.files.data_file import DataFileMeta
 from storage.merge.sorted_run import Section, SortedRun
 
-BATCH_ROWS_MAX: Final = 32_768  # twice as many only hold more memory
+BATCH_ROWS_MAX: Final = 32_768  # twice as many need more memory, and are not faster
 BATCH_ROWS_MIN: Final = 1_024
-SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # what the open batches of a section's runs may hold together
-_MERGED_BATCH_ROWS_MAX: Final = 24_576  # of one run in a merge that is read: as fast, 16 of 136 MiB less in ten runs
-_MERGED_BATCH_BYTES: Final = 8 * 1024 * 1024  # of one run in a merge
-_REWRITE_BATCH_BYTES_PER_RUN: Final = 1152 * 1024  # of one run among many: what a cut costs grows with the runs
-OPEN_MEMORY_BYTES: Final = 256 * 1024 * 1024  # what open files may hold together
-_PAGE_BYTES: Final = 1024 * 1024  # of a column of a Parquet file, before compression; Java's, too
-_DECODED_PER_STORED: Final = 6  # bytes in memory for a byte in a compressed file, about
+SECTION_MEMORY_BYTES: Final = 128 * 1024 * 1024  # limit for the open batches of a section's runs together
+_MERGED_BATCH_ROWS_MAX: Final = 24_576  # limit for one run of a merge that is read: as fast as more rows
+_MERGED_BATCH_BYTES: Final = 8 * 1024 * 1024  # limit for the batch of one run in a merge
+_REWRITE_BATCH_BYTES_PER_RUN: Final = 1152 * 1024  # times the number of runs: more runs make each cut more expensive
+OPEN_MEMORY_BYTES: Final = 256 * 1024 * 1024  # limit for the pages of all open files together
+_PAGE_BYTES: Final = 1024 * 1024  # the page size of a Parquet column before compression, also in Java
+_DECODED_PER_STORED: Final = 6  # bytes in memory per byte in a compressed file, approximately
 
 
 def oldest_first(section: Section) -> tuple[list[SortedRun], bool]:
-    """The runs by age, and whether every sequence number of a run is larger than all of those before: then numbers need
-    not be compared.
+    """Returns the runs by age, and whether they are in order.
+
+    Runs are in order if all sequence numbers of a run are larger than those of the runs before. Then sequence numbers
+    need not be compared.
     """
     runs = sorted(section, key=lambda run: min(file.min_sequence_number for file in run))
     in_order = all(
@@ -42,39 +44,42 @@ def oldest_first(section: Section) -> tuple[list[SortedRun], bool]:
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """What a batch of a run may be at most."""
+    """The maximum size of a batch of a run."""
 
     rows: int
     bytes: int
 
 
 def batch_size(runs: Sequence[Sequence[DataFileMeta]], run_bytes_max: int = SECTION_MEMORY_BYTES) -> BatchSize:
-    """So that one open batch of every run fits the memory of a section."""
+    """Returns a batch size with which one batch of each run fits the memory of a section together."""
     files = [file for run in runs for file in run]
     rows = sum(file.row_count for file in files)
     share_bytes = max(1, min(run_bytes_max, SECTION_MEMORY_BYTES // len(runs)))
-    # a guess, made before anything is read; for rows that were compressed further, the bytes decide
+    # An estimate before anything is read. If the rows were compressed better, the limit in bytes applies.
     row_bytes = max(1, _DECODED_PER_STORED * sum(file.file_size for file in files) // max(rows, 1))
     return BatchSize(max(BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, share_bytes // row_bytes)), share_bytes)
 
 
 def merge_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
-    """The batch size for a merge, which holds the rows of a cut up to three times: read, gathered and merged."""
+    """Returns the batch size for a merge that is read. A merge has up to three copies of a cut's rows: read, gathered
+    and merged.
+    """
     size = batch_size(runs, _MERGED_BATCH_BYTES)
     return BatchSize(min(size.rows, _MERGED_BATCH_ROWS_MAX), size.bytes)
 
 
 def rewrite_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
-    """The batch size for a merge whose rows are written to a file at once. It has more rows, with which a compaction
-    takes 3 % less CPU time. It is larger for many runs, of which a cut takes a small part; a reader that passes rows on
-    takes longer with those.
+    """Returns the batch size for a merge whose rows are written to a file immediately.
+
+    It has more rows: compactions take 3 % less CPU time with them. It is larger for many runs, because a cut takes only
+    a small part of each batch. A reader that passes rows on would be slower with such batches.
     """
     return batch_size(runs, max(_MERGED_BATCH_BYTES, _REWRITE_BATCH_BYTES_PER_RUN * len(runs)))
 
 
 def runs_to_spill(runs: Sequence[SortedRun], columns: int) -> list[int]:
-    """Which runs to write down before a merge, by position: the smallest, until the files of the others may be open."""
-    largest = [max(file.file_size for file in run) for run in runs]  # of a run, one file is open at a time
+    """Returns the positions of runs to spill before a merge: the smallest runs, until all others may be open."""
+    largest = [max(file.file_size for file in run) for run in runs]  # one file of each run is open at a time
     open_bytes = [min(_DECODED_PER_STORED * size, columns * _PAGE_BYTES) for size in largest]
     excess = sum(open_bytes) - OPEN_MEMORY_BYTES
     chosen = []

@@ -1,4 +1,4 @@
-"""Columns of a partial-update table that are ordered by columns of their own: options `fields.<s>.sequence-group`.
+"""The sequence groups of a partial-update table: options `fields.<sequence fields>.sequence-group`.
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory), `schema/SchemaValidation.java`.
 """
@@ -21,9 +21,11 @@ NO_ORDER: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """ordered_by: sequence fields, most significant first.
-    protected: columns that a row changes only when its sequence is not older; the sequence fields themselves are not
-        among them.
+    """Columns of a partial-update table that follow their own sequence fields.
+
+    option: the name of the option that defines the group.
+    ordered_by: the sequence fields, most significant first.
+    protected: the columns that a row changes only if its sequence is not older. The sequence fields are not included.
     """
 
     option: str
@@ -36,9 +38,10 @@ class SequenceGroup:
 
 
 def sequence_groups(schema: TableSchema, options: Mapping[str, str]) -> tuple[SequenceGroup, ...]:
-    """Every group, in no particular order: no two of them share a column.
+    """Returns all groups, in the order of the options. No two groups share a column.
 
-    Raises BadInput for unknown columns, columns of the primary key or of two groups, sequence fields without an order.
+    Raises BadInput for unknown columns, columns of the primary key, columns in two groups, and sequence fields of a
+    type without an order.
     """
     groups = [
         _group(schema, key, value)
@@ -48,10 +51,10 @@ def sequence_groups(schema: TableSchema, options: Mapping[str, str]) -> tuple[Se
     group_of: dict[str, SequenceGroup] = {}
     for group in groups:
         for name in sorted(group.columns):
-            other = group_of.setdefault(name, group)
-            if other is not group:
+            first = group_of.setdefault(name, group)
+            if first is not group:
                 raise BadInput(
-                    f"option {group.option}: column {name!r} is in {other.option} too, and a column has one order; "
+                    f"option {group.option}: column {name!r} is in {first.option} too, and a column has one order; "
                     "name it in one of the groups"
                 )
     return tuple(groups)
@@ -73,7 +76,7 @@ def _group(schema: TableSchema, key: str, value: str) -> SequenceGroup:
 
 
 def check_columns(schema: TableSchema, where: str, names: Sequence[str]) -> None:
-    """Raises BadInput for a name that is no column."""
+    """Raises BadInput for a name that is not a column."""
     for name in names:
         if name not in schema.by_name:
             known = ", ".join(schema.names)

@@ -1,7 +1,9 @@
-"""Sorting rows by key, choosing among rows of one key: NumPy over order words.
+"""Sorts rows by key, and finds the last row of each key, with NumPy and order words.
 
-Everywhere: `keys` are the words of the key, `sequences` words that order rows of equal keys (user-defined sequence
-fields first, then the sequence number); n rows, most significant word first (`storage.merge.normalized_keys`).
+Parameters of all functions, for n rows (`storage.merge.normalized_keys`):
+
+keys: the words of the key, most significant first.
+sequences: the words that order rows of equal keys: user-defined sequence fields first, then the sequence number.
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ RowIndices = NDArray[np.intp]
 
 
 def merge_order(keys: KeyWords, sequences: Sequence[Word] = ()) -> tuple[RowIndices, NDArray[np.bool_]]:
-    """Rows in merge order: by key, then by sequence, then as they came.
+    """Sorts rows by key, then by sequence, then in the order given. Callers must pass older rows before newer ones.
 
     Returns (order (n,), is_last (n,)): row indices, and which positions of `order` end a group of equal keys.
-    The stable sort is why "as they came" holds: callers lay older rows before newer ones.
     """
     if len(keys) == 1 and not sequences:
         order = np.argsort(keys[0], kind="stable")
@@ -30,7 +31,10 @@ def merge_order(keys: KeyWords, sequences: Sequence[Word] = ()) -> tuple[RowIndi
 
 
 def group_ends(keys: KeyWords, order: RowIndices) -> NDArray[np.bool_]:
-    """Which positions of `order` are the last of their key; `order` sorts by key."""
+    """(n,): which positions of `order` are the last of their key.
+
+    order (n,): row indices that sort by key.
+    """
     ends = np.zeros(len(order), np.bool_)
     if len(order):
         ends[-1] = True

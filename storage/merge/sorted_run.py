@@ -1,7 +1,7 @@
-"""Sections and sorted runs: which files of a bucket must be merged with which.
+"""Divides the files of a bucket into sections and sorted runs, to find out which files must be merged with one another.
 
-Files are cut into sections, so that no key is in two of them; inside a section, files are packed into as few sorted
-runs as possible: files of a run don't overlap, so a run is read file after file.
+No key is in two sections. Inside a section, files are packed into as few sorted runs as possible. The files of a run
+don't overlap, so a run is read file by file.
 
 Source: Java `mergetree/compact/IntervalPartition.java`, `mergetree/SortedRun.java`; vectors `interval_partition.json`.
 """
@@ -25,7 +25,7 @@ Section: TypeAlias = list[SortedRun]
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A file with its first and last key in a form that compares."""
+    """A file with its first and last key in a comparable form."""
 
     min_key: ComparableKey
     max_key: ComparableKey
@@ -33,10 +33,11 @@ class KeyRange:
 
 
 def key_ranges(files: Sequence[DataFileMeta], key_types: Sequence[DataType]) -> list[KeyRange]:
-    """Files with comparable bounds, in the order given.
+    """Returns the files with comparable bounds, in the order given.
 
-    key_types: the trimmed primary key's.
-    Raises CorruptFile.
+    key_types: the types of the trimmed primary key.
+
+    Raises CorruptFile if keys can't be decoded.
     """
     rows = [key for file in files for key in (file.min_key, file.max_key)]
     names = [file.file_name for file in files for _ in range(2)]
@@ -47,10 +48,10 @@ def key_ranges(files: Sequence[DataFileMeta], key_types: Sequence[DataType]) -> 
 
 
 def interval_partition(ranges: Sequence[KeyRange]) -> list[Section]:
-    """Sections in key order, each with its runs, each with its files in key order.
+    """Returns the sections in key order. Each contains its runs, and each run its files in key order.
 
-    Greedy: files by (min key, max key); a file goes behind the run that ends first, if that one ends before the file
-    begins, else it opens a new run. That needs the fewest runs possible.
+    The algorithm is greedy. It takes files in the order (min key, max key). If the run with the smallest last key ends
+    before the file begins, the file is appended to that run; otherwise it starts a new run. This gives the fewest runs.
     """
     sections: list[Section] = []
     section: list[KeyRange] = []
@@ -68,7 +69,7 @@ def interval_partition(ranges: Sequence[KeyRange]) -> list[Section]:
 
 def _pack_runs(section: Sequence[KeyRange]) -> Section:
     runs: Section = []
-    ends: list[tuple[ComparableKey, int]] = []  # heap of (last key, which run)
+    ends: list[tuple[ComparableKey, int]] = []  # heap of (last key, number of the run)
     for item in section:
         if ends and ends[0][0] < item.min_key:
             run = ends[0][1]

@@ -1,7 +1,7 @@
-"""Rows that had to leave memory before they are merged: Arrow IPC files in a scratch directory.
+"""Spills rows from memory before they are merged, to Arrow IPC files in a temporary directory.
 
-Nothing here outlives the process that wrote it, so nothing is fsynced; the operating system's page cache is the first
-place these bytes go anyway.
+The files are only used by the process that wrote them, so they are not fsynced. They may stay in the page cache of the
+operating system.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from storage.merge.spill_folder import FOLDERS
 
 
 class SpillFile:
-    """One segment: batches in key order. Deleted by `delete`, or after the process's death as `spill_folder`
-    describes.
+    """A file with batches in key order.
+
+    `delete` deletes it. If the process dies before that, another process deletes it, see `spill_folder`.
     """
 
     def __init__(
@@ -27,9 +28,10 @@ class SpillFile:
         *,
         compression: str | None = "lz4",
     ) -> None:
-        """directory: where to put it; None is the system's place for temporary files. A full disk raises OSError.
+        """Writes the batches. A full disk raises OSError.
 
-        batches: what a merge will hold of this segment at a time.
+        directory: where to create the file; None means the system's temporary directory.
+        batches: the batches as a merge will read them, one at a time.
         """
         self.path = FOLDERS.new_file(directory)
         try:
@@ -50,10 +52,11 @@ class SpillFile:
 
 
 class ParkedRows:
-    """Large rows of one merge that wait for their turn while others are decoded or encoded. What is still parked at the
-    end of its `with` block is deleted.
+    """Large rows of one merge that wait on disk while others are decoded or encoded.
 
-    directory: None is the system's place for temporary files. A full disk raises OSError.
+    Rows that are still parked at the end of the `with` block are deleted.
+
+    directory: where to store the rows; None means the system's temporary directory. A full disk raises OSError.
     """
 
     def __init__(self, directory: str | None) -> None:
@@ -61,8 +64,8 @@ class ParkedRows:
         self._files: set[SpillFile] = set()
 
     def park(self, rows: pa.RecordBatch) -> Callable[[], pa.RecordBatch]:
-        """Returns what brings the rows back, once."""
-        file = SpillFile(self._directory, rows.schema, [rows], compression=None)  # lz4 would copy them
+        """Writes the rows to disk. Returns a function that reads them back; it can be called once."""
+        file = SpillFile(self._directory, rows.schema, [rows], compression=None)  # lz4 would copy the rows
         self._files.add(file)
 
         def load() -> pa.RecordBatch:

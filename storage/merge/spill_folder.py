@@ -1,16 +1,17 @@
-"""Where a process keeps its spill files: in a folder that others remove once it has died.
+"""Keeps the spill files of a process in a folder that other processes remove after the process has died.
 
-    <directory>/tidelake-spill-<host>-<random>/    there while the process has spill files
+    <directory>/tidelake-spill-<host>-<random>/    exists while the process has spill files
         lock                                       held by the process (flock), and touched every few minutes
         1.arrow, 2.arrow, ..
 
-A lock goes with its process, however that ends, so a folder of this host whose lock can be had is abandoned. Of another
-host, on a directory that several share, a lock that can be had says nothing: a network file system may keep locks to
-the host that has them, or have none. Such a folder goes when, by the clock of the file system, no process touched its
-lock for a day. `host` is the boot of a kernel: containers on it share its locks; an earlier boot is another host.
+The operating system releases a lock when its process ends, for any reason. So a folder of this host is abandoned if its
+lock can be taken. If several hosts share the directory, this is not true for the folders of another host: a network
+file system may keep locks local to a host, or have none. Such a folder is removed if its lock was not touched for a
+day, by the clock of the file system. `host` identifies the boot of a kernel: containers on one kernel share its locks,
+and an earlier boot counts as another host.
 
-The number of a process would not do: it is given again, and means another one in another container. Nor are files
-unlinked while they are open: the segments of many buckets are more than a process may have open.
+Process ids can't identify the owner: they are reused, and differ between containers. Files can't be unlinked while they
+are open either: the spill files of many buckets exceed the number of files that a process may have open.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from typing import Final
 from storage.fileio.access import Access, access
 
 _PREFIX: Final = "tidelake-spill-"
-_LOCK: Final = "lock"  # goes last: without it a folder is either empty or being made
+_LOCK: Final = "lock"  # removed last: a folder without it is either empty or being created
 _TOUCHED_EVERY_S: Final = 600
 _ABANDONED_S: Final = 86_400
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -44,8 +45,11 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file syst
 
 @dataclass(slots=True)
 class _Folder:
-    """lock: its descriptor.
-    numbered: files so far.
+    """A folder of this process.
+
+    lock: the file descriptor of its lock.
+    files: the spill files that exist.
+    numbered: how many files were created so far.
     """
 
     path: Path
@@ -60,13 +64,13 @@ class _Folder:
         return path
 
     def remove(self) -> None:
-        with suppress(OSError):  # what can't be removed is abandoned from now on
+        with suppress(OSError):  # files that can't be removed are abandoned from now on
             _remove(self.path)
         os.close(self.lock)
 
 
 class SpillFolders:
-    """Those of this process, one a directory. Safe to use from several threads."""
+    """The folders of this process, one per directory. Thread-safe."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -75,12 +79,11 @@ class SpillFolders:
         self._is_touching = False
 
     def new_file(self, directory: str | None) -> Path:
-        """The path of a new file; no other process uses it.
+        """Returns the path of a new file, which no other process uses. Raises OSError.
 
-        directory: None is the system's place for temporary files.
-        Raises OSError.
+        The first call for a directory also removes the folders of dead processes from it.
 
-        The first time, folders of processes that have died are removed from the directory.
+        directory: where to create the file; None means the system's temporary directory.
         """
         directory = directory or tempfile.gettempdir()
         with access(Access.WRITE, directory, ", or set another `write.spill_directory`"):
@@ -90,11 +93,11 @@ class SpillFolders:
         with self._guard:
             is_first = directory not in self._swept
             self._swept.add(directory)
-        if is_first:  # outside of the lock: dead processes may have left much to remove
+        if is_first:  # without the lock: dead processes may have left many files
             _sweep(directory)
         with self._guard:
             folder = self._folders.get(directory)
-            if folder is not None and not folder.path.exists():  # a cleaner of /tmp was here
+            if folder is not None and not folder.path.exists():  # a cleaner of /tmp removed it
                 os.close(folder.lock)
                 folder = None
             if folder is None:
@@ -103,15 +106,15 @@ class SpillFolders:
             return folder.new_file()
 
     def remove_file(self, path: Path) -> None:
-        """With the last one goes the folder. Nothing happens if it is gone already."""
+        """Removes a file, and its folder if it was the last one. Does nothing if the file does not exist."""
         path.unlink(missing_ok=True)
         with self._guard:
             emptied = self._release(path)
-        if emptied is not None:  # `new_file` does not return it any more
+        if emptied is not None:  # `new_file` does not use this folder any more
             emptied.remove()
 
     def _release(self, path: Path) -> _Folder | None:
-        """Returns its folder if that holds no other file: then the folder is to be removed."""
+        """Forgets a file. Returns its folder if that contains no other file, so that the caller removes it."""
         for directory, folder in self._folders.items():
             if path in folder.files:
                 folder.files.remove(path)
@@ -119,7 +122,7 @@ class SpillFolders:
         return None
 
     def _start_heartbeat(self) -> None:
-        """Have a thread do it as long as the process lives: rows may be spilled for days, of a read that waits."""
+        """Starts a thread that touches the locks while the process lives: a slow reader may spill rows for days."""
         if not self._is_touching:
             self._is_touching = True
             threading.Thread(target=self._heartbeat, name="spill-folders", daemon=True).start()
@@ -130,14 +133,14 @@ class SpillFolders:
             self.touch()
 
     def touch(self) -> None:
-        """Let other hosts see that this process lives."""
-        with self._guard:  # no lock is closed meanwhile
+        """Touches the locks, so that other hosts see that this process lives."""
+        with self._guard:  # so that no lock is closed in the meantime
             for folder in self._folders.values():
                 with suppress(OSError):
                     os.utime(folder.lock)
 
     def forget(self) -> None:
-        """A forked process begins with none; those that it inherited stay the parent's, and locked by it alone."""
+        """Forgets all folders in a forked process: they belong to the parent, and only the parent holds their locks."""
         for folder in self._folders.values():
             os.close(folder.lock)
         self._guard = threading.Lock()
@@ -153,7 +156,7 @@ def _create_folder(directory: str) -> _Folder:
         except OSError:
             _remove(path)
             raise
-        if lock is not None:  # else it was swept before it was locked
+        if lock is not None:  # otherwise another process removed it before it was locked
             return _Folder(path, lock)
 
 
@@ -168,7 +171,7 @@ def _sweep(directory: str) -> None:
         with suppress(OSError):
             lock = _try_lock(path, may_lack_locks=path in abandoned)
             if lock is None:
-                path.rmdir()  # only an empty one lets itself be removed: its process died before it had the lock
+                path.rmdir()  # fails unless empty; an empty one belongs to a process that died before it had the lock
             else:
                 try:
                     _remove(path)
@@ -177,20 +180,20 @@ def _sweep(directory: str) -> None:
 
 
 def _is_own_folder(entry: os.DirEntry[str]) -> bool:
-    """Of this user, and no link to anywhere: others may write to a system's temporary directory as well."""
+    """Whether it is a folder of this user, and not a link: other users can write to the temporary directory, too."""
     with suppress(FileNotFoundError):
         return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
     return False
 
 
 def _own_prefix() -> str:
-    """Of the folders whose locks show this process whether their owner lives."""
+    """Returns the prefix of folders of this host. Their locks show whether their owner lives."""
     return f"{_PREFIX}{_host()}-"
 
 
 @cache
 def _host() -> str:
-    """Differs from host to host, and from one boot to the next where the system reports it."""
+    """Returns an id that differs between hosts, and between boots if the system reports them."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip().replace("-", "")
     except OSError:
@@ -198,22 +201,22 @@ def _host() -> str:
 
 
 def _abandoned(directory: str, folders: Sequence[Path]) -> set[Path]:
-    """Folders of other hosts whose lock was not touched for a day."""
-    with tempfile.TemporaryFile(dir=directory) as probe:  # dated by the clock that dates the locks, too
+    """Returns the folders of other hosts whose lock was not touched for a day."""
+    with tempfile.TemporaryFile(dir=directory) as probe:  # its time comes from the same clock as those of the locks
         now_s = os.fstat(probe.fileno()).st_mtime
     return {folder for folder in folders if now_s - _touched_s(folder) > _ABANDONED_S}
 
 
 def _touched_s(folder: Path) -> float:
-    """When its lock was; of one without, when the folder was: it is being made or removed."""
+    """Returns when the lock was touched. Without a lock, the time of the folder, which is being created or removed."""
     for path in (folder / _LOCK, folder):
         with suppress(OSError):
             return path.stat().st_mtime
-    return math.inf  # gone meanwhile
+    return math.inf  # removed in the meantime
 
 
 def _try_lock(folder: Path, *, is_new: bool = False, may_lack_locks: bool = False) -> int | None:
-    """A descriptor that holds the lock; None where another process holds it, or the folder has gone meanwhile."""
+    """Returns a descriptor that holds the lock. None if another process holds it, or the folder no longer exists."""
     path = folder / _LOCK
     try:
         lock = os.open(path, os.O_RDWR | (os.O_CREAT if is_new else 0), 0o600)

@@ -1,3 +1,3 @@
-"""A catalog that keeps its names in a Hive metastore, as Java Paimon, Spark and Hive find them there."""
+"""A catalog that keeps its names in a Hive metastore, where Java Paimon, Spark and Hive find them, too."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From catalog options to a metastore: `thrift://host:9083`, or a `hive-site.xml`.
+"""The address of a metastore, from catalog options: `thrift://host:9083`, or a `hive-site.xml`.
 
 Source: Java `hive/HiveCatalog.java` (createHiveConf), Hive `conf/HiveConf.java`.
 """
@@ -20,7 +20,7 @@ _URI: Final = re.compile(r"thrift://([^/:@]+|\[[0-9a-fA-F:]+\])(?::(\d+))?/?")
 _DEFAULT_PORT: Final = 9083
 _EXAMPLE: Final = "write thrift://host:9083, several with commas between them"
 _SITE_FILE: Final = "hive-site.xml"
-# What a metastore may ask of its clients, and we don't speak: name in hive-site.xml -> what it is.
+# What a metastore may demand of its clients, and this client does not support: name in hive-site.xml -> feature.
 _UNSPOKEN: Final = {
     "hive.metastore.sasl.enabled": "Kerberos",
     "hive.metastore.use.SSL": "TLS",
@@ -31,10 +31,10 @@ _UNSPOKEN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MetastoreAddress:
-    """Which metastore. The servers are equal; the first that answers is asked.
+    """The address of a metastore. Its servers are equivalent; the first one that answers is used.
 
-    servers: (host, port).
-    pool_size: connections that are kept open.
+    servers: (host, port) of each server.
+    pool_size: the number of connections that are kept open.
     """
 
     servers: tuple[tuple[str, int], ...]
@@ -45,7 +45,9 @@ class MetastoreAddress:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> MetastoreAddress:
-        """options: of the catalog: `uri`, `hive-conf-dir`, `client-pool-size`.
+        """Reads the address from the options of the catalog.
+
+        options: `uri`, `hive-conf-dir`, `client-pool-size`.
 
         Raises BadInput for an invalid address, UnsupportedFeature for a transport that isn't supported.
         """
@@ -72,7 +74,7 @@ def _server(uri: str) -> tuple[str, int]:
 
 
 def _site_properties(directory: str) -> dict[str, str]:
-    """Of Hive's configuration: name -> value."""
+    """Returns the properties of Hive's configuration file: name -> value."""
     path = Path(directory) / _SITE_FILE
     try:
         root = ElementTree.parse(path).getroot()

@@ -1,8 +1,8 @@
-"""A catalog whose names are in a Hive metastore.
+"""A catalog that keeps names in a Hive metastore.
 
-The metastore says which tables there are and where each is; schemas and data are there as a file system catalog has
-them. What else the metastore shows of a table (columns, properties) is a copy for others, which each change
-writes again.
+The metastore knows which tables exist and where each is stored. Schemas and data are stored as in a file system
+catalog. The columns and properties of a table in the metastore are a copy for other programs. Each schema change
+updates that copy.
 
 Source: Java `hive/HiveCatalog.java`.
 """
@@ -37,13 +37,16 @@ from storage.schema.table_schema import TableSchema
 from storage.table import TableContext
 from storage.types import DataField
 
-_BATCH: Final = 300  # entries of tables that are asked for at once
+_BATCH: Final = 300  # table entries requested in one call
 
 _log = get_logger(__name__)
 
 
 class HiveCatalog(FileSystemCatalog):
-    """See `storage.catalog.base.Catalog`. It pickles; connections are made again there."""
+    """A catalog in a metastore, see `storage.catalog.base.Catalog`.
+
+    It can be pickled; a copy opens its own connections.
+    """
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class HiveCatalog(FileSystemCatalog):
                 raise BadInput(f"database {name!r} exists already in {self!r}; choose another name") from None
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """Tables of other kinds are never dropped: they are not ours to know."""
+        """See Catalog. Raises BadInput if the database contains tables that Paimon did not create."""
         check_database_name(name)
         if self._database(name) is None:
             if if_exists:
@@ -118,7 +121,7 @@ class HiveCatalog(FileSystemCatalog):
     # ------------------------------------------------------------ tables
 
     def list_tables(self, database: str) -> list[str]:
-        """Those of Paimon, and format tables."""
+        """See Catalog. Returns Paimon's tables and format tables."""
         check_database_name(database)
         if self._database(database) is None:
             raise self._no_database(database)
@@ -155,7 +158,7 @@ class HiveCatalog(FileSystemCatalog):
             raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """See Catalog. Of an external table the files stay."""
+        """See Catalog. The files of an external table stay."""
         identifier = Identifier.parse(name)
         entry = self._entry(identifier) if identifier.is_plain else None
         if entry is not None and self._format_tables.is_listed(entry):
@@ -164,7 +167,7 @@ class HiveCatalog(FileSystemCatalog):
             super().drop_table(name, if_exists=if_exists)
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
-        """See Catalog. Hive's own tables in such formats are format tables, too."""
+        """See Catalog. Tables that Hive created in these formats are format tables, too."""
         identifier = Identifier.parse(name)
         entry = self._entry(identifier) if identifier.is_plain else None
         found = self._format_tables.find(identifier, entry)
@@ -177,8 +180,9 @@ class HiveCatalog(FileSystemCatalog):
         )
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """The schema first, then the entry: a crash between them leaves a directory that the next creation of the same
-        table takes over.
+        """Writes the schema first, then the entry.
+
+        A crash in between leaves a directory. The next creation of the same table takes it over.
         """
         entry = self._entry(identifier)
         if entry is not None:
@@ -208,12 +212,12 @@ class HiveCatalog(FileSystemCatalog):
             )
 
     def _refuse_leftovers(self, identifier: Identifier) -> None:
-        """Of an external table that was dropped all files are there still: it may come back."""
+        """Allows the files of an external table that was dropped: its files stay, and it may be created again."""
         if not self._style.is_external or self._schemas(identifier).latest_id() is None:
             super()._refuse_leftovers(identifier)
 
     def _delete(self, identifier: Identifier) -> None:
-        """The entry first: a crash leaves a directory in the way of the next table of this name, but no table.
+        """Deletes the entry first. A crash then leaves a directory without a table, which blocks this name.
 
         The files of an external table stay.
         """
@@ -228,7 +232,10 @@ class HiveCatalog(FileSystemCatalog):
             self._io.delete_directory(place)
 
     def _move(self, old: Identifier, new: Identifier) -> None:
-        """The files first. An external table, and one that is elsewhere, keeps its place."""
+        """Moves the files first, then the entry.
+
+        The files are not moved if the table is external, or if it is not in its database's directory.
+        """
         if self._entry(new) is not None:
             raise FileExistsError
         entry = self._required_entry(old)
@@ -251,16 +258,20 @@ class HiveCatalog(FileSystemCatalog):
     # ------------------------------------------------------------ changes
 
     def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
-        """The metastore is changed before the schema file is there: it may refuse what it takes for a column's type."""
+        """Updates the entry before the schema file is published: the metastore may refuse a column's new type."""
         if schema.id:
             self._show(identifier, schema)
 
     def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
-        """Again: another change may have come between, and an earlier one may have failed half way."""
+        """Updates the entry again: another change may have happened in between, or an earlier one failed half-way."""
         self._show(identifier, schema)
 
     def _show(self, identifier: Identifier, schema: TableSchema, older: Iterable[int] = ()) -> None:
-        """older: versions of the schema whose options the entry may have, besides the last one before."""
+        """Updates the entry to show this schema.
+
+        older: ids of further versions whose options the entry may still contain. The version before `schema` is always
+            considered.
+        """
         if identifier.branch != DEFAULT_BRANCH:
             return
         entry, before = self._required_entry(identifier), self._required_entry(identifier)
@@ -280,13 +291,13 @@ class HiveCatalog(FileSystemCatalog):
         except (ttypes.InvalidOperationException, ttypes.MetaException) as e:
             raise BadInput(f"table {identifier} can't be altered: {self!r} refuses it: {e.message}") from e
 
-    # ------------------------------------------------------------ made right after the files
+    # ------------------------------------------------------------ repair from the files
 
     def databases_of_files(self) -> list[str]:
         return super().list_databases()
 
     def register(self, identifier: Identifier) -> bool:
-        """See `storage.catalog.repair`. Partitions that the metastore lacks are added, as in Java; none is removed."""
+        """See `storage.catalog.repair`. Adds missing partitions to the metastore, and removes none, like Java."""
         schema = self._schemas(identifier).latest()
         if schema is None:
             raise self._no_table(identifier)
@@ -316,7 +327,7 @@ class HiveCatalog(FileSystemCatalog):
         return entry is not None and is_paimon(entry)
 
     def _entry(self, identifier: Identifier) -> Any:
-        """None when there is none."""
+        """Returns the metastore's entry of a table. None if it has no entry."""
         try:
             return self._client.read(lambda c: c.get_table(identifier.database, identifier.table))
         except ttypes.NoSuchObjectException:
@@ -340,7 +351,7 @@ class HiveCatalog(FileSystemCatalog):
             yield from self._client.read(_table_objects(database, list(names[start : start + _BATCH])))
 
     def _database(self, name: str) -> Any:
-        """None when there is none."""
+        """Returns the metastore's entry of a database. None if it has no entry."""
         try:
             return self._client.read(lambda c: c.get_database(name))
         except ttypes.NoSuchObjectException:
@@ -363,7 +374,7 @@ class HiveCatalog(FileSystemCatalog):
         if (scheme_of(location) == LOCAL_SCHEME) != (scheme_of(self.warehouse) == LOCAL_SCHEME):
             raise UnsupportedFeature(
                 f"table {identifier} at {location}",
-                f"it lies in another kind of store than the warehouse {self.warehouse}",
+                f"it is in another kind of store than the warehouse {self.warehouse}",
                 "Open the catalog with a warehouse in that store",
             )
 

@@ -1,6 +1,6 @@
-"""Calls of a metastore, over connections that are kept.
+"""Calls a metastore over pooled connections.
 
-The messages are those that Thrift generates from Hive's own definition, as the package pymetastore has them.
+The messages are the classes that Thrift generates from Hive's definition; the package pymetastore contains them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from storage.errors import UnsupportedFeature
 T = TypeVar("T")
 
 _CONNECT_MS: Final = 30_000
-_ANSWER_MS: Final = 600_000  # as Hive's own clients wait
-_IDLE_S_MAX: Final = 5.0  # a metastore closes idle connections; what is sent into a closed one may or may not arrive
+_ANSWER_MS: Final = 600_000  # the timeout of Hive's own clients
+_IDLE_S_MAX: Final = 5.0  # a metastore closes idle connections; a call over a closed one may be lost
 
 
 def check_pymetastore() -> None:
@@ -35,14 +35,17 @@ def check_pymetastore() -> None:
 
 @dataclass(frozen=True, slots=True)
 class MetastoreClient:
-    """Pickles; connections are made again there. Any thread may call."""
+    """A thread-safe client of a metastore. It can be pickled; a copy opens its own connections."""
 
     address: MetastoreAddress
 
     def read(self, call: Callable[[Any], T]) -> T:
-        """call: gets Thrift's client; it may be called again, on another connection.
+        """Makes a call that may be repeated.
 
-        Raises what the metastore raises (`pymetastore.hive_metastore.ttypes`), and ConnectionError when it is away.
+        call: receives Thrift's client. It may be called a second time, with another connection.
+
+        Raises the errors of the metastore (`pymetastore.hive_metastore.ttypes`), and ConnectionError if the metastore
+        can't be reached.
         """
         pool = _pool(self.address, os.getpid())
         try:
@@ -51,7 +54,7 @@ class MetastoreClient:
             return pool.call(call)
 
     def change(self, call: Callable[[Any], T]) -> T:
-        """The same, sent once: what ends in a ConnectionError may have been done."""
+        """Like `read`, but makes the call only once. After a ConnectionError the change may have been made."""
         return _pool(self.address, os.getpid()).call(call)
 
 
@@ -59,7 +62,7 @@ class _Pool:
     def __init__(self, address: MetastoreAddress) -> None:
         self._address = address
         self._lock = threading.Lock()
-        self._idle: list[tuple[float, Any, Any]] = []  # since when, transport, client
+        self._idle: list[tuple[float, Any, Any]] = []  # idle since (monotonic seconds), transport, client
 
     def call(self, call: Callable[[Any], T]) -> T:
         from thrift.protocol.TProtocol import TProtocolException  # noqa: PLC0415  # an extra
@@ -118,5 +121,5 @@ class _Pool:
 
 @lru_cache(maxsize=64)
 def _pool(address: MetastoreAddress, process_id: int) -> _Pool:
-    """One a process: connections don't survive a fork."""
+    """Returns the pool of this process: connections don't survive a fork."""
     return _Pool(address)

@@ -1,4 +1,4 @@
-"""Format tables as entries of a Hive metastore: those that Paimon made, and tables of Hive's own in the same formats.
+"""Format tables as entries of a Hive metastore: tables that Paimon created, and tables of Hive in the same formats.
 
 Source: Java `hive/HiveTableUtils.java` (tryToFormatSchema), `hive/HiveCatalog.java` (createHiveFormatTable).
 """
@@ -48,7 +48,11 @@ _RETENTION: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class HiveFormatTables:
-    """is_enabled: option `format-table.enabled`; else there are none, and Hive's own tables stay unseen."""
+    """The format tables of a metastore.
+
+    is_enabled: the option `format-table.enabled`. If it is off, the catalog has no format tables, and does not show the
+        tables of Hive.
+    """
 
     client: MetastoreClient
     style: EntryStyle
@@ -58,16 +62,21 @@ class HiveFormatTables:
         return self.is_enabled and format_table_schema(entry) is not None
 
     def find(self, identifier: Identifier, entry: Any) -> tuple[TableSchema, str] | None:
-        """Schema and place. None: the entry is of no format table, or there is none."""
+        """Returns the schema and the location of a format table.
+
+        None if the entry is not a format table, or missing.
+        """
         schema = format_table_schema(entry) if self.is_enabled and entry is not None else None
         location = None if schema is None else self.style.location(entry)
         return None if schema is None or location is None else (schema, location)
 
     def create(self, identifier: Identifier, schema: TableSchema, location: str) -> bool:
-        """False when the metastore has something of this name. The metastore makes the directory.
+        """Creates a format table. The metastore makes the directory. Returns False if the name is taken.
 
-        location: where it is unless option `path` says otherwise; then it is an external table.
-        Raises BadInput, and UnsupportedFeature for columns that the metastore doesn't keep.
+        location: the directory of the table. The option `path` overrides it, and makes the table external.
+
+        Raises BadInput if the metastore refuses the table or format tables are disabled. Raises UnsupportedFeature for
+        column types that the metastore can't represent.
         """
         if not self.is_enabled:
             raise BadInput(f"table {identifier}: the catalog has format-table.enabled = false; set it to true")
@@ -88,19 +97,22 @@ class HiveFormatTables:
         return True
 
     def drop(self, identifier: Identifier, entry: Any) -> None:
-        """With its files, unless it is external. Raises BadInput for a table of Hive's own."""
+        """Drops a format table. The files of an external table stay. Raises BadInput for a table that Hive created."""
         if not is_made_by_paimon(entry):
             raise BadInput(f"{identifier} is a table of Hive's own; drop it with Hive")
         self.client.change(lambda c: c.drop_table(identifier.database, identifier.table, not is_external(entry)))
 
 
 def is_made_by_paimon(entry: Any) -> bool:
-    """Whether Paimon made this format table; else it is Hive's own, and Hive's to drop."""
+    """Whether Paimon created this format table. Otherwise Hive created it, and only Hive should drop it."""
     return (entry.parameters or {}).get("type") == FORMAT_TABLE
 
 
 def format_table_schema(entry: Any) -> TableSchema | None:
-    """None: the entry is a table of Paimon, a view, or a table in a format that there is none of here."""
+    """Returns the schema of a format table's entry.
+
+    Returns None for an ordinary table of Paimon, a view, or a table in an unsupported format or with unsupported types.
+    """
     if is_paimon(entry) or is_view(entry) or entry.sd is None or entry.sd.serdeInfo is None:
         return None
     options = {k: v for k, v in (entry.parameters or {}).items() if k not in _OF_METASTORE}
@@ -136,7 +148,7 @@ def format_table_schema(entry: Any) -> TableSchema | None:
 
 
 def new_format_entry(identifier: Identifier, schema: TableSchema, location: str, *, is_external: bool) -> Any:
-    """What the metastore holds of a new one. It keeps columns as Hive spells their types, all nullable."""
+    """Returns the entry of a new format table. It contains the columns with the types of Hive, all nullable."""
     now = int(time.time())
     options = TableOptions(schema.options)
     format_name = format_of_table(options)
@@ -175,7 +187,7 @@ def new_format_entry(identifier: Identifier, schema: TableSchema, location: str,
 
 
 def check_kept(name: str, schema: TableSchema) -> None:
-    """Raises UnsupportedFeature for a column that the metastore would give back with another type."""
+    """Raises UnsupportedFeature for a column that the metastore would return with another type."""
     for field in schema.fields:
         kept = type_of_hive(hive_type(field.type))
         if str(kept) != str(field.type):

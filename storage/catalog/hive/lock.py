@@ -1,4 +1,4 @@
-"""The metastore's exclusive locks of tables, as Java Paimon takes them.
+"""Exclusive locks of tables in the metastore, as Java Paimon takes them.
 
 Source: Java `hive/HiveCatalogLock.java`.
 """
@@ -28,11 +28,12 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MetastoreLocks:
-    """See `TableLocks`. Branches of a table share its lock. A lock whose holder died ends after `hive.txn.timeout` of
-    the metastore.
+    """The locks of a metastore, see `TableLocks`.
 
-    sleep_ms_max: between two looks (`lock-check-max-sleep`).
-    timeout_ms: how long one waits (`lock-acquire-timeout`).
+    All branches of a table share one lock. If its holder dies, the lock ends after the metastore's `hive.txn.timeout`.
+
+    sleep_ms_max: the longest sleep between two checks of the lock (`lock-check-max-sleep`).
+    timeout_ms: how long a process waits for a lock (`lock-acquire-timeout`).
     """
 
     client: MetastoreClient
@@ -47,9 +48,11 @@ class MetastoreLocks:
         sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000),
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
     ) -> Iterator[None]:
-        """table: or a branch of it.
+        """Holds the lock of a table while the block runs.
 
-        Raises CommitConflict when others hold it all the time; then the block was not entered.
+        table: a table, or a branch of it.
+
+        Raises CommitConflict if others hold the lock until the timeout; then the block was not entered.
         """
         request = _request(table)
         answer = self.client.change(lambda c: c.lock(request))
@@ -72,13 +75,13 @@ class MetastoreLocks:
             self._release(lock_id)
 
     def _states(self, lock_id: int, first: int) -> Iterator[int]:
-        """The one that the request was answered with, then what the metastore says at each look."""
+        """Yields the first state, which answered the lock request, then asks the metastore for each further state."""
         yield first
         while True:
             yield int(self.client.read(lambda c: c.check_lock(ttypes.CheckLockRequest(lockid=lock_id))).state)
 
     def _release(self, lock_id: int) -> None:
-        """What it guarded stands in any case."""
+        """Releases the lock. A failure is only logged, because what the lock protected is done."""
         try:
             self.client.change(lambda c: c.unlock(ttypes.UnlockRequest(lockid=lock_id)))
         except (ConnectionError, ttypes.NoSuchLockException, ttypes.TxnOpenException) as e:
@@ -86,7 +89,7 @@ class MetastoreLocks:
 
 
 def _request(table: Identifier) -> Any:
-    """operationType=None: a kind of operation would make the metastore look for a transaction."""
+    """Returns a lock request without an operation type: with one, the metastore would look for a transaction."""
     component = ttypes.LockComponent(
         type=ttypes.LockType.EXCLUSIVE,
         level=ttypes.LockLevel.TABLE,
@@ -100,5 +103,5 @@ def _request(table: Identifier) -> Any:
 def user_name() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as containers have them
+    except (KeyError, OSError):  # a user id without a name, which is common in containers
         return "tidelake"

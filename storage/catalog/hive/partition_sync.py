@@ -1,7 +1,7 @@
-"""Commits that tell the metastore which partitions a table has (table option `metastore.partitioned-table`).
+"""Commits that also add and drop the table's partitions in the metastore (table option `metastore.partitioned-table`).
 
-The snapshot is the commit. What the metastore has to learn afterwards is kept until it has: by this writer's next
-commit when the metastore was away.
+The table is committed once the snapshot exists. The metastore is updated after that. If it can't be reached, the
+updates are kept, and the next commit of this writer sends them.
 
 Source: Java `metastore/AddPartitionCommitCallback.java`, `hive/HiveCatalog.java` (createPartitions).
 """
@@ -35,7 +35,10 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HiveCommits:
-    """locks: None where commits take no lock."""
+    """Makes the snapshot commits of a catalog's tables.
+
+    locks: the locks of tables. None if commits take no lock.
+    """
 
     client: MetastoreClient
     style: EntryStyle
@@ -52,15 +55,15 @@ class HiveCommits:
 
 
 class PartitionSync:
-    """See `SnapshotCommit`."""
+    """A `SnapshotCommit` that updates the metastore's partitions after each commit."""
 
     def __init__(self, context: TableContext, inner: SnapshotCommit, entries: PartitionEntries) -> None:
         self._context = context
         self._inner = inner
         self._entries = entries
-        self._known: set[bytes] = set()  # partitions that the metastore has
-        self._grown: set[bytes] = set()  # not in the metastore yet
-        self._shrunk: set[bytes] = set()  # still in the metastore, if nothing is left of them
+        self._known: set[bytes] = set()  # partitions that are in the metastore
+        self._grown: set[bytes] = set()  # partitions that got rows and may be missing in the metastore
+        self._shrunk: set[bytes] = set()  # partitions that lost files; dropped in the metastore if they are empty now
 
     def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
         found = statistics()
@@ -78,7 +81,11 @@ class PartitionSync:
         return is_committed
 
     def _tell(self, snapshot: Snapshot) -> None:
-        """What came of attempts that lost is looked at, too: the snapshot says which partitions there are."""
+        """Adds the grown partitions to the metastore, and drops the empty ones.
+
+        Partitions of attempts that lost are included. If any partition shrank, the snapshot's files decide which
+        partitions exist.
+        """
         if not self._grown and not self._shrunk:
             return
         try:
@@ -106,13 +113,13 @@ class PartitionSync:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntries:
-    """What the metastore holds of partitions. Partitions here are serialized BinaryRows."""
+    """The partition entries in the metastore. Partitions are passed as serialized BinaryRows."""
 
     client: MetastoreClient
     style: EntryStyle
 
     def add(self, context: TableContext, partitions: Iterable[bytes]) -> None:
-        """Those that it has already stay as they are."""
+        """Adds partitions. Existing entries stay unchanged."""
         directories = sorted(partition_directory(context, partition) for partition in partitions)
         if not directories:
             return
@@ -122,7 +129,7 @@ class PartitionEntries:
         request = ttypes.AddPartitionsRequest(
             dbName=database, tblName=table, parts=new, ifNotExists=True, needResult=False
         )
-        self.client.read(lambda c: c.add_partitions_req(request))  # may be repeated
+        self.client.read(lambda c: c.add_partitions_req(request))  # `read`, as the call may be repeated
 
     def count(self, context: TableContext) -> int:
         database, _, table = context.name.partition(".")
@@ -153,5 +160,5 @@ class PartitionEntries:
 
 
 def _drop(database: str, table: str, values: list[str]) -> Callable[[Any], object]:
-    """Without its files: nothing names them any more, or snapshots that expire do."""
+    """Drops the entry without its files: if older snapshots still name them, the expiry of snapshots deletes them."""
     return lambda c: c.drop_partition(database, table, values, False)

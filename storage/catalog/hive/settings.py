@@ -1,4 +1,4 @@
-"""What the options of a Hive catalog say."""
+"""The settings of a Hive catalog, from its options."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from storage.options.catalog_values import CatalogValues
 
 @dataclass(frozen=True, slots=True)
 class HiveSettings:
-    """locks: None where commits take no lock.
-    is_case_sensitive: whether upper-case letters are let through; the metastore changes them to lower case.
-    has_format_tables: whether there are any (`format-table.enabled`).
-    cascades, skips_statistics: what the metastore is asked for with each change of a table: to change the partitions,
-        too (`alter-table-cascade`); not to count (`hive.skip-update-stats`).
+    """The settings of a Hive catalog.
+
+    client: the client of the metastore.
+    style: how entries of tables are written.
+    locks: the locks of tables. None if commits take no lock.
+    is_case_sensitive: whether names may contain upper-case letters. The metastore changes them to lower case.
+    cascades: whether a change of a table also changes its partitions in the metastore (`alter-table-cascade`).
+    skips_statistics: whether the metastore skips its statistics when a table changes (`hive.skip-update-stats`).
+    has_format_tables: whether the catalog has format tables (`format-table.enabled`).
     """
 
     client: MetastoreClient
@@ -31,7 +35,7 @@ class HiveSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> HiveSettings:
-        """Raises what MetastoreAddress does. Opens no connection."""
+        """Reads the options. Opens no connection. Raises the errors of `MetastoreAddress.of`."""
         values = CatalogValues({"metastore": "hive", **options})
         client = MetastoreClient(MetastoreAddress.of(options))
         locks = MetastoreLocks(client, values.lock_check_max_sleep_ms, values.lock_acquire_timeout_ms)

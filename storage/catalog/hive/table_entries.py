@@ -1,4 +1,4 @@
-"""What the metastore holds of a table, so that Java Paimon, Spark and Hive find it: a copy of the schema file.
+"""The metastore's entry of a table: a copy of the schema file, with which Java Paimon, Spark and Hive find the table.
 
 Source: Java `hive/HiveCatalog.java` (newHmsTable, updateHmsTable), `hive/LocationKeyExtractor.java`.
 """
@@ -32,18 +32,18 @@ _STORAGE_HANDLER: Final = "org.apache.paimon.hive.PaimonStorageHandler"
 _LOCATION: Final = "paimon_location"
 _HIVE_PREFIX: Final = "hive."
 _UNPREFIXED: Final = ("partition.expiration-time", "data-file.path-directory")
-_COMMENT_LENGTH_MAX: Final = 255  # of a column, in the metastore's own database
+_COMMENT_LENGTH_MAX: Final = 255  # the limit for a column's comment in the metastore's database
 _RETENTION: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class EntryStyle:
-    """What the catalog's options say of its entries.
+    """How the catalog writes its entries, from its options.
 
-    is_external: whether new tables are (`table.type`): dropping one leaves its files.
+    is_external: whether new tables are external (`table.type`). The files of an external table stay when it is dropped.
     mirrors_properties: whether all options of a table are copied (`sync-all-properties`).
-    keeps_locations_apart: in a property of Paimon's, where the metastore has no access to the store
-        (`location-in-properties`).
+    keeps_locations_apart: whether locations are stored in a property of Paimon, for a metastore that can't access the
+        store (`location-in-properties`).
     """
 
     is_external: bool = False
@@ -53,7 +53,7 @@ class EntryStyle:
     # ------------------------------------------------------------ locations
 
     def location(self, entry: Any) -> str | None:
-        """Of a table or a partition; a plain path where it is local."""
+        """Returns the location of a table or a partition. A local one is returned as a plain path."""
         own = (entry.parameters or {}).get(_LOCATION) if self.keeps_locations_apart else None
         return _plain(own or (entry.sd.location if entry.sd is not None else None))
 
@@ -95,9 +95,9 @@ class EntryStyle:
         return entry
 
     def update(self, entry: Any, schema: TableSchema, *, removed: tuple[str, ...]) -> None:
-        """Let the entry show this schema.
+        """Updates the entry to show this schema.
 
-        removed: options that an earlier schema had and this one lacks.
+        removed: options of an earlier schema that this one does not have.
         """
         parameters = {key: value for key, value in (entry.parameters or {}).items() if key not in removed}
         parameters.update(self._properties(schema))
@@ -132,7 +132,7 @@ def is_view(entry: Any) -> bool:
 
 
 def has_partition_entries(schema: TableSchema) -> bool:
-    """Whether the metastore knows the table's partitions."""
+    """Whether the table's partitions are also entries in the metastore."""
     return bool(schema.partition_keys) and TableOptions(schema.options).is_on("metastore.partitioned-table")
 
 
@@ -149,7 +149,7 @@ def _field(field: DataField, comment: str | None) -> Any:
 
 
 def _plain(location: str | None) -> str | None:
-    """The metastore shows `/data/lake` as `file:/data/lake`."""
+    """Converts a local location to a path: the metastore returns `/data/lake` as `file:/data/lake`."""
     if location is None:
         return None
     location = local_path(location) if scheme_of(location) == LOCAL_SCHEME else location

@@ -1,4 +1,4 @@
-"""Column types as Hive spells them, there and back.
+"""Converts column types to Hive's names of types, and back.
 
 Source: Java `hive/HiveTypeUtils.java`.
 """
@@ -40,7 +40,7 @@ _PLAIN: Final = {
     Root.TIMESTAMP_LTZ: "timestamp with local time zone",
     Root.VARIANT: "struct<value:binary,metadata:binary>",
 }
-# How SQL spells what Hive spells otherwise, or alike.
+# Hive's name of a type -> Paimon's.
 _SPELLED: Final = {
     **{_PLAIN[root]: root.value for root in list(_PLAIN)[:7]},
     "string": "STRING",
@@ -53,7 +53,7 @@ _WITH_LENGTH: Final = re.compile(r"(char|varchar)\(\d+\)|decimal\(\d+,\d+\)", re
 
 
 def hive_type(data_type: DataType) -> str:
-    """The type of a column as Hive and Spark see it; its true type is in the table's schema."""
+    """Returns Hive's name of a type, as Hive and Spark see the column. The exact type is in the table's schema."""
     match data_type:
         case ArrayType() | VectorType():
             return f"array<{hive_type(data_type.element)}>"
@@ -77,9 +77,9 @@ def hive_type(data_type: DataType) -> str:
 
 
 def type_of_hive(text: str) -> DataType:
-    """The type that Hive spells so; the other way is not exact (a TIME is a text there).
+    """Returns the type for one of Hive's names. `hive_type` is not the exact inverse: a TIME is a string in Hive.
 
-    Raises UnsupportedFeature for what Paimon has no type for.
+    Raises UnsupportedFeature if Paimon has no such type.
     """
     text = text.strip()
     name, inner = _split_type(text)
@@ -98,7 +98,7 @@ def type_of_hive(text: str) -> DataType:
 
 
 def _split_type(text: str) -> tuple[str, list[str]]:
-    """`map<int,array<int>>` is `map` of `int` and `array<int>`; a type without inner ones has none."""
+    """Splits `map<int,array<int>>` into `map`, and `int` and `array<int>`. Other types give an empty name and list."""
     name, opening, rest = text.partition("<")
     if not opening or not rest.endswith(">"):
         return "", []

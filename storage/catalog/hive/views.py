@@ -1,4 +1,4 @@
-"""Views as entries of a Hive metastore. It keeps the types of columns as Hive has them, and one query.
+"""Stores views as entries of a Hive metastore. It keeps the columns with the types of Hive, and a single query.
 
 Source: Java `hive/HiveCatalog.java` (createView, getView, renameView).
 """
@@ -49,7 +49,10 @@ class HiveViews:
         )
 
     def add(self, identifier: Identifier, view: View) -> bool:
-        """Raises UnsupportedFeature for queries of single dialects: they would be lost."""
+        """See `ViewStore`.
+
+        Raises UnsupportedFeature for a view with queries in several dialects: they would be lost.
+        """
         if view.dialects:
             raise UnsupportedFeature(
                 f"view {identifier}: a query for {', '.join(sorted(view.dialects))}",
@@ -91,7 +94,7 @@ class HiveViews:
         return True
 
     def _entry(self, identifier: Identifier) -> Any:
-        """None when there is none."""
+        """Returns the metastore's entry. None if it has no entry."""
         try:
             return self.client.read(lambda c: c.get_table(identifier.database, identifier.table))
         except ttypes.NoSuchObjectException:
@@ -99,7 +102,7 @@ class HiveViews:
 
 
 def _storage(columns: list[Any]) -> Any:
-    """As Hive fills in what a view has no use for."""
+    """Returns the storage descriptor of a view, with the values that Hive sets although a view does not use them."""
     return ttypes.StorageDescriptor(
         cols=columns,
         inputFormat="org.apache.hadoop.mapred.SequenceFileInputFormat",

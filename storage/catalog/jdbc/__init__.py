@@ -1,3 +1,3 @@
-"""A catalog that keeps its names in a relational database, in the tables that Java Paimon keeps them in."""
+"""A catalog that keeps its names in a relational database, in the same tables as Java Paimon."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From catalog options to a connection: `jdbc:sqlite:/data/catalog.db`, `jdbc:postgresql://host:5432/lake`.
+"""The address of a catalog's database: `jdbc:sqlite:/data/catalog.db`, `jdbc:postgresql://host:5432/lake`.
 
-The URI is Java's, so that one configuration serves both. What a URI or a `jdbc.` option says to Java's driver has a
-translation here, or is refused.
+The URI has Java's syntax, so that one configuration works for both. The properties that a URI or a `jdbc.` option sets
+for Java's driver are translated here, or refused.
 
 Source: Java `jdbc/JdbcClientPool.java`, `jdbc/JdbcUtils.java` (extractJdbcConfiguration).
 """
@@ -31,9 +31,9 @@ DRIVER_PREFIX: Final = "jdbc."
 _URI: Final = re.compile(r"jdbc:([a-z]+):(.+)", re.DOTALL)
 _EXAMPLES: Final = "write jdbc:sqlite:/path/catalog.db or jdbc:postgresql://host:5432/database"
 _SQLITE_BUSY_S: Final = 60.0
-# What Java's driver takes as properties, and SQLite as pragmas; how each is checked.
+# Properties of Java's driver that are pragmas of SQLite, and the check of each value.
 _SQLITE_PRAGMAS: Final = {"journal_mode": one_of("delete", "truncate", "persist", "wal"), "busy_timeout": INT}
-# Java's name of a driver's property -> libpq's.
+# Property of Java's driver -> libpq's name of it.
 _POSTGRESQL_PROPERTIES: Final = {
     "user": "user",
     "password": "password",
@@ -48,12 +48,15 @@ _POSTGRESQL_PROPERTIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """Which database, and how one connects to it. Pickles; connections are made again there.
+    """The address of a database, with the properties of its connections.
+
+    It can be pickled; a copy opens its own connections.
 
     system: `sqlite` or `postgresql`.
-    shown: the URI without what could be secret, for messages.
-    properties: of the driver, by its own names.
-    pool_size: connections that are kept open.
+    shown: the URI without secrets, for messages.
+    url: the address for sqlalchemy.
+    properties: properties of the Python driver, by the driver's names.
+    pool_size: the number of connections that are kept open.
     """
 
     system: str
@@ -64,10 +67,12 @@ class DatabaseAddress:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> DatabaseAddress:
-        """options: of the catalog: `uri`, `jdbc.user`, `jdbc.password`, …, `client-pool-size`.
+        """Reads the address from the options of the catalog.
 
-        Raises BadInput for an invalid URI and for properties without a translation, UnsupportedFeature for other
-        databases.
+        options: `uri`, `jdbc.user`, `jdbc.password`, …, `client-pool-size`.
+
+        Raises BadInput for an invalid URI. Raises UnsupportedFeature for other databases, and for properties without a
+        translation.
         """
         uri = options.get("uri", "").strip()
         if not uri:
@@ -88,7 +93,7 @@ class DatabaseAddress:
 
     @classmethod
     def _sqlite(cls, rest: str, given: Mapping[str, str], pool_size: int) -> DatabaseAddress:
-        """User and password mean nothing to SQLite; Java's driver takes them, too."""
+        """SQLite ignores user and password. They are accepted here, because Java's driver accepts them."""
         known = frozenset({"user", "password", *_SQLITE_PRAGMAS})
         if rest.startswith((":", "file:")) or "?" in rest:
             raise UnsupportedFeature(
@@ -117,8 +122,10 @@ class DatabaseAddress:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Committed when the block ends well. Raises ConnectionError, naming the database, for what it can't do;
-        sqlalchemy's IntegrityError for a row that is there already.
+        """Runs the block in a transaction, and commits if the block raises no error.
+
+        Raises ConnectionError, with the name of the database, if the database fails. Raises sqlalchemy's IntegrityError
+        for a row that exists already.
         """
         engine = _engine(self, os.getpid())
         from sqlalchemy.exc import IntegrityError, SQLAlchemyError  # noqa: PLC0415  # an extra, and heavy
@@ -159,7 +166,7 @@ def _refuse_others(given: Mapping[str, str], known: frozenset[str], system: str)
 
 @lru_cache(maxsize=64)
 def _engine(address: DatabaseAddress, process_id: int) -> Engine:
-    """One a process: connections don't survive a fork."""
+    """Returns the engine of this process: connections don't survive a fork."""
     from sqlalchemy import create_engine, event  # noqa: PLC0415  # an extra, and heavy
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
@@ -179,8 +186,10 @@ def _engine(address: DatabaseAddress, process_id: int) -> Engine:
 
 
 def _local_zone() -> str:
-    """Of this moment, as POSIX spells it (west is positive). Java's driver tells PostgreSQL the zone of its process,
-    and the time of a lock is kept without one: who compares it in another zone takes a fresh lock for an old one.
+    """Returns the current UTC offset of this process, in POSIX notation (west is positive).
+
+    Java's driver sends the time zone of its process to PostgreSQL, and the time of a lock is stored without a zone. A
+    process that compared that time in another zone would mistake a fresh lock for an expired one.
     """
     offset = datetime.now().astimezone().utcoffset() or timedelta(0)
     minutes = int(offset.total_seconds()) // 60

@@ -1,7 +1,7 @@
-"""A catalog whose names are in a database, and whose tables are in a warehouse.
+"""A catalog that keeps names in a database, and tables in a warehouse.
 
-A row says that there is a table; its schemas and data are where a file system catalog has them. So a directory without
-a row is no table here, and a row without a schema is a table that can't be opened.
+A row means that a table exists. Its schemas and data have the same locations as in a file system catalog. So a
+directory without a row is not a table here, and a row without a schema is a table that can't be opened.
 
 Source: Java `jdbc/JdbcCatalog.java`.
 """
@@ -37,10 +37,11 @@ from storage.types import DataField
 
 @dataclass(frozen=True, slots=True)
 class JdbcSettings:
-    """What the options of a JDBC catalog say.
+    """The settings of a JDBC catalog, from its options.
 
-    locks: None where commits take no lock.
-    mirrors_properties: also keep a table's options in the database (`sync-all-properties`)
+    names: the databases, tables and views, as rows.
+    locks: the locks of tables. None if commits take no lock.
+    mirrors_properties: whether a table's options are also stored in the database (`sync-all-properties`).
     """
 
     names: NameStore
@@ -49,7 +50,7 @@ class JdbcSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> JdbcSettings:
-        """Raises what DatabaseAddress does. Opens no connection."""
+        """Reads the options. Opens no connection. Raises the errors of `DatabaseAddress.of`."""
         address = DatabaseAddress.of(options)
         values = CatalogValues(options)
         key = values.catalog_key
@@ -65,7 +66,10 @@ class JdbcSettings:
 
 
 class JdbcCatalog(FileSystemCatalog):
-    """See `storage.catalog.base.Catalog`. It pickles; connections are made again there."""
+    """A catalog in a database, see `storage.catalog.base.Catalog`.
+
+    It can be pickled; a copy opens its own connections.
+    """
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class JdbcCatalog(FileSystemCatalog):
             raise BadInput(f"database {name!r} exists already in {self!r}; choose another name")
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """The files of its tables go; what else is in its directory stays."""
+        """See Catalog. Deletes the files of the tables. Other files in the database's directory stay."""
         check_database_name(name)
         if not self._names.has_database(name):
             if if_exists:
@@ -141,7 +145,10 @@ class JdbcCatalog(FileSystemCatalog):
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """See Catalog. Of an object table the schema lies where a table of this name would; its files elsewhere."""
+        """See Catalog.
+
+        The schema of an object table is stored at the usual location of a table, its files elsewhere.
+        """
         if not is_object_table(options):
             super().create_table(
                 name,
@@ -177,8 +184,9 @@ class JdbcCatalog(FileSystemCatalog):
         return self._names.has_table(identifier.database, identifier.table)
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """The schema first, then the row: a crash between them leaves a directory that the next creation of the same
-        table takes over.
+        """Writes the schema first, then the row.
+
+        A crash in between leaves a directory. The next creation of the same table takes it over.
         """
         self._refuse_view(identifier)
         self._check_registrable(identifier, schema)
@@ -196,7 +204,10 @@ class JdbcCatalog(FileSystemCatalog):
             )
 
     def _delete(self, identifier: Identifier) -> None:
-        """The row first: a crash leaves a directory in the way of the next table of this name, but no table."""
+        """Deletes the row first.
+
+        A crash then leaves a directory without a table; it blocks a new table of that name.
+        """
         self._names.drop_table(identifier.database, identifier.table)
         super()._delete(identifier)
 
@@ -240,7 +251,7 @@ class JdbcCatalog(FileSystemCatalog):
     def _properties(self, schema: TableSchema) -> dict[str, str]:
         return table_properties(schema) if self._mirrors_properties else {}
 
-    # ------------------------------------------------------------ made right after the files
+    # ------------------------------------------------------------ repair from the files
 
     def databases_of_files(self) -> list[str]:
         return super().list_databases()

@@ -1,6 +1,7 @@
 """The lock of a table: a row that only one process can insert.
 
-A row says when it was inserted and for how long it counts. Who finds one that is older deletes it: its holder died.
+A row contains the time of its insertion and how long it is valid. A process that finds an expired row deletes it,
+because its holder must have died.
 
 Source: Java `jdbc/JdbcCatalogLock.java`, `jdbc/*DistributedLockDialect.java`.
 """
@@ -32,9 +33,11 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LockSettings:
-    """sleep_ms_max: between two attempts (`lock-check-max-sleep`).
-    timeout_ms: how long one tries, and for how long a lock counts (`lock-acquire-timeout`).
-    key_length_max: of the name of a lock (`lock-key-max-length`).
+    """The options of the locks.
+
+    sleep_ms_max: the longest sleep between two attempts (`lock-check-max-sleep`).
+    timeout_ms: how long a process tries to get a lock, and how long a lock is valid (`lock-acquire-timeout`).
+    key_length_max: the maximum length of a lock's name (`lock-key-max-length`).
     """
 
     sleep_ms_max: int = 8_000
@@ -44,7 +47,7 @@ class LockSettings:
 
 @dataclass(frozen=True, slots=True)
 class LockTable:
-    """The locks of one catalog. Not reentrant; other threads are others, too."""
+    """The locks of one catalog. A lock is not reentrant, and it excludes other threads of the same process, too."""
 
     address: DatabaseAddress
     catalog_key: str
@@ -58,9 +61,11 @@ class LockTable:
         sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000),
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
     ) -> Iterator[None]:
-        """table: or a branch of it; each has a lock of its own.
+        """Holds the lock of a table while the block runs.
 
-        Raises CommitConflict when others hold it all the time; then the block was not entered.
+        table: a table, or a branch of it. Each branch has a separate lock.
+
+        Raises CommitConflict if others hold the lock until the timeout; then the block was not entered.
         """
         lock_id = f"{self.catalog_key}.{table}"
         waiting = LockWaiting(
@@ -75,7 +80,7 @@ class LockTable:
             self._release(lock_id, acquired_at)
 
     def _acquire(self, lock_id: str) -> object | None:
-        """When it was acquired, by the database's clock; None when another holds it, or the database is busy."""
+        """Returns the time of acquisition by the database's clock. None if another process holds the lock."""
         expired = f"DELETE FROM paimon_distributed_locks WHERE lock_id = :id AND {_AGE_SECONDS[self.address.system]} > "
         try:
             with self.address.transaction() as connection:
@@ -91,7 +96,10 @@ class LockTable:
             return None
 
     def _release(self, lock_id: str, acquired_at: object) -> None:
-        """Ours, and no later one: it may have expired, and be another's now. What it guarded stands in any case."""
+        """Deletes our row only: our lock may have expired, and another process may hold a newer one.
+
+        A failure is only logged, because what the lock protected is done.
+        """
         ours = text("DELETE FROM paimon_distributed_locks WHERE lock_id = :id AND acquired_at = :at")
         try:
             with self.address.transaction() as connection:

@@ -1,4 +1,4 @@
-"""Databases, tables, views and properties, as rows.
+"""Stores databases, tables, views and properties as rows.
 
 Source: Java `jdbc/JdbcUtils.java`, `jdbc/JdbcCatalog.java`.
 """
@@ -14,14 +14,14 @@ from sqlalchemy.exc import IntegrityError
 from storage.catalog.jdbc.address import DatabaseAddress
 from storage.catalog.jdbc.paimon_tables import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, VIEWS
 
-_EXISTS = "exists"  # of a database: that it was created; otherwise it would have only the rows of its tables
+_EXISTS = "exists"  # the property that marks a database as created, so that it has a row even without tables
 
 
 @dataclass(frozen=True, slots=True)
 class NameStore:
     """The names of one catalog. Each call is a transaction.
 
-    catalog_key: the catalog's own name: one database may hold several catalogs.
+    catalog_key: the name of the catalog. One database may hold several catalogs.
     """
 
     address: DatabaseAddress
@@ -30,7 +30,7 @@ class NameStore:
     # ------------------------------------------------------------ databases
 
     def databases(self) -> list[str]:
-        """Sorted: whatever has a table, a view or a property."""
+        """Returns the databases that have a table, a view or a property, sorted."""
         with self.address.transaction() as connection:
             found: set[str] = set()
             for table in (TABLES, DATABASE_PROPERTIES, VIEWS):
@@ -46,7 +46,7 @@ class NameStore:
             )
 
     def add_database(self, database: str, location: str) -> bool:
-        """False when there is one."""
+        """Returns False if the database exists."""
         properties = {_EXISTS: "true", "location": location}
         try:
             with self.address.transaction() as connection:
@@ -56,7 +56,7 @@ class NameStore:
         return True
 
     def drop_database(self, database: str) -> None:
-        """With the names of its tables and views."""
+        """Removes the database with the names of its tables and views."""
         with self.address.transaction() as connection:
             for table in (TABLES, DATABASE_PROPERTIES, TABLE_PROPERTIES, VIEWS):
                 connection.execute(delete(table).where(self._in(table, database)))
@@ -64,11 +64,11 @@ class NameStore:
     # ------------------------------------------------------------ tables
 
     def tables(self, database: str) -> list[str]:
-        """Sorted."""
+        """Returns the names of the tables, sorted."""
         return self._names(TABLES, TABLES.c.table_name, database)
 
     def views(self, database: str) -> list[str]:
-        """Sorted."""
+        """Returns the names of the views, sorted."""
         return self._names(VIEWS, VIEWS.c.view_name, database)
 
     def has_table(self, database: str, table: str) -> bool:
@@ -79,7 +79,7 @@ class NameStore:
         return self.view_schema(database, view) is not None
 
     def add_table(self, database: str, table: str, properties: Mapping[str, str]) -> bool:
-        """False when there is one."""
+        """Returns False if the table exists."""
         try:
             with self.address.transaction() as connection:
                 row = {"catalog_key": self.catalog_key, "database_name": database, "table_name": table}
@@ -95,7 +95,7 @@ class NameStore:
                 connection.execute(delete(rows).where(self._of_table(rows, database, table)))
 
     def rename_table(self, database: str, table: str, new_database: str, new_table: str) -> bool:
-        """False when there is one of the new name."""
+        """Returns False if a table has the new name."""
         named = {"database_name": new_database, "table_name": new_table}
         try:
             with self.address.transaction() as connection:
@@ -112,20 +112,20 @@ class NameStore:
             return {str(key): str(value) for key, value in connection.execute(select(*columns).where(of_table))}
 
     def set_properties(self, database: str, table: str, properties: Mapping[str, str]) -> None:
-        """In place of those that the table has."""
+        """Replaces the properties of the table."""
         with self.address.transaction() as connection:
             self._set_properties(connection, database, table, properties)
 
     # ------------------------------------------------------------ views
 
     def view_schema(self, database: str, view: str) -> str | None:
-        """None when there is none."""
+        """Returns the view's definition as JSON. None if the view does not exist."""
         with self.address.transaction() as connection:
             found = connection.scalar(select(VIEWS.c.view_schema).where(self._of_view(database, view)))
         return None if found is None else str(found)
 
     def add_view(self, database: str, view: str, schema: str) -> bool:
-        """False when there is a table or a view of this name."""
+        """Returns False if a table or a view has this name."""
         row = {"catalog_key": self.catalog_key, "database_name": database, "view_name": view, "view_schema": schema}
         try:
             with self.address.transaction() as connection:
@@ -141,7 +141,7 @@ class NameStore:
             connection.execute(delete(VIEWS).where(self._of_view(database, view)))
 
     def rename_view(self, database: str, view: str, new_database: str, new_view: str) -> bool:
-        """False when there is a table or a view of the new name."""
+        """Returns False if a table or a view has the new name."""
         named = {"database_name": new_database, "view_name": new_view}
         try:
             with self.address.transaction() as connection:

@@ -1,4 +1,4 @@
-"""The tables of a catalog's database, as Java Paimon makes them. Names and types are on disk forever.
+"""The tables of a catalog's database, as Java Paimon creates them. Their names and types must never change.
 
 Source: Java `jdbc/JdbcUtils.java`, `jdbc/*DistributedLockDialect.java`.
 """
@@ -66,7 +66,11 @@ VIEWS: Final = Table(
 
 
 def locks_table(key_length_max: int) -> Table:
-    """key_length_max: of `lock_id`, the whole name of a table (catalog option `lock-key-max-length`)."""
+    """Returns the table of locks.
+
+    key_length_max: the maximum length of `lock_id`, which contains a table's full name (catalog option
+        `lock-key-max-length`).
+    """
     return Table(
         "paimon_distributed_locks",
         MetaData(),
@@ -78,9 +82,9 @@ def locks_table(key_length_max: int) -> Table:
 
 
 def make_tables(address: DatabaseAddress, lock_key_length_max: int | None) -> None:
-    """Those that are missing; others may make them at the same time.
+    """Creates the tables that are missing. Other processes may create them at the same time.
 
-    lock_key_length_max: None where no locks are taken; then their table isn't made.
+    lock_key_length_max: see `locks_table`. None if the catalog takes no locks; then the table of locks is not created.
     """
     wanted = list(_CATALOG.sorted_tables)
     if lock_key_length_max is not None:
@@ -88,7 +92,7 @@ def make_tables(address: DatabaseAddress, lock_key_length_max: int | None) -> No
     there = _table_names(address)
     if address.system == "sqlite" and not there:
         with address.transaction() as connection:
-            # Java's catalog leaves a read open, which without this mode locks out its own commits.
+            # Java's catalog leaves a read transaction open. Without this mode it would block Java's own commits.
             connection.execute(text("PRAGMA journal_mode = WAL"))
     for table in wanted:
         if table.name in there:
@@ -96,7 +100,7 @@ def make_tables(address: DatabaseAddress, lock_key_length_max: int | None) -> No
         try:
             with address.transaction() as connection:
                 table.create(connection)
-        except (OSError, IntegrityError):  # PostgreSQL tells the loser of a race by a row of its own catalog
+        except (OSError, IntegrityError):  # PostgreSQL reports a lost race as a duplicate row of its own catalog
             if table.name not in _table_names(address):
                 raise
 

@@ -1,4 +1,4 @@
-"""Views as rows of a catalog's database.
+"""Stores views as rows of a catalog's database.
 
 Source: Java `jdbc/JdbcCatalog.java`, `jdbc/JdbcUtils.java` (view methods).
 """

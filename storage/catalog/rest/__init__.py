@@ -1,3 +1,3 @@
-"""A catalog that is a server: it knows the tables, changes their schemas, and decides which snapshot is the next."""
+"""A catalog on a server. The server knows the tables, changes their schemas, and decides which snapshot is next."""
 
 from __future__ import annotations

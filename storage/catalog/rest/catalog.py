@@ -1,4 +1,4 @@
-"""A catalog that asks a server. Data, manifests and schemas are read where the server says a table lies.
+"""A catalog that sends requests to a server. Data, manifests and schemas are read from the location that it returns.
 
 Source: Java `rest/RESTCatalog.java`, `rest/RESTApi.java`.
 """
@@ -43,11 +43,13 @@ _NO_SUCH_THING, _EXISTS = 404, 409
 
 
 class RestCatalog:
-    """See `storage.catalog.base.Catalog`. It pickles; connections are made again there.
+    """A catalog on a server, see `storage.catalog.base.Catalog`. It can be pickled; a copy opens its own connections.
 
-    warehouse: the server's name for the catalog; a path, where the server calls it so.
-    store_options: for the files of tables.
-    io: in place of the store that a table's path names.
+    warehouse: the server's name for the catalog. Some servers use a path as the name.
+    store_options: the options of the store that contains the tables' files.
+    table_defaults: options of new tables, unless the table sets them.
+    options: the options with which the catalog was opened.
+    io: the file access to use, instead of the store that a table's path names.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class RestCatalog:
             raise (self._no_database(identifier.database) if e.status == _NO_SUCH_THING else BadInput(str(e))) from e
 
     def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
-        """See Catalog. The server numbers columns, so it can repeat only a schema that was never altered."""
+        """See Catalog. The server assigns the column ids, so it can only reproduce a schema that was never altered."""
         newest = schemas[-1]
         if len(schemas) == 1:
             self.create_table(
@@ -188,7 +190,7 @@ class RestCatalog:
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
     ) -> TableContext:
-        """See Catalog. Where it would be, only the server knows: nothing may be looked for there."""
+        """See Catalog. Only the server knows the location of a new table, so the returned one has a dummy location."""
         identifier = _plain(name)
         schema = self._new_schema(columns, primary_key, partition_by, options, comment)
         self._check_letters(identifier.database, identifier.table, *schema.names)
@@ -198,7 +200,7 @@ class RestCatalog:
         )
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """The server decides when the files go."""
+        """See Catalog. The server decides when the files are deleted."""
         identifier = _plain(name)
         try:
             self._client.delete("databases", identifier.database, "tables", identifier.table)
@@ -218,7 +220,7 @@ class RestCatalog:
             self._client.post({"source": named[0], "destination": named[1]}, "tables", "rename")
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
-        """See Catalog. The server applies the changes, to what it has by then; they are tried here first."""
+        """See Catalog. The changes are checked here, then the server applies them to the schema that it has by then."""
         context = self.load(name)
         has_snapshots = context.snapshots.latest_id() is not None
         evolved = apply_changes(context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
@@ -231,7 +233,7 @@ class RestCatalog:
         return self.load(name).schema
 
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
-        """See Catalog. A dynamic option `branch` names the branch, as `$branch_NAME` does."""
+        """See Catalog. The dynamic option `branch` selects a branch, like `$branch_NAME` in the name."""
         identifier = Identifier.parse(name)
         if identifier.system_table is not None:
             raise UnsupportedFeature(str(identifier), "a system table has no schema", f"Open {identifier.full_name}")
@@ -259,7 +261,7 @@ class RestCatalog:
         said = found["schema"]
         fields = tuple(field_from_json(column) for column in said["fields"])
         if is_object_table(said["options"]):
-            fields = OBJECT_COLUMNS  # whatever the server keeps
+            fields = OBJECT_COLUMNS  # fixed, regardless of the columns that the server stores
         schema = TableSchema(
             int(found["schemaId"]),
             fields,
@@ -282,7 +284,7 @@ class RestCatalog:
     # ------------------------------------------------------------ system tables
 
     def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
-        """identifier: of a table in database `sys`. Raises BadInput when there is none."""
+        """See Catalog. Raises BadInput if no such table exists."""
         place = "memory://not-a-place"
         nothing = TableSchema(0, (), -1)
         context = TableContext(open_file_io(place), place, str(identifier), nothing, TableOptions(options or {}))

@@ -1,4 +1,4 @@
-"""Changes of a schema, as a REST catalog takes them.
+"""Converts schema changes to the messages of a REST catalog.
 
 Source: Java `schema/SchemaChange.java`, `schema/Schema.java`.
 """
@@ -32,7 +32,7 @@ from storage.types.type_json import field_to_json, type_to_json
 
 
 def schema_message(schema: TableSchema) -> dict[str, Any]:
-    """Of a new table."""
+    """Returns the message with the schema of a new table."""
     return {
         "fields": [field_to_json(column) for column in schema.fields],
         "partitionKeys": list(schema.partition_keys),

@@ -1,4 +1,4 @@
-"""Requests to a catalog's server, and what its answers mean.
+"""Sends requests to a catalog's server, and interprets its answers.
 
 Source: Java `rest/RESTApi.java`, `rest/HttpClient.java`, `rest/ResourcePaths.java`, `rest/DefaultErrorHandler.java`.
 """
@@ -26,9 +26,9 @@ _READ_RETRIES: Final = urllib3.Retry(
 
 
 class Refused(Exception):
-    """The server said no (4xx): nothing was changed.
+    """The server refused the request (4xx) and changed nothing.
 
-    status: as HTTP has it; 404 is no such thing, 409 there is one already.
+    status: the HTTP status; 404 means that the thing does not exist, 409 that it exists already.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -38,11 +38,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RestClient:
-    """One catalog of one server. Pickles; connections are made again there.
+    """The client of one catalog on a server. It can be pickled; a copy opens its own connections.
 
-    uri: without a slash at its end.
-    prefix: of the catalog's resources, as the server's configuration names it.
-    headers: sent with each request; the token is in them.
+    uri: the address of the server, without a slash at the end.
+    prefix: the prefix of the catalog's resources, from the server's configuration.
+    headers: the HTTP headers of each request, including the token.
     """
 
     uri: str
@@ -51,7 +51,9 @@ class RestClient:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> RestClient:
-        """options: of the catalog: `uri`, `token`, `token.provider`, `header.…`, `prefix`.
+        """Makes a client from the options of the catalog.
+
+        options: `uri`, `token`, `token.provider`, `header.…`, `prefix`.
 
         Raises BadInput for a missing address or token.
         """
@@ -71,7 +73,7 @@ class RestClient:
         return cls(uri, options.get("prefix", ""), tuple(sorted(headers.items())))
 
     def with_server_options(self, options: Mapping[str, str]) -> RestClient:
-        """options: of the server's configuration."""
+        """Returns a client that also uses the options of the server's configuration."""
         headers = {k.removeprefix(_HEADER): v for k, v in options.items() if k.startswith(_HEADER)}
         merged = {**headers, **dict(self.headers)}
         return replace(self, prefix=options.get("prefix", self.prefix), headers=tuple(sorted(merged.items())))
@@ -79,7 +81,7 @@ class RestClient:
     # ------------------------------------------------------------ requests
 
     def config(self, warehouse: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """What the server gives its clients: defaults, and what goes before their own options."""
+        """Returns the server's options for its clients: defaults, and overrides of the clients' own options."""
         answer = self._request("GET", f"/v1/config?{urlencode({'warehouse': warehouse})}", None)
         return answer.get("defaults") or {}, answer.get("overrides") or {}
 
@@ -87,7 +89,7 @@ class RestClient:
         return self._request("GET", self._path(resource), None)
 
     def pages(self, member: str, *resource: str) -> Iterator[Any]:
-        """Each of a list that comes in pages."""
+        """Yields all items of a list that the server returns in pages."""
         token: str | None = None
         while True:
             query = f"?{urlencode({'pageToken': token})}" if token else ""
@@ -98,7 +100,7 @@ class RestClient:
                 return
 
     def post(self, body: Mapping[str, Any], *resource: str) -> dict[str, Any]:
-        """Sent once, whatever happens: what fails on the way may have been done."""
+        """Sends a request only once. After a ConnectionError the server may have executed it."""
         return self._request("POST", self._path(resource), body)
 
     def delete(self, *resource: str) -> None:
@@ -108,7 +110,10 @@ class RestClient:
         return "/v1/" + "/".join(quote_plus(part) for part in (self.prefix, *resource) if part)
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Raises Refused, AccessDenied, or ConnectionError for what may be otherwise in a moment."""
+        """Sends a request, and returns the JSON object of the answer.
+
+        Raises Refused, AccessDenied, or ConnectionError. Only a ConnectionError may be temporary.
+        """
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {**dict(self.headers), "Content-Type": "application/json"}
         try:
@@ -145,5 +150,5 @@ def _json_object(data: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _pool(process_id: int) -> urllib3.PoolManager:
-    """One a process: connections don't survive a fork."""
+    """Returns the pool of this process: connections don't survive a fork."""
     return urllib3.PoolManager(num_pools=16, maxsize=8)

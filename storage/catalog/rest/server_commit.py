@@ -1,4 +1,4 @@
-"""Snapshots committed by a REST catalog's server: it decides, and lays the file down.
+"""Commits snapshots through a REST catalog's server, which decides about the commit and writes the snapshot file.
 
 Source: Java `rest/RESTCatalog.java` (commitSnapshot), `rest/requests/CommitTableRequest.java`.
 """
@@ -19,24 +19,24 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class ServerCommits:
-    """Of one table, or a branch of it.
+    """Makes the snapshot commits of one table, or of a branch.
 
-    object_name: `orders`, `orders$branch_dev`.
-    table_id: which table of that name: the server refuses the commit when another took its place.
+    object_name: the name of the table or branch: `orders`, `orders$branch_dev`.
+    table_id: the server's id of the table. The server refuses the commit if another table has this name by now.
     """
 
     client: RestClient
     database: str
     object_name: str
     table_id: str
-    keeps_partitions: ClassVar[bool] = True  # it learns of them from the statistics of each commit
+    keeps_partitions: ClassVar[bool] = True  # the server updates them from the statistics of each commit
 
     def __call__(self, context: TableContext) -> ServerCommit:
         return ServerCommit(self, context)
 
 
 class ServerCommit:
-    """See `SnapshotCommit`."""
+    """A `SnapshotCommit` that asks the server to commit."""
 
     def __init__(self, table: ServerCommits, context: TableContext) -> None:
         self._table = table
@@ -60,7 +60,7 @@ class ServerCommit:
         return bool(answer.get("success"))
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """The server shows nothing else."""
+        """Always True: the server only shows committed snapshots."""
         return True
 
     def _statistics(self, found: PartitionStatistics) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Files of one table, for which the server gives out credentials that expire.
+"""Accesses the files of one table with credentials from the server, which expire.
 
-They are asked for with the first call, and again before they expire: with an hour left, or half of the time that they
-were given for, if that is less. A server that doesn't answer then is asked with the next call, as long as they hold.
+The first call requests the credentials. They are requested again when they expire in one hour, or in half of their
+lifetime if that is shorter. If the server does not answer then, the old credentials are used while they are valid, and
+the next call requests new ones.
 
-Source: Java `rest/RESTTokenFileIO.java`, `rest/responses/GetTableTokenResponse.java`. Java asks with an hour left, so
-of credentials for less than that with every call.
+Source: Java `rest/RESTTokenFileIO.java`, `rest/responses/GetTableTokenResponse.java`. Java requests new credentials one
+hour before the old ones expire. With a lifetime of less than an hour, it requests new ones at every call.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ from storage.fileio import FileIO, open_file_io
 from storage.fileio.base import FileStatus, Output
 from storage.logs import get_logger
 
-_REFRESH_AT_MS: Final = 3_600_000  # left
+_REFRESH_AT_MS: Final = 3_600_000  # remaining lifetime
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """io: with the credentials. refresh_at_ms, expires_at_ms: epoch."""
+    """Credentials from the server.
+
+    io: the file access that uses them.
+    refresh_at_ms: when to request new ones, as epoch milliseconds.
+    expires_at_ms: when they expire, as epoch milliseconds.
+    """
 
     io: FileIO
     refresh_at_ms: int
@@ -39,11 +45,12 @@ class _Given:
 
 @dataclass(slots=True)
 class TokenFileIO:
-    """See `FileIO`. It pickles, without the credentials: each process asks for its own.
+    """A `FileIO` with credentials from the server. It is pickled without them: each process requests its own.
 
-    resource: of the table, as the server knows it.
-    store_options: those of the credentials go before them.
-    now_ms: the clock, epoch.
+    resource: the server's resource of the table.
+    location: the location of the table.
+    store_options: options of the store. The credentials override them.
+    now_ms: the clock, in epoch milliseconds.
     """
 
     client: RestClient
@@ -61,7 +68,7 @@ class TokenFileIO:
         given = self._given
         if given is None or self.now_ms() >= given.refresh_at_ms:
             with self._lock:
-                if self._given is given:  # no other thread asked meanwhile
+                if self._given is given:  # no other thread has renewed them in the meantime
                     self._given = self._asked(given)
                 given = self._given
         assert given is not None
@@ -72,7 +79,7 @@ class TokenFileIO:
             answer = self.client.get(*self.resource, "token")
         except Refused as e:
             raise BadInput(f"the files of {'.'.join(self.resource[1::2])} can't be reached: {e}") from e
-        except OSError as error:  # the server is away, or says no for now
+        except OSError as error:  # the server can't be reached, or refuses for now
             if before is None or self.now_ms() >= before.expires_at_ms:
                 raise
             _log.warning("credentials are not renewed yet", location=self.location, why=str(error))

@@ -48,7 +48,7 @@ class RestViews:
         return self._is_done({"source": _named(old), "destination": _named(new)}, "views", "rename")
 
     def _is_done(self, body: Mapping[str, object], *resource: str) -> bool:
-        """False when the name is taken."""
+        """Posts a request. Returns False if the name is taken."""
         try:
             self.client.post(body, *resource)
         except Refused as e:

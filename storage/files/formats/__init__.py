@@ -1,4 +1,4 @@
-"""Data file formats, by the name that table options and file names give them."""
+"""The data file formats, by their names in table options and file names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMATS: Final[Mapping[str, FileFormat]] = {**_TABLE_FORMATS, BLOB_FORMAT: Blob
 
 
 def format_named(name: str) -> FileFormat:
-    """Raises UnsupportedFeature for a format that there is no code for (json, csv, lance, …)."""
+    """Returns a format by its name. Raises UnsupportedFeature for unsupported formats (json, csv, lance, …)."""
     try:
         return _FORMATS[name.lower()]
     except KeyError:

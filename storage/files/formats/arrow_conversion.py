@@ -1,6 +1,8 @@
-"""From what a file library returns to the one Arrow form of a column type, however the file's writer stored it.
+"""Converts the columns that a file library returns to the in-memory Arrow form of their type.
 
-As tolerant as Java's readers: wider and narrower integers, any unit of time, decimals of any storage, INT96.
+This accepts the same variants as Java's readers: wider and narrower integers, any unit of time, any storage of
+decimals, INT96.
+
 Source: Java `format/parquet/reader/ParquetVectorUpdaterFactory.java`.
 """
 
@@ -36,11 +38,11 @@ Leaf: TypeAlias = Callable[[pa.Array, AtomicType], pa.Array]
 """Converts values that are not nested."""
 
 UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_YEARS: Final = {"us": "-290308 to 294247", "ns": "1677 to 2262"}  # what 64 bits reach
+_YEARS: Final = {"us": "-290308 to 294247", "ns": "1677 to 2262"}  # the range of 64 bits
 _REMEDY: Final = "Alter the column to TIMESTAMP(6), which reaches every year there is, and rewrite its rows with Java"
 _REMEDY_OF_FINEST: Final = "Correct it with Java, or read without the column"
 _PAIMON_TYPE: Final = {"s": "TIMESTAMP(0)", "ms": "TIMESTAMP(3)", "us": "TIMESTAMP(6)", "ns": "TIMESTAMP(9)"}
-INT96: Final = pa.binary(12)  # how the 12 bytes of a Parquet INT96 are in memory
+INT96: Final = pa.binary(12)  # the in-memory type of a Parquet INT96
 
 _JULIAN_DAY_OF_EPOCH: Final = 2_440_588
 _SECONDS_PER_DAY: Final = 86_400
@@ -49,7 +51,7 @@ _INT64: Final = np.iinfo(np.int64)
 
 @contextmanager
 def in_column(name: str) -> Iterator[None]:
-    """Says in which column a value is that can't be held."""
+    """Adds the column's name to the error for a value that can't be represented."""
     try:
         yield
     except UnsupportedFeature as e:
@@ -57,9 +59,9 @@ def in_column(name: str) -> Iterator[None]:
 
 
 def to_arrow_type(column: pa.Array, data_type: DataType) -> pa.Array:
-    """A stored column in the in-memory form of its type.
+    """Converts a stored column to the in-memory form of its type.
 
-    Raises pa.ArrowInvalid when the values are not of this type, UnsupportedFeature for times that it can't hold.
+    Raises pa.ArrowInvalid if the values are not of this type. Raises UnsupportedFeature for times outside of its range.
     """
     if column.type == arrow_type(data_type):
         return column
@@ -67,9 +69,9 @@ def to_arrow_type(column: pa.Array, data_type: DataType) -> pa.Array:
 
 
 def convert_leaves(column: pa.Array, data_type: DataType, leaf: Leaf) -> pa.Array:
-    """The same values with every atomic part converted by `leaf`; lists, maps and structs keep their shape.
+    """Converts every atomic part of the values with `leaf`. Lists, maps and structs keep their shape.
 
-    Fields of a ROW go by name; extra ones are dropped, a missing one is an error (pa.ArrowInvalid).
+    Fields of a ROW are matched by name. Extra fields are dropped, and a missing field raises pa.ArrowInvalid.
     """
     column = _plain(column)
     match data_type:
@@ -95,7 +97,7 @@ def convert_leaves(column: pa.Array, data_type: DataType, leaf: Leaf) -> pa.Arra
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Without dictionaries and extension types around the values."""
+    """Removes dictionaries and extension types around the values."""
     if isinstance(column, pa.ExtensionArray):
         return _plain(column.storage)
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
@@ -124,7 +126,7 @@ def _rebuild_map(column: pa.Array, key: DataType, value: DataType, leaf: Leaf) -
 
 
 def struct_array(children: Sequence[pa.Array], fields: Sequence[pa.Field], like: pa.Array) -> pa.Array:
-    """A struct array that is null where `like` is."""
+    """Makes a struct array that is null where `like` is null."""
     if not children:
         return pa.array([{} if valid else None for valid in like.is_valid().to_pylist()], pa.struct([]))
     parts = [
@@ -135,7 +137,7 @@ def struct_array(children: Sequence[pa.Array], fields: Sequence[pa.Field], like:
 
 
 def _without_hidden_nulls(child: pa.Array, parent: pa.Array) -> pa.Array:
-    """A required part of a struct, without nulls where the struct is null itself: Arrow can't write them to Parquet.
+    """Removes the nulls of a required field where the struct itself is null: Arrow can't write these to Parquet.
 
     Raises pa.ArrowInvalid for other nulls.
     """
@@ -152,13 +154,16 @@ def _without_hidden_nulls(child: pa.Array, parent: pa.Array) -> pa.Array:
 
 
 def with_child(column: pa.Array, kind: pa.DataType, child: pa.Array) -> pa.Array:
-    """The lists of `column`, or its maps, around other values: as many as its whole child array has."""
+    """Returns the lists or maps of `column` with other values.
+
+    child: the new values, as many as the whole child array of `column` has.
+    """
     buffers = column.buffers()[: 1 if pa.types.is_fixed_size_list(kind) else 2]
     return pa.Array.from_buffers(kind, len(column), buffers, column.null_count, column.offset, children=[child])
 
 
 def list_offsets(column: pa.Array) -> list[int]:
-    """Where each list, or map, of a column begins in its child array, and where the last one ends."""
+    """Returns the offset where each list or map of a column begins in its child array, and where the last one ends."""
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size
         return list(range(column.offset * size, (column.offset + len(column)) * size + 1, size))
@@ -169,7 +174,7 @@ def list_offsets(column: pa.Array) -> list[int]:
 
 
 def stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """How `to_arrow_type` converts what is not nested."""
+    """Converts values that are not nested, for `to_arrow_type`."""
     source, target = column.type, arrow_type(data_type)
     if source == target:
         return column
@@ -180,16 +185,16 @@ def stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
             return decode_int96(column, target)
         if pa.types.is_timestamp(source):
             return rescale_times(column, source.unit, target)
-        if pa.types.is_int64(source):  # no annotation: Java goes by the declared precision
+        if pa.types.is_int64(source):  # no annotation: Java uses the declared precision
             return rescale_times(column, "us" if target.unit == "us" else "ms", target)
     if data_type.root is Root.VARIANT:
         return variant(column, target)
-    # Java narrows doubles without asking, too
+    # Java narrows doubles without a check, too
     return column.cast(target, safe=not (pa.types.is_floating(source) and pa.types.is_floating(target)))
 
 
 def variant(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """The two parts by name, put together where a value is in more."""
+    """Returns the two parts of a variant, by name. A shredded variant is assembled first."""
     if not pa.types.is_struct(column.type):
         raise pa.ArrowInvalid(f"no variant but {column.type}")
     if column.type.get_field_index("typed_value") >= 0:
@@ -198,7 +203,7 @@ def variant(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def rescale_times(column: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
-    """Timestamps (or their int64) counted in `unit`, as `target`. Digits that `target` lacks are cut off, downwards."""
+    """Converts timestamps (or their int64 values) in `unit` to `target`. Rounds down if `target` is coarser."""
     have, want = UNITS_PER_SECOND[unit], UNITS_PER_SECOND[target.unit]
     values = column.cast(pa.int64())
     if have > want:
@@ -216,7 +221,7 @@ def rescale_times(column: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
 def times_from_parts(
     seconds: NDArray[np.int64], nanos: NDArray[np.int64], target: pa.DataType, like: pa.Array
 ) -> pa.Array:
-    """Timestamps of `seconds` since 1970 plus `nanos`, 0 to 999,999,999; null where `like` is null."""
+    """Makes timestamps of `seconds` since 1970 plus `nanos`, 0 to 999,999,999; null where `like` is null."""
     per_second = UNITS_PER_SECOND[target.unit]
     parts = nanos // (10**9 // per_second)
     first, first_part = divmod(int(_INT64.min), per_second)
@@ -224,7 +229,7 @@ def times_from_parts(
     too_early = (seconds < first) | ((seconds == first) & (parts < first_part))
     too_late = (seconds > last) | ((seconds == last) & (parts > last_part))
     _refuse_outside(too_early | too_late, like, target)
-    ticks = seconds * per_second + parts  # the product may wrap in the first second, the sum is right again
+    ticks = seconds * per_second + parts  # the product may wrap in the first second, but the sum is correct
     return _int64_array(ticks, like).cast(target)
 
 
@@ -248,7 +253,10 @@ def _int64_array(values: NDArray[np.int64], like: pa.Array) -> pa.Array:
 
 
 def decode_int96(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Java's times before 1970 have a negative time of day: it divides towards zero."""
+    """Converts INT96 to timestamps.
+
+    In Java's times before 1970 the time of day is negative: it divides towards zero.
+    """
     parts = fixed_width_values(column, np.uint8).reshape(-1, 12)
     nanos = parts[:, :8].copy().view("<i8")[:, 0]
     days = parts[:, 8:].copy().view("<i4")[:, 0].astype(np.int64) - _JULIAN_DAY_OF_EPOCH
@@ -259,7 +267,7 @@ def decode_int96(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def encode_int96(column: pa.Array) -> pa.Array:
-    """timestamp[ns] as 12-byte binaries, the time of day never negative."""
+    """Converts timestamp[ns] to 12-byte binaries. The time of day is never negative."""
     ticks = fixed_width_values(column, np.int64)
     days, nanos = np.divmod(ticks, _SECONDS_PER_DAY * 10**9)
     parts = np.empty((len(ticks), 12), np.uint8)

@@ -77,9 +77,9 @@ class AvroFormat:
 
 
 class _AvroContainer:
-    """An Avro object container, read block by block, without fastavro's handling of logical types.
+    """An Avro object container, which is read block by block, without fastavro's handling of logical types.
 
-    That would make a Python object of every time and number, and fails for years after 9999.
+    That handling would convert every time and decimal to a Python object, and fails for years after 9999.
     """
 
     def __init__(self, source: pa.NativeFile, path: str, names: set[str]) -> None:
@@ -88,7 +88,7 @@ class _AvroContainer:
         with self._corruption():
             self._reader = fastavro.block_reader(cast(IO[bytes], _Remaining(source)))
             root: AvroType = self._reader.writer_schema
-            # Java's rows of some columns (data evolution) are "null or a record", and never null
+            # In Java's files of some columns (data evolution) a row is a union of null and a record, and never null.
             schema, is_union = (root[-1], True) if isinstance(root, list) else (root, False)
             self._types = {f["name"]: f["type"] for f in schema["fields"]}
             stored = _without_logical_types(schema)
@@ -102,14 +102,14 @@ class _AvroContainer:
         return corruption(self._path, "an Avro file with the columns of its schema", self._source.tell)
 
     def blocks(self) -> Iterator[tuple[list[Row], int]]:
-        """The rows of each block, and how many bytes they are."""
+        """Yields the rows of each block, and their size in bytes."""
         while True:
             with self._corruption():
                 block = next(self._reader, None)
                 if block is None:
                     return
-                # the rows of a block, between a count and an end mark, are an Avro array: decoded in one go
-                content = block.bytes_.getvalue()  # type: ignore[attr-defined]  # what the stubs leave out
+                # The rows of a block, between a count and an end mark, are an Avro array, which is decoded at once.
+                content = block.bytes_.getvalue()  # type: ignore[attr-defined]  # missing in the stubs
                 data = io.BytesIO(_zigzag(block.num_records) + content + b"\0")
                 rows = cast(list[Row], fastavro.schemaless_reader(data, self._stored, self._wanted))
             yield rows, len(content)
@@ -128,14 +128,17 @@ class _AvroContainer:
 
 
 class _Remaining:
-    """A file that gives no more than it has: a damaged length would have Arrow take as much memory as it names."""
+    """A file that refuses to read beyond its end.
+
+    Otherwise Arrow would allocate as much memory as a damaged length says.
+    """
 
     def __init__(self, source: pa.NativeFile) -> None:
         self._source = source
         self._left = source.size() - source.tell()
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes, or none at the end. Raises ValueError for more than there are."""
+        """Reads exactly `size` bytes, or none at the end. Raises ValueError if fewer bytes are left."""
         if size > self._left > 0:
             raise ValueError(f"a length of {size} bytes where {self._left} are left")
         data: bytes = self._source.read(max(0, min(size, self._left)))
@@ -162,7 +165,7 @@ def _without_logical_types(avro_type: AvroType) -> AvroType:
 
 
 def _zigzag(number: int) -> bytes:
-    """A positive count as Avro's long."""
+    """Encodes a positive count as Avro's long."""
     out = bytearray()
     rest = number << 1
     while rest >= 0x80:
@@ -204,7 +207,7 @@ class AvroWriter:
 
     @property
     def stored_per_held(self) -> float | None:
-        return None  # nothing is guessed: blocks are small
+        return None  # no estimate is needed, because blocks are small
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._min_max.add(batch)
@@ -218,4 +221,4 @@ class AvroWriter:
         return self._min_max.min_max()
 
     def abort(self) -> None:
-        """Nothing waits."""
+        """Does nothing: no rows are buffered."""

@@ -1,4 +1,4 @@
-"""The Avro schema of a data file.
+"""Makes the Avro schema of a data file.
 
 Source: Java `format/avro/AvroSchemaConverter.java`.
 """
@@ -27,7 +27,7 @@ from storage.types import (
     VectorType,
 )
 
-AvroType: TypeAlias = Any  # a name, a mapping, or a list: what JSON holds
+AvroType: TypeAlias = Any  # a name, a mapping, or a list, as in JSON
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PRIMITIVES: Final[Mapping[Root, AvroType]] = {
@@ -46,7 +46,7 @@ _PRIMITIVES: Final[Mapping[Root, AvroType]] = {
 
 
 def avro_schema(fields: Sequence[DataField]) -> AvroType:
-    """Raises UnsupportedFeature, naming the column, for what Avro, or Java's use of it, has no form."""
+    """Returns the schema. Raises UnsupportedFeature, with the column, for types that Avro or Java can't represent."""
     for f in fields:
         try:
             _avro_type(f.type, AVRO_RECORD)
@@ -60,7 +60,7 @@ def avro_schema(fields: Sequence[DataField]) -> AvroType:
 
 
 class _NoForm(Exception):
-    """Carries the type."""
+    """Avro has no form for a type. The message is the type."""
 
 
 def _check_names(fields: Sequence[DataField]) -> None:
@@ -83,9 +83,12 @@ def _field(name: str, data_type: DataType, record_name: str) -> dict[str, Any]:
 
 
 def _avro_type(data_type: DataType, record_name: str) -> AvroType:
-    """record_name: of the record, if the type needs one; nested ones are named after the path to them."""
+    """Returns the Avro type of a column or a nested value.
+
+    record_name: the name of the record, if the type needs one. Nested records are named by their path.
+    """
     plain = _plain_type(data_type, record_name)
-    return ["null", plain] if data_type.nullable else plain  # null comes first: Java goes by the position
+    return ["null", plain] if data_type.nullable else plain  # null comes first: Java uses the position
 
 
 def _plain_type(data_type: DataType, record_name: str) -> AvroType:
@@ -103,7 +106,7 @@ def _plain_type(data_type: DataType, record_name: str) -> AvroType:
             parameters = {"precision": data_type.precision, "scale": data_type.scale}
             return {"type": "bytes", "logicalType": "decimal", **parameters}
         case AtomicType(precision=precision) if data_type.root in TIMESTAMP_ROOTS and precision <= 6:
-            # the reverse of what Avro's names say, as in Java
+            # Java uses Avro's names with the opposite meaning.
             local = "local-" if data_type.root is Root.TIMESTAMP_LTZ else ""
             unit = "millis" if precision <= 3 else "micros"
             return {"type": "long", "logicalType": f"{local}timestamp-{unit}"}
@@ -115,7 +118,7 @@ def _plain_type(data_type: DataType, record_name: str) -> AvroType:
 
 
 def _map(key: DataType, value: DataType, record_name: str) -> AvroType:
-    """Avro's own maps have text keys. Any other is an array of entries."""
+    """Returns the Avro type of a map. Avro's maps have text keys; other maps become an array of entries."""
     if key.root in STRING_ROOTS:
         return {"type": "map", "values": _avro_type(value, record_name)}
     entry = [_field("key", key, f"{record_name}_key"), _field("value", value, f"{record_name}_value")]

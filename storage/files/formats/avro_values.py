@@ -1,6 +1,6 @@
-"""Columns into the Python values that fastavro takes, and back: row by row, as fastavro is. No other module sees them.
+"""Converts columns to the Python values of fastavro, and back, because fastavro works row by row.
 
-Times are their integers, decimals their bytes (big-endian, as few as hold the number).
+Times become integers, and decimals become bytes (big-endian, as few as possible).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _atoms(column: pa.Array, data_type: AtomicType) -> Values:
 
 
 def _fewest_bytes(number: int) -> bytes:
-    """Java's `BigInteger.toByteArray`."""
+    """Encodes a number like Java's `BigInteger.toByteArray`."""
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -79,7 +79,10 @@ def _maps(column: pa.Array, key: DataType, value: DataType) -> Values:
 
 
 def _lists(column: pa.Array, inner: Values) -> list[Values]:
-    """inner: the values of all lists that `column` points into."""
+    """Divides values into lists.
+
+    inner: the values of all lists, to which the offsets of `column` refer.
+    """
     return [inner[start:end] for start, end in pairwise(list_offsets(column))]
 
 
@@ -93,11 +96,11 @@ def _valid(column: pa.Array, values: Values) -> Values:
 
 
 def from_values(values: Values, data_type: DataType, avro_type: AvroType) -> pa.Array:
-    """A column in its in-memory form.
+    """Converts values to a column in its in-memory form.
 
-    avro_type: of the values, as the file has it.
+    avro_type: the type of the values in the file.
 
-    Raises pa.ArrowInvalid when they don't fit the type.
+    Raises pa.ArrowInvalid if the values don't fit the type.
     """
     avro_type = _without_null(avro_type)
     match data_type:
@@ -139,13 +142,16 @@ def _atom(values: Values, data_type: AtomicType, avro_type: AvroType) -> pa.Arra
 
 
 def _decimals(values: Sequence[bytes | None], target: pa.DataType) -> pa.Array:
-    """Null where a number has more digits than the column, as Java reads it: a sum that outgrew its DECIMAL."""
+    """Converts decimals.
+
+    Like in Java, a number with too many digits becomes null: a sum that overflowed its DECIMAL.
+    """
     limit = 10**target.precision
     numbers = [limit if v is None else int.from_bytes(v, "big", signed=True) for v in values]
     fits = [abs(n) < limit for n in numbers]
     data = b"".join((n if fit else 0).to_bytes(16, "little", signed=True) for n, fit in zip(numbers, fits, strict=True))
     valid = pa.array(fits, pa.bool_())
-    buffers = [valid.buffers()[1], pa.py_buffer(data)]  # a bit a value, as validity has it
+    buffers = [valid.buffers()[1], pa.py_buffer(data)]  # validity has one bit per value, like booleans
     return pa.Array.from_buffers(target, len(values), buffers)
 
 
@@ -179,6 +185,6 @@ def _flat(values: Iterable[Sequence[Any] | None]) -> Values:
 
 
 def _offsets(values: Sequence[Sequence[Any] | None]) -> pa.Array:
-    """Of lists; null where there is none."""
+    """Returns the offsets of lists; null for a null list."""
     ends = list(accumulate((0 if v is None else len(v) for v in values), initial=0))
     return pa.array([None if v is None else end for v, end in zip(values, ends, strict=False)] + ends[-1:], pa.int32())

@@ -1,6 +1,6 @@
-"""What a data file format must be able to do.
+"""The interface of data file formats.
 
-Rows go in and come out as Arrow batches whose columns have the one in-memory form of their types (`storage.types`).
+Rows are written and read as Arrow batches. Their columns have the in-memory form of their types (`storage.types`).
 """
 
 from __future__ import annotations
@@ -25,25 +25,29 @@ from storage.types import ArrayType, DataField, DataType, MapType, MultisetType,
 T = TypeVar("T")
 Edges: TypeAlias = NDArray[np.intp]
 
-BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, where the offsets of a column of texts end
-LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # Arrow encodes and decodes a row group of such rows as a whole: few to one
+BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, the limit of the offsets of a text column
+LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # Arrow processes a row group as a whole, so such rows get small row groups
 
-# Decoding a large row takes up to three times its size, encoding it twice: flush, compaction and reader take turns.
+# Decoding a large row takes up to three times its size, and encoding takes twice its size. So flushes, compactions and
+# readers take turns.
 one_large_row_group: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class FormatWriterSettings:
-    """compression: the codec as table options spell it.
-    block_size_bytes: of a row group or stripe, None: the default.
-    block_rows: that close a row group, where block_size_bytes is the default and the format takes a number of rows;
-        None: the default.
+    """The settings of a writer.
 
-    options: those meant for the format, with their prefix (`parquet.page.size`).
-    bounds_for: top-level columns of atomic types whose smallest and largest value the writer shall know in the end.
-    target_bytes: the size at which the file will be closed; a writer that buffers makes sure of its estimate before.
-    stored_per_held: what an earlier writer of such files learned (`FormatWriter.stored_per_held`).
-    bounds_length: of texts and bytes the first characters, or bytes, are enough; None: they count as a whole.
+    compression: the codec, with its name in table options.
+    zstd_level: the level, if the codec is zstd.
+    block_size_bytes: the size of a row group or stripe; None means the default.
+    block_rows: the number of rows of a row group, if block_size_bytes is the default and the format supports it; None
+        means the default.
+    options: the options of the format, with their prefix (`parquet.page.size`).
+    bounds_for: top-level columns of atomic types. The writer must return their smallest and largest values at the end.
+    target_bytes: the size at which the file will be closed. A writer that buffers must have measured its estimate
+        before.
+    stored_per_held: the ratio of an earlier writer of such files (`FormatWriter.stored_per_held`).
+    bounds_length: how many characters or bytes the bounds of texts and bytes need; None means the whole values.
     """
 
     compression: str = "zstd"
@@ -58,60 +62,64 @@ class FormatWriterSettings:
 
 
 class FormatWriter(Protocol):
-    """Writes one file. After an exception only `abort` may be called."""
+    """A writer of one file. After an exception only `abort` may be called."""
 
     @property
     def written_bytes(self) -> int:
-        """How large the file would be if it were closed now, about."""
+        """The approximate size of the file if it were closed now."""
         ...
 
     @property
     def stored_per_held(self) -> float | None:
-        """Bytes in the file for each byte that rows take in memory; None until some are in the file."""
+        """Bytes in the file per byte of rows in memory; None until rows are in the file."""
         ...
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Columns in file order. Raises BadInput, naming the column, for values that the format can't hold."""
+        """Writes rows, with the columns in file order. Raises BadInput, with the column, for unsupported values."""
         ...
 
     def close(self) -> ColumnMinMax:
-        """Finish the file; the stream stays open. Returns the min_max of `FormatWriterSettings.bounds_for`."""
+        """Finishes the file; the stream stays open. Returns the bounds of `FormatWriterSettings.bounds_for`."""
         ...
 
     def abort(self) -> None:
-        """Forget the file; nothing more is written."""
+        """Abandons the file. Nothing more is written."""
         ...
 
 
 class SmallFiles(Protocol):
-    """Files of a few rows each, out of one batch. Get one from `FileFormat.small_files`."""
+    """Files of a few rows each, made from one batch by `FileFormat.small_files`."""
 
     def file(self, number: int) -> bytes:
-        """A whole file."""
+        """Returns the content of a file."""
         ...
 
 
 _ERROR_NUMBER: Final = re.compile(r"\[errno (\d+)\]", re.IGNORECASE)
 
 ChunkFilter: TypeAlias = Callable[[Bounds], NDArray[np.bool_] | None]
-"""Which parts (row groups) of a file may hold rows that are wanted, judged by the bounds of its stored columns.
-None: can't tell, read all. A format that knows no bounds ignores it."""
+"""Returns which parts (row groups) of a file may contain matching rows, by the bounds of its stored columns.
+None means that all parts must be read. A format without bounds ignores the filter."""
 
 
 class FileFormat(Protocol):
     def open_writer(
         self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
     ) -> FormatWriter:
-        """fields: the columns of the file, in order. Raises UnsupportedFeature for types and codecs it can't write."""
+        """Opens a writer. Raises UnsupportedFeature for types and codecs that the format can't write.
+
+        fields: the columns of the file, in order.
+        """
         ...
 
     def small_files(
         self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, edges: Edges
     ) -> SmallFiles | None:
-        """For n files of a few of these rows each. None: the format writes each by itself. Raises as `open_writer` and
-        `FormatWriter.write`.
+        """Encodes n files of a few rows each. None if the format can only write each file separately.
 
-        edges (n + 1,): where the rows of each file begin; then where those of the last one end.
+        Raises the errors of `open_writer` and `FormatWriter.write`.
+
+        edges (n + 1,): the first row of each file, then the end of the last file.
         """
         ...
 
@@ -125,24 +133,31 @@ class FileFormat(Protocol):
         batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The columns `wanted`, named and typed as when the file was written; one that the file lacks is all null.
+        """Yields the wanted columns in batches, which are never empty. A column that the file doesn't have is null.
 
-        Batches of at most batch_rows rows, never empty; a batch of no columns still counts its rows.
-        batch_bytes: about what a batch holds in memory at most, estimated by the first rows.
-        Streams: holds about a batch, not the file. `path` is for messages. Closes `source` when it is done or given up.
-        Raises CorruptFile; UnsupportedFeature for values that the in-memory form can't hold.
+        A batch without columns still has a number of rows. The file is streamed: about one batch is in memory. `source`
+        is closed at the end, or when the iterator is closed.
+
+        path: the path of the file, for error messages.
+        wanted: the columns, with their names and types when the file was written.
+        batch_rows: the maximum number of rows of a batch.
+        batch_bytes: the approximate maximum size of a batch in memory, estimated from the first rows.
+        chunk_filter: selects the parts of the file to read.
+
+        Raises CorruptFile. Raises UnsupportedFeature for values that the in-memory form can't represent.
         """
         ...
 
     def chunk_bounds(self, source: pa.NativeFile, path: str, wanted: Sequence[DataField]) -> Bounds | None:
-        """By name, the bounds of the columns `wanted` in the parts of the file that a `chunk_filter` chooses among.
-        None: the format knows of none. Closes `source`. Raises CorruptFile.
+        """Returns the bounds of the wanted columns, by name, in the parts of the file that a `chunk_filter` can select.
+
+        None if the format has no bounds. Closes `source`. Raises CorruptFile.
         """
         ...
 
 
 def format_option(settings: FormatWriterSettings, key: str, parse: Callable[[str], T], default: T) -> T:
-    """An option of the format, by its full key. Raises BadInput naming option and value."""
+    """Returns an option of the format, by its full key. Raises BadInput, with option and value."""
     text = settings.options.get(key)
     if text is None:
         return default
@@ -154,20 +169,22 @@ def format_option(settings: FormatWriterSettings, key: str, parse: Callable[[str
 
 @contextmanager
 def corruption(path: str, expected: str, offset: Callable[[], int] | None = None) -> Iterator[None]:
-    """Turns whatever decoders stumble over into CorruptFile. What we refuse ourselves, what the disk or the store says,
-    and a lack of memory pass.
+    """Converts the errors of decoders to CorruptFile.
 
-    offset: how far the file was read.
+    Tidelake's own errors, errors of the disk or the store, and a lack of memory are not converted.
+
+    offset: returns how far the file was read.
     """
     try:
         yield
     except (TidelakeError, MemoryError, pa.lib.ArrowCancelled):
         raise
     except Exception as e:
-        # Arrow reports bad compression and bad footers as a bare OSError; a disk's or a store's has a number or a kind.
+        # Arrow reports bad compression and bad footers as a plain OSError. Errors of a disk or a store have a number or
+        # a subclass.
         if isinstance(e, OSError) and (type(e) is not OSError or e.errno is not None):
             raise
-        if number := _ERROR_NUMBER.search(str(e)):  # the ORC library keeps only the text of it
+        if number := _ERROR_NUMBER.search(str(e)):  # the ORC library keeps only the text
             raise OSError(int(number[1]), os.strerror(int(number[1])), path) from e
         raise CorruptFile(path, expected, _message_of(e), None if offset is None else offset()) from e
 
@@ -178,14 +195,14 @@ def _message_of(error: Exception) -> str:
 
 
 def batch_of(columns: Sequence[pa.Array], num_rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch that knows its number of rows even without columns."""
+    """Makes a batch that has its number of rows even without columns."""
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     return pa.RecordBatch.from_struct_array(pa.array([{}] * num_rows, pa.struct([])))
 
 
 def parts_of(data_type: DataType) -> Iterator[DataType]:
-    """The type itself and all types inside it."""
+    """Yields the type and all types nested in it."""
     yield data_type
     match data_type:
         case RowType():
@@ -201,7 +218,7 @@ def parts_of(data_type: DataType) -> Iterator[DataType]:
 
 
 def refuse_types(fields: Sequence[DataField], unsupported: Callable[[DataType], bool], format_name: str) -> None:
-    """Raises UnsupportedFeature, naming the column, when the format has no form for a type."""
+    """Raises UnsupportedFeature, with the column, if the format has no form for a type."""
     for f in fields:
         for part in parts_of(f.type):
             if unsupported(part):

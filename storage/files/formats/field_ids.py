@@ -1,4 +1,4 @@
-"""Field ids inside data files: of the columns, and derived ones for what has none of its own.
+"""Field ids in data files: the ids of columns, and derived ids for nested parts without an id.
 
 Source: Java `table/SpecialFields.java`, `format/parquet/ParquetSchemaConverter.java`, `format/orc/OrcTypeUtil.java`.
 """
@@ -14,16 +14,20 @@ from storage.types import INT, ArrayType, DataField, DataType, MapType, Multiset
 
 
 def with_field_ids(schema: pa.Schema, fields: Sequence[DataField], key: str) -> pa.Schema:
-    """The schema with an id in the metadata of each field, nested ones included.
+    """Returns the schema with an id in the metadata of each field, including nested fields.
 
-    key: the metadata's key.
-    schema: of the same shape as `fields`; its leaves may have other types.
+    schema: a schema of the same shape as `fields`. Its leaves may have other types.
+    key: the key of the id in the metadata.
     """
     return pa.schema([_tagged(s, f.type, f.id, f.id, 0, key) for s, f in zip(schema, fields, strict=True)])
 
 
 def _tagged(field: pa.Field, data_type: DataType, own_id: int, column_id: int, depth: int, key: str) -> pa.Field:
-    """column_id, depth: the nearest field with an id of its own, and how many lists and maps are in between."""
+    """Adds the ids to a field.
+
+    column_id: the id of the nearest enclosing field that has an id.
+    depth: the number of lists and maps between that field and this one.
+    """
     kind = field.type
     step = column_id * NESTED_FIELD_ID_DEPTH_LIMIT + depth + 1
 

@@ -1,7 +1,7 @@
-"""The leaves of columns: what Parquet calls a column and stores apart.
+"""The leaves of columns, which Parquet calls columns and stores separately.
 
-Counted in file order, below all columns. Their paths (`a`, `l.list.element`) are what Arrow's writer knows them by, but
-can't tell them apart for sure: names may hold dots.
+Leaves are numbered in file order, over all columns. Arrow's writer identifies them by their paths (`a`,
+`l.list.element`). Paths are not always unique, because names may contain dots.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 def leaves_of(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """(path, type) of each leaf below a column, in file order."""
+    """Yields (path, type) of each leaf of a column, in file order."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_struct(kind):
@@ -28,7 +28,7 @@ def leaves_of(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]
 
 
 def leaf_numbers(schema: pa.Schema) -> dict[str, range]:
-    """Which leaves are below each column."""
+    """Returns the numbers of each column's leaves."""
     numbers: dict[str, range] = {}
     first = 0
     for field in schema:

@@ -1,4 +1,4 @@
-"""Parquet data files: how they are read. How they are written: `parquet_writer`.
+"""Reads Parquet data files. `parquet_writer` writes them.
 
 Source: Java `format/parquet/*`.
 """
@@ -36,13 +36,15 @@ from storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
 from storage.files.formats.parquet_writer import ParquetWriter, SmallParquetFiles
 from storage.types import DataField, arrow_schema
 
-# Until a batch tells how large rows are: as many as fit if they are this large, in a batch that hardly costs time.
+# The size of rows is unknown before the first batch. That batch has as many rows as would fit if they had this size,
+# and is small enough to take little time.
 _FIRST_GUESS_ROW_BYTES: Final = 64 * 1024
 _FIRST_BATCH_ROWS_MAX: Final = 1024
 
-# Read ahead of each column chunk. Local: enough to make reads cheap. Elsewhere a request costs more than bytes do.
+# Read-ahead of each column chunk. A small buffer is enough for local files. In object stores a request costs more than
+# its bytes.
 _LOCAL_BUFFER_BYTES: Final = 64 * 1024
-_REMOTE_BUFFERS_BYTES: Final = 16 * 1024 * 1024  # of all columns together
+_REMOTE_BUFFERS_BYTES: Final = 16 * 1024 * 1024  # for all columns together
 _REMOTE_BUFFER_BYTES_MIN: Final = 256 * 1024
 _REMOTE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -87,7 +89,7 @@ class ParquetFormat:
                     found = list(islice(batches, 1))
                 if not found:
                     return
-                yield found.pop()  # not held here: rows may be large
+                yield found.pop()  # no reference is kept, because rows may be large
 
     def chunk_bounds(self, source: pa.NativeFile, path: str, wanted: Sequence[DataField]) -> Bounds | None:
         with source, corruption(path, _EXPECTED):
@@ -120,7 +122,7 @@ def _stored_batches(
     file = pq.ParquetFile(
         source,
         metadata=metadata,
-        pre_buffer=False,  # it would hold a row group as a whole
+        pre_buffer=False,  # otherwise a whole row group would be in memory
         buffer_size=_buffer_bytes(source, len(chosen)),
         page_checksum_verification=True,
     )
@@ -144,9 +146,10 @@ def _stored_batches(
 
 
 def _mean_row_bytes(metadata: pq.FileMetaData, row_group: int) -> int:
-    """With all columns, before compression. Too little where values repeat, as a dictionary hides them.
+    """Returns the mean size of a row with all columns, before compression.
 
-    Not of the columns that are read: Arrow ends the process when it is asked for those of a damaged footer.
+    The result is too small if values repeat, because a dictionary stores them once. The size of single columns can't be
+    used: for a damaged footer Arrow would end the process.
     """
     group = metadata.row_group(row_group)
     size_bytes: int = group.total_byte_size
@@ -154,7 +157,10 @@ def _mean_row_bytes(metadata: pq.FileMetaData, row_group: int) -> int:
 
 
 def _row_group(reader: pq.core.ParquetReader, columns: Sequence[int], number: int) -> Iterator[pa.RecordBatch]:
-    """Of large rows. Nothing of it is held when it was read; a stream holds its pages and the batch before."""
+    """Reads a row group of large rows as a whole.
+
+    No reference to it is kept. A stream would keep its pages and the previous batch.
+    """
     with one_large_row_group:
         parts = reader.read_row_group(number, columns, use_threads=False).to_batches()
     while parts:
@@ -169,14 +175,15 @@ def _streamed(
     batch_rows: int,
     batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Row groups page by page, in batches across them.
+    """Reads row groups page by page. A batch may contain rows of several row groups.
 
-    most_row_bytes: of the row group with the largest rows, as the file says: for the first batch. The size of a batch
-        decides how many rows the next may have.
+    The size of a batch decides how many rows the next one may have.
+
+    most_row_bytes: the mean row size of the row group with the largest rows, by the footer. Used for the first batch.
     """
 
     def note_size(batch: pa.RecordBatch) -> pa.RecordBatch:
-        size_bytes = batch.get_total_buffer_size()  # it was just decoded: nothing else is in its buffers
+        size_bytes = batch.get_total_buffer_size()  # it was just decoded, so its buffers contain nothing else
         reader.set_batch_size(max(1, min(batch_rows, batch_bytes * batch.num_rows // max(1, size_bytes))))
         return batch
 
@@ -187,7 +194,7 @@ def _streamed(
 
 
 def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:
-    """The file's metadata with INT96 columns as 12-byte binaries."""
+    """Reads the file's metadata with INT96 columns as 12-byte binaries."""
     end = source.size()
     source.seek(end - 8)
     size = int.from_bytes(source.read(4), "little")
@@ -201,7 +208,12 @@ def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What a file's footer says, INT96 columns among those that are wanted as binaries. leaves: by column."""
+    """The contents of a file, by its footer. If a wanted column is INT96, all INT96 columns are binaries.
+
+    metadata: the footer.
+    schema: its Arrow schema.
+    leaves: column -> the numbers of its leaves.
+    """
 
     metadata: pq.FileMetaData
     schema: pa.Schema
@@ -221,7 +233,7 @@ class _Contents:
         return [leaf for f in wanted for leaf in self.leaves.get(f.name, ())]
 
     def row_groups(self, wanted: Sequence[DataField], chunk_filter: ChunkFilter | None) -> list[int]:
-        """Numbers of those to read."""
+        """Returns the numbers of the row groups to read."""
         maybe = None if chunk_filter is None else chunk_filter(self.bounds(wanted))
         return list(range(self.metadata.num_row_groups)) if maybe is None else [int(i) for i in np.flatnonzero(maybe)]
 

@@ -1,4 +1,4 @@
-"""Smallest and largest values out of Parquet footers: the writer computed them anyway.
+"""Reads smallest and largest values from Parquet footers, where the writer has stored them.
 
 Source: Java `format/parquet/ParquetSimpleStatsExtractor.java`.
 """
@@ -21,28 +21,32 @@ from storage.files.formats.leaf_columns import leaf_numbers
 from storage.files.min_max import ColumnMinMax, MinMax, has_nan, min_max_of, union_of
 from storage.types import BINARY_ROOTS, STRING_ROOTS, DataField, DataType
 
-_FOOTER_TEXT_BYTES: Final = 4096  # Arrow leaves longer values out of the footer
-_FEW_ROWS: Final = 4096  # to look at so many costs less than to turn what the footer says into values
+_FOOTER_TEXT_BYTES: Final = 4096  # Arrow does not store longer values in the footer
+_FEW_ROWS: Final = 4096  # for so few rows it is faster to compute the bounds than to decode those of the footer
 
 
 class ChunkMinMax:
-    """ColumnMinMax of the columns of a file being written: from its footer, and by looking where the footer is silent.
+    """Collects the ColumnMinMax of a file that is being written.
 
-    length: of texts and bytes the first characters, or bytes, are enough; None: they count as a whole.
+    The bounds come from the footer. If the footer has none, they are computed from the rows.
+
+    length: how many characters or bytes the bounds of texts and bytes need; None means the whole values.
     """
 
     def __init__(self, fields: Sequence[DataField], names: Collection[str], length: int | None = None) -> None:
         self._fields = [f for f in fields if f.name in names]
         self._length = length
-        self._known_groups: dict[str, set[int]] = {f.name: set() for f in self._fields}  # row groups
-        self._min_max: dict[
-            str, MinMax | None
-        ] = {}  # of what was looked up: values may be large, so not one a row group
+        # column -> the row groups whose bounds are computed
+        self._known_groups: dict[str, set[int]] = {f.name: set() for f in self._fields}
+        # column -> the computed bounds of all row groups together, because values may be large
+        self._min_max: dict[str, MinMax | None] = {}
         self._row_groups = 0
 
     def note(self, table: pa.Table, *, lacks_footer: bool = False) -> None:
-        """table: the rows of the next row group, in their in-memory form.
-        lacks_footer: the footer says nothing.
+        """Adds a row group.
+
+        table: the rows of the row group, in their in-memory form.
+        lacks_footer: whether the footer will have no bounds.
         """
         for f in self._fields:
             column = table.column(f.name)
@@ -53,8 +57,11 @@ class ChunkMinMax:
         self._row_groups += 1
 
     def of_file(self, metadata: pq.FileMetaData) -> ColumnMinMax:
-        """metadata: of the finished file."""
-        if all(len(groups) == self._row_groups for groups in self._known_groups.values()):  # as in each small file
+        """Returns the bounds of the file.
+
+        metadata: the footer of the finished file.
+        """
+        if all(len(groups) == self._row_groups for groups in self._known_groups.values()):  # true for small files
             return {name: min_max for name, min_max in self._min_max.items() if min_max is not None}
         stored = metadata.schema.to_arrow_schema()
         leaves = leaf_numbers(stored)
@@ -80,7 +87,7 @@ class ChunkMinMax:
 
 
 def _footer_is_silent(data_type: DataType, column: pa.ChunkedArray) -> bool:
-    """Or passes over a NaN, which to Java is the largest value."""
+    """Whether the footer has no bounds, or ignores a NaN, which is the largest value in Java."""
     if pa.types.is_floating(column.type):
         return has_nan(column)
     if pa.types.is_timestamp(column.type):
@@ -91,7 +98,7 @@ def _footer_is_silent(data_type: DataType, column: pa.ChunkedArray) -> bool:
 
 
 def _shortened(column: pa.ChunkedArray, length: int | None) -> pa.ChunkedArray:
-    """Long values cut: a bound is made of their beginning."""
+    """Truncates long values: bounds need only their beginning."""
     if length is None or not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
     if not any(_longest(chunk) > max(_FOOTER_TEXT_BYTES, 4 * length) for chunk in column.chunks):
@@ -101,7 +108,7 @@ def _shortened(column: pa.ChunkedArray, length: int | None) -> pa.ChunkedArray:
 
 
 def _longest(column: pa.Array) -> int:
-    """Bytes of the longest value, or a little more."""
+    """Returns the size of the longest value in bytes; 0 if all values together are at most _FOOTER_TEXT_BYTES."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     if not len(column) or offsets[-1] - offsets[0] <= _FOOTER_TEXT_BYTES:
         return 0
@@ -109,9 +116,10 @@ def _longest(column: pa.Array) -> int:
 
 
 def row_group_bounds(metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, data_type: DataType) -> ColumnBounds:
-    """One column, of an atomic type, in the row groups of a file.
+    """Returns the bounds of one column of an atomic type in the row groups of a file.
 
-    leaf: its number; stored: how Arrow would read it.
+    leaf: the number of the column's leaf.
+    stored: the type with which Arrow reads the column.
     """
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     rows = pa.array([group.num_rows for group in groups], pa.int64())
@@ -127,7 +135,10 @@ def row_group_bounds(metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, 
 
 
 def _array_of(raw: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """raw: values as the footer spells them (integers, floats, bytes; None: unknown)."""
+    """Makes an array of values from the footer.
+
+    raw: the values as stored in the footer (integers, floats, bytes), or None if unknown.
+    """
     if pa.types.is_decimal(kind):
         return pa.array([None if v is None else _decimal(v, kind.scale) for v in raw], kind)
     if pa.types.is_temporal(kind):

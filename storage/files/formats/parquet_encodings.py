@@ -1,11 +1,11 @@
-"""Which Parquet encoding suits a column: decided once a file, before the first row is written.
+"""Chooses the Parquet encoding of each column, once per file, before the first row is written.
 
-A library's own default tries a dictionary for every column and throws it away when it grows too large, which is the
-dearest thing a flush can do. Integers of any kind are packed as differences (DELTA_BINARY_PACKED): smaller and quicker
-than plain, and Java reads it.
+By default, a library builds a dictionary for every column, and discards it if it grows too large. That is the most
+expensive part of a flush. Integers of all kinds are stored as differences (DELTA_BINARY_PACKED): this is smaller and
+faster than PLAIN, and Java can read it.
 
-Not DELTA_LENGTH_BYTE_ARRAY, though smaller for many texts: Java Paimon 2.0.0 fails as soon as lengths differ. And not
-DELTA_BYTE_ARRAY: there it reads wrong values (`VectorizedDelta[Length]ByteArrayReader`).
+DELTA_LENGTH_BYTE_ARRAY is not used, although it is smaller for many texts: Java Paimon 2.0.0 fails if lengths differ.
+DELTA_BYTE_ARRAY is not used either: Java reads wrong values (`VectorizedDelta[Length]ByteArrayReader`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ import pyarrow.compute as pc
 from storage.files.formats.leaf_columns import leaves_of
 
 _SAMPLE_ROWS: Final = 1024
-_SAMPLE_BYTES: Final = 4 * 1024 * 1024  # counting distinct values copies them; a dictionary holds no more than 1 MiB
-# Share of distinct values in the sample up to which a dictionary pays. Texts: 0.93 of 1,024 is what about 7,000
-# distinct values give. Packed integers are small without one.
+_SAMPLE_BYTES: Final = 4 * 1024 * 1024  # counting distinct values copies them; a dictionary has at most 1 MiB
+# The share of distinct values in the sample up to which a dictionary is useful. For texts, 0.93 of 1,024 corresponds to
+# about 7,000 distinct values. Packed integers are small without a dictionary.
 _REPETITIVE_TEXTS: Final = 0.93
 _REPETITIVE_INTEGERS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
-    """By path of the leaf column (`a`, `l.list.element`). What is in neither is plain."""
+    """The encodings of leaf columns, by path (`a`, `l.list.element`). Other columns are plain.
+
+    dictionary: the columns with a dictionary.
+    delta: the columns that are stored as differences.
+    """
 
     dictionary: frozenset[str]
     delta: frozenset[str]
@@ -39,10 +43,12 @@ class Encodings:
 def choose_encodings(
     table: pa.Table, *, dictionary: bool | None = None, per_column: Mapping[str, bool] | None = None, delta: bool = True
 ) -> Encodings:
-    """table: the first rows of the file, as many as there are.
+    """Chooses the encodings of a file.
 
-    dictionary: for all columns, None to decide by sample; per_column overrides it.
-    delta: whether it is allowed.
+    table: the first rows of the file, all that are known.
+    dictionary: whether all columns use a dictionary; None decides by a sample.
+    per_column: overrides `dictionary` for single columns.
+    delta: whether differences are allowed.
     """
     wanted = per_column or {}
     flat = [f.name for f in table.schema if not pa.types.is_nested(f.type)]
@@ -52,18 +58,18 @@ def choose_encodings(
     for f in table.schema:
         choice = wanted.get(f.name, dictionary)
         if pa.types.is_nested(f.type):
-            # nested values have no such estimate: as Java, which always tries a dictionary
+            # nested values can't be estimated: Java always tries a dictionary, too
             with_dictionary.update(path for path, _ in leaves_of(f.name, f.type) if choice is not False)
         elif choice if choice is not None else _is_repetitive(sample.column(f.name)):
             with_dictionary.add(f.name)
         elif delta and _is_packed(f.type):
             with_delta.add(f.name)
-    # a column with a dot in its name may share its path with a part of a row
+    # a column with a dot in its name may have the same path as a field of a row
     return Encodings(frozenset(with_dictionary), frozenset(with_delta - with_dictionary))
 
 
 def _sample(table: pa.Table) -> pa.Table:
-    """Rows from all over: values that repeat only far apart repeat all the same."""
+    """Takes rows from the whole table, to detect values that repeat at large distances."""
     count = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * table.num_rows // max(1, table.nbytes)))
     if table.num_rows <= count:
         return table
@@ -71,7 +77,7 @@ def _sample(table: pa.Table) -> pa.Table:
     batches = table.to_batches()
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     edges = np.searchsorted(rows, starts)
-    parts = [  # not from the table: Arrow would copy all of its batches into one
+    parts = [  # from each batch, because Arrow would join all batches of a table
         batch.take(pa.array(rows[begin:end] - start))
         for batch, start, begin, end in zip(batches, starts, edges, edges[1:], strict=False)
     ]
@@ -88,7 +94,7 @@ def _is_repetitive(column: pa.ChunkedArray) -> bool:
 
 
 def _is_packed(kind: pa.DataType) -> bool:
-    """Whether Parquet stores it as an integer."""
+    """Whether Parquet stores the type as an integer."""
     if pa.types.is_decimal(kind):
         return bool(kind.precision <= 18)
     return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))

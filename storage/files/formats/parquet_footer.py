@@ -1,8 +1,8 @@
-"""Parquet footers in which INT96 columns count as 12-byte binaries, or the other way round.
+"""Changes INT96 columns to 12-byte binaries in Parquet footers, and back.
 
-Arrow reads INT96 as nanoseconds that wrap in silence, and writes it for all timestamps of a file or for none. The bytes
-of both types are the same in every encoding that INT96 has (plain, and dictionaries of plain values), so a changed
-footer lets us convert the values ourselves.
+Arrow reads INT96 as nanoseconds that wrap silently, and writes it for all timestamps of a file or for none. Both types
+have the same bytes in every encoding of INT96 (plain, and dictionaries of plain values). So with a changed footer the
+values can be converted here.
 
 Source: apache/parquet-format `parquet.thrift`.
 """
@@ -22,14 +22,14 @@ _INT96_BYTES: Final = 12
 
 
 def framed(footer: bytes) -> bytes:
-    """How a Parquet file ends."""
+    """Returns the end of a Parquet file: the footer, its length, and the magic bytes."""
     return footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
 def int96_as_binary(footer: bytes) -> bytes:
-    """The footer with every INT96 column turned into FIXED_LEN_BYTE_ARRAY(12), bounds of such columns dropped.
+    """Changes every INT96 column of a footer to FIXED_LEN_BYTE_ARRAY(12), and drops the bounds of such columns.
 
-    footer: the Thrift struct alone. Raises ValueError when it is invalid.
+    footer: the Thrift struct, without length and magic bytes. Raises ValueError if it is invalid.
     """
     metadata = parse(footer)
     leaves = _leaves(metadata)
@@ -42,7 +42,7 @@ def int96_as_binary(footer: bytes) -> bytes:
 
 
 def binary_as_int96(footer: bytes, columns: Collection[int]) -> bytes:
-    """Undoes `int96_as_binary` for the leaf columns with these numbers."""
+    """Reverses `int96_as_binary` for the leaf columns with these numbers."""
     metadata = parse(footer)
     leaves = _leaves(metadata)
     for index in columns:
@@ -53,7 +53,7 @@ def binary_as_int96(footer: bytes, columns: Collection[int]) -> bytes:
 
 
 def _leaves(metadata: Struct) -> list[Struct]:
-    """FileMetaData.schema without its groups: what columns are counted by."""
+    """Returns FileMetaData.schema without its groups. The numbers of leaf columns refer to this list."""
     return [element for element in metadata.get(2).items if not element.get(5)]
 
 

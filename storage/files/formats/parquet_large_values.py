@@ -1,8 +1,8 @@
-"""Row groups of large values, whose pages are put together here.
+"""Writes row groups of large values, whose pages are encoded here.
 
-Arrow makes three copies of a value on its way into a page: encoded, behind its levels, compressed. Here it is
-compressed in place, into a second buffer. Arrow writes the other columns of the row group, as a file of
-their own in memory, whose chunks are copied; the footers of all such parts become one.
+Arrow makes three copies of a value for a page: encoded, combined with its levels, and compressed. Here the value is
+only compressed into a second buffer. Arrow writes the other columns of the row group to a separate file in memory,
+whose column chunks are copied. The footers of all such parts are joined.
 
 Source: apache/parquet-format `parquet.thrift`, `Encodings.md`.
 """
@@ -23,7 +23,7 @@ from storage.files.formats.leaf_columns import leaf_numbers
 from storage.files.formats.parquet_footer import MAGIC
 from storage.files.formats.thrift import I16, I32, I64, LIST, STRUCT, List, Struct, parse, serialize
 
-CODECS: Final = frozenset({"ZSTD", "NONE"})  # the others want a page's bytes side by side: another copy
+CODECS: Final = frozenset({"ZSTD", "NONE"})  # other codecs need a page in one buffer, which is another copy
 
 # enums of parquet.thrift
 _DATA_PAGE: Final = 0
@@ -33,7 +33,7 @@ _STEP_BYTES: Final = 1024 * 1024
 
 
 def large_columns(table: pa.Table) -> list[str]:
-    """Those whose values take most of large rows, if pages of them can be made here."""
+    """Returns the columns with large values whose pages can be encoded here."""
     return [
         name
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -44,11 +44,11 @@ def large_columns(table: pa.Table) -> list[str]:
 def write_row_group(
     stream: pa.NativeFile, table: pa.Table, names: Collection[str], arguments: dict[str, Any]
 ) -> pq.FileMetaData:
-    """Appends a row group; returns the footer of a file that would end behind it.
+    """Appends a row group. Returns the footer of a file that ends after it.
 
-    table: as it is stored, with the schema of the file.
-    names: its `large_columns`.
-    arguments: of `pq.ParquetWriter`. The codec is one of CODECS.
+    table: the rows in stored form, with the schema of the file.
+    names: the result of `large_columns`.
+    arguments: the arguments of `pq.ParquetWriter`. The codec must be one of CODECS.
     """
     metadata, row_group = _write_small_columns(stream, table, names, arguments)
     leaves = leaf_numbers(table.schema)
@@ -69,7 +69,7 @@ def write_row_group(
 def _write_small_columns(
     stream: pa.NativeFile, table: pa.Table, names: Collection[str], arguments: dict[str, Any]
 ) -> tuple[Struct, Struct]:
-    """Appends the column chunks that Arrow makes; returns their footer, and the row group in it."""
+    """Appends the column chunks that Arrow writes. Returns their footer, and its row group."""
     found: list[pq.FileMetaData] = []
     part = pa.BufferOutputStream()
     with pq.ParquetWriter(part, table.schema, **arguments, metadata_collector=found) as writer:
@@ -82,7 +82,7 @@ def _write_small_columns(
     stream.write(content[len(MAGIC) : -8 - footer_bytes])
     metadata = _thrift_of(found[0])
     (row_group,) = metadata.get(4).items
-    _shift(row_group, (5,), shift)  # where things are in the file
+    _shift(row_group, (5,), shift)  # offsets in the file
     for chunk in row_group.get(1).items:
         _shift(chunk, (2,), shift)
         _shift(chunk.get(3), (9, 10, 11), shift)
@@ -96,13 +96,13 @@ def _shift(struct: Struct, numbers: Sequence[int], shift: int) -> None:
 
 
 def joined(footers: Sequence[pq.FileMetaData]) -> bytes:
-    """One footer of all row groups, as a Thrift struct."""
+    """Joins the footers of all row groups to one footer, as a Thrift struct."""
     parts = [_thrift_of(footer) for footer in footers]
     row_groups = [row_group for part in parts for row_group in part.get(4).items]
     for ordinal, row_group in enumerate(row_groups):
         if ordinal < 2**15:
             row_group.set(7, I16, ordinal)
-        else:  # an optional field, of 16 bits
+        else:  # the field is optional, and has 16 bits
             row_group.remove(7)
     parts[0].set(3, I64, sum(part.get(3) for part in parts))
     parts[0].set(4, LIST, List(STRUCT, row_groups))
@@ -110,7 +110,10 @@ def joined(footers: Sequence[pq.FileMetaData]) -> bytes:
 
 
 def read_footer(footer: bytes) -> pq.FileMetaData:
-    """footer: the Thrift struct alone."""
+    """Parses a footer.
+
+    footer: the Thrift struct, without length and magic bytes.
+    """
     return pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
 
 
@@ -121,7 +124,7 @@ def _thrift_of(metadata: pq.FileMetaData) -> Struct:
 
 
 def _without_values(table: pa.Table, names: Collection[str]) -> pa.Table:
-    """Arrow describes a column chunk of so many rows, which takes no room."""
+    """Replaces large values by empty ones, so that Arrow writes a small column chunk with the same number of rows."""
     for name in names:
         position = table.schema.get_field_index(name)
         field = table.schema.field(position)
@@ -131,7 +134,7 @@ def _without_values(table: pa.Table, names: Collection[str]) -> pa.Table:
 
 
 def _values(column: pa.ChunkedArray) -> Iterator[memoryview | None]:
-    """None for null."""
+    """Yields the values; None for null."""
     for chunk in column.chunks:
         valid, offsets, data = chunk.buffers()
         ends = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
@@ -142,10 +145,10 @@ def _values(column: pa.ChunkedArray) -> Iterator[memoryview | None]:
 
 
 class _Pages:
-    """A column chunk being written, a page for each value.
+    """Writes the pages of a column chunk, one for each value.
 
-    level: of zstd; None is its default.
-    plain_bytes: of the pages before compression, with their headers.
+    level: the level of zstd; None means the default.
+    plain_bytes: the size of the pages before compression, with their headers.
     """
 
     def __init__(self, stream: pa.NativeFile, nullable: bool, level: int | None, *, is_compressed: bool) -> None:
@@ -158,7 +161,7 @@ class _Pages:
     def write(self, value: memoryview | None) -> None:
         pieces: list[Any] = []
         if self._nullable:
-            # definition levels in so many bytes: a run of one, which is 1, or 0 for null
+            # the definition levels: their size of 2 bytes, then a run of one level, which is 1, or 0 for null
             pieces.append(b"\x02\0\0\0" + b"\x02" + bytes([value is not None]))
         if value is not None:
             pieces += [len(value).to_bytes(4, "little"), value]
@@ -172,7 +175,7 @@ class _Pages:
 
 
 def _compressed(pieces: Sequence[Any], size: int, level: int) -> pa.Buffer:
-    """One frame. Memory is reserved for the worst, and taken by what is filled."""
+    """Compresses to one frame. The buffer has the maximum size, but only its used part takes memory."""
     compressor = zstandard.ZstdCompressor(level=level, write_content_size=True).compressobj(size=size)
     buffer = pa.allocate_buffer(size + size // 128 + _STEP_BYTES, resizable=True)
     room = memoryview(buffer).cast("B")
@@ -195,7 +198,7 @@ def _page_header(size: int, stored: Sequence[Any]) -> bytes:
     for piece in stored:
         checksum = zlib.crc32(piece, checksum)
     data_page = Struct()
-    for number, value in enumerate((1, _PLAIN, _RLE, _RLE), 1):  # values, and how they and both levels are encoded
+    for number, value in enumerate((1, _PLAIN, _RLE, _RLE), 1):  # number of values, then encodings
         data_page.set(number, I32, value)
     header = Struct()
     header.set(1, I32, _DATA_PAGE)
@@ -207,7 +210,7 @@ def _page_header(size: int, stored: Sequence[Any]) -> bytes:
 
 
 def _describe(chunk: Struct, start: int, stored_bytes: int, plain_bytes: int) -> None:
-    """The column chunk's pages are there; no statistics."""
+    """Sets place and size of the column chunk's pages, and removes its statistics."""
     of_column = chunk.get(3)
     of_column.set(2, LIST, List(I32, [_PLAIN, _RLE]))
     of_column.set(6, I64, plain_bytes)

@@ -1,9 +1,9 @@
-"""Parquet files of a few rows each, written together: values as they are (PLAIN), not compressed, a page a column.
+"""Encodes Parquet files of a few rows each together: PLAIN, not compressed, with one page per column.
 
-Arrow makes writers for a file and for each of its columns, which takes ten times as long as such a file's bytes. Here
-a column is encoded for all files at once, and a footer is put together from pieces that are the same in all of them,
-taken from one that Arrow wrote; so columns, their types and their ids are Arrow's. Bounds are those that Arrow would
-find: `tests/storage/files/formats/test_parquet_small_files.py` compares both, file by file.
+Arrow creates a writer for each file and each column, which takes ten times as long as the bytes of such a file. Here
+a column is encoded for all files at once. Footers are assembled from pieces that are the same in all files, and come
+from a file that Arrow wrote. So columns, types and ids are those of Arrow. The bounds are the same as Arrow's:
+`tests/storage/files/formats/test_parquet_small_files.py` compares both, file by file.
 
 Source: apache/parquet-format `parquet.thrift`, `Encodings.md`.
 """
@@ -24,20 +24,20 @@ from storage.files.formats.base import Edges
 from storage.files.formats.parquet_footer import MAGIC, framed
 from storage.files.formats.thrift import Struct, parse, serialize, varint, zigzag
 
-_ROWS_MAX: Final = 64  # of a file, on average: more are better off with dictionaries and differences
+_ROWS_MAX: Final = 64  # rows per file on average; for more rows dictionaries and differences are better
 _ROWS_OF_ONE_MAX: Final = 4 * _ROWS_MAX
-_TEXT_BYTES_MAX: Final = 1_000  # bounds of longer ones Arrow leaves out, from some length on
-_SMALL: Final = tuple(map(zigzag, range(1 << 14)))  # most numbers of such files
+_TEXT_BYTES_MAX: Final = 1_000  # Arrow does not store bounds of texts from some length on, which is larger than this
+_SMALL: Final = tuple(map(zigzag, range(1 << 14)))  # the encodings of most numbers in such files
 
 
 def encode_small_files(
     table: pa.Table, edges: Edges, arrow_file: bytes, bounds_for: Collection[str]
 ) -> EncodedSmallFiles | None:
-    """None for what Arrow must write: nested columns, types without a plain form here, long texts, many rows.
+    """Encodes small files. None if Arrow must write them: nested columns, unsupported types, long texts, many rows.
 
-    table: as Arrow would be given it, all columns flat. edges (n + 1,): where the rows of each file begin, then end;
-        each has some.
-    arrow_file: of these columns, with one row group, not compressed and without dictionaries.
+    table: the rows in the form that is passed to Arrow. All columns must be flat.
+    edges (n + 1,): the first row of each file, then the end of the last file. Each file has at least one row.
+    arrow_file: a file with these columns and one row group, not compressed and without dictionaries.
     """
     if len(edges) < 2 or table.num_rows > _ROWS_MAX * (len(edges) - 1):
         return None
@@ -48,7 +48,7 @@ def encode_small_files(
 
 
 class EncodedSmallFiles:
-    """See `encode_small_files`."""
+    """The result of `encode_small_files`."""
 
     def __init__(self, table: pa.Table, edges: Edges, footer: Struct, bounds_for: Collection[str]) -> None:
         chunks = footer.get(4).items[0].get(1).items
@@ -64,7 +64,7 @@ class EncodedSmallFiles:
         )
 
     def takes(self, number: int) -> bool:
-        """Whether the file is one of few rows, as most are."""
+        """Whether the file has few rows, so that `file` can encode it."""
         return bool(self._counts[number] <= _ROWS_OF_ONE_MAX)
 
     def file(self, number: int) -> bytes:
@@ -84,8 +84,11 @@ class EncodedSmallFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Of each file its page, with the header; and its ColumnChunk, up to where the offset of the page comes, and behind
-    that.
+    """The encoded column of each file.
+
+    pages: the page of each file, with its header.
+    heads: the ColumnChunk of each file, up to the offset of the page.
+    tails: the ColumnChunk of each file, after that offset.
     """
 
     pages: Sequence[bytes]
@@ -96,11 +99,14 @@ class _Column:
     def of(
         cls, column: pa.ChunkedArray, field: pa.Field, edges: Edges, metadata: Struct, *, has_bounds: bool
     ) -> _Column:
-        """metadata: Arrow's ColumnMetaData."""
+        """Encodes a column.
+
+        metadata: Arrow's ColumnMetaData of the column.
+        """
         array = column.combine_chunks()
         array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
         valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
-        # where the values of each file begin, among those that are there
+        # the first value of each file among the values that are not null
         places = edges if valid is None else np.concatenate([[0], np.cumsum(valid)])[edges]
         values, minima, maxima = _values(array.drop_null() if valid is not None else array, places)
         counts, present = np.diff(edges).tolist(), np.diff(places).tolist()
@@ -138,7 +144,10 @@ _ENCODING_STATS: Final = b"\x1c\x15\x00\x15\x00\x15\x02\x00\x00\x00"  # one data
 
 
 def _statistics(minimum: bytes | None, maximum: bytes | None, nulls: bytes, *, is_signed: bool) -> bytes:
-    """Statistics of a ColumnMetaData, and what comes behind them. Bounds of texts and bytes have no older form."""
+    """Encodes the statistics of a ColumnMetaData, and the fields after them.
+
+    Texts and bytes have no deprecated bounds.
+    """
     if minimum is None or maximum is None:
         return b"".join((b"\x3c\x36", nulls, b"\x00\x19", _ENCODING_STATS))
     high, low = varint(len(maximum)) + maximum, varint(len(minimum)) + minimum
@@ -149,14 +158,17 @@ def _statistics(minimum: bytes | None, maximum: bytes | None, nulls: bytes, *, i
 def _is_plain(column: pa.ChunkedArray, field: pa.Field) -> bool:
     kind = column.type
     if column.null_count and not field.nullable:
-        return False  # Arrow says what is wrong
+        return False  # Arrow will raise the error
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return int(pc.max(pc.binary_length(column)).as_py() or 0) <= _TEXT_BYTES_MAX
     return pa.types.is_boolean(kind) or _stored_as(kind) is not None
 
 
 def _stored_as(kind: pa.DataType) -> type[Any] | None:
-    """Numbers as Parquet has them; None for other types. Such of finer times than microseconds are no integers."""
+    """Returns the number type with which Parquet stores a type; None if it is not a number.
+
+    Times finer than microseconds are not stored as integers.
+    """
     if pa.types.is_float32(kind):
         return np.float32
     if pa.types.is_float64(kind):
@@ -171,7 +183,10 @@ def _stored_as(kind: pa.DataType) -> type[Any] | None:
 
 
 def _values(array: pa.Array, places: Edges) -> tuple[list[bytes], list[bytes | None], list[bytes | None]]:
-    """Of each file the encoded values, and the bounds. array: without nulls."""
+    """Returns for each file the encoded values, and the bounds.
+
+    array: the values, without nulls.
+    """
     ranges = list(zip(places[:-1].tolist(), places[1:].tolist(), strict=True))
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -200,8 +215,9 @@ def _ticks(array: pa.Array) -> NDArray[np.integer[Any]]:
 
 
 def _bounds(values: NDArray[Any], places: Edges) -> tuple[list[bytes | None], list[bytes | None]]:
-    """Encoded; None for a file without values. As Arrow has it NaN is no value, and zero has the sign that includes the
-    other zero.
+    """Returns the encoded bounds; None for a file without values.
+
+    Like in Arrow, NaN is ignored, and a bound of zero has the sign that includes the other zero.
     """
     filled = np.flatnonzero(np.diff(places))
     minima: list[bytes | None] = [None] * (len(places) - 1)
@@ -224,7 +240,7 @@ def _bounds(values: NDArray[Any], places: Edges) -> tuple[list[bytes | None], li
 def _levels(
     valid: NDArray[np.bool_] | None, edges: Edges, counts: Sequence[int], present: Sequence[int]
 ) -> list[bytes]:
-    """Which rows of each file have a value: as one run, or bit by bit."""
+    """Encodes which rows of each file have a value: as one run, or bit by bit."""
     found = []
     for number, (count, there) in enumerate(zip(counts, present, strict=True)):
         if there in (count, 0):

@@ -1,5 +1,5 @@
-"""Writes Parquet data files as Java does: field ids, the same physical types (integers for short decimals, INT96 for
-times finer than a microsecond), page checksums, no Arrow schema inside.
+"""Writes Parquet data files like Java: with field ids, the same physical types (integers for short decimals, INT96 for
+times finer than a microsecond), and page checksums, but without an Arrow schema.
 
 Source: Java `format/parquet/*`.
 """
@@ -47,16 +47,16 @@ from storage.types.arrow_buffers import to_single_array
 
 _FIELD_ID_KEY: Final = "PARQUET:field_id"
 
-# Rows wait in memory until a row group is complete: Arrow writes a row group at once, column after column.
+# Rows are kept in memory until a row group is complete: Arrow writes a whole row group, column by column.
 _ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
-_WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows half as much waits: their column chunks are large all the same
+_WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows only half as much is kept: their column chunks are still large
 _ROW_GROUP_ROWS: Final = 1024 * 1024
 _PAGE_BYTES: Final = 1024 * 1024
-_PAGE_STEP_ROWS: Final = 1024  # after so many values Arrow looks whether a page is full
-_FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written, as if nothing could be compressed
-_COMPRESSED_BYTES_MIN: Final = 512  # of a column of a small file
-_PLAIN_PAGE_BYTES: Final = 64 * 1024  # more than a column of a few rows takes
-_LEAST_ROWS: Final = 1_000  # of a row group, however large they are
+_PAGE_STEP_ROWS: Final = 1024  # Arrow checks whether a page is full after so many values
+_FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written: as without compression
+_COMPRESSED_BYTES_MIN: Final = 512  # the minimum size of a small file's column that is compressed
+_PLAIN_PAGE_BYTES: Final = 64 * 1024  # more than the size of a column with a few rows
+_LEAST_ROWS: Final = 1_000  # the minimum rows of a part of a batch, regardless of their size
 
 _DICTIONARY: Final = "parquet.enable.dictionary"
 
@@ -75,10 +75,10 @@ class ParquetWriter:
         self._held_bytes = 0
         self._held_rows = 0
         self.stored_per_held = settings.stored_per_held
-        self._has_large_rows = False  # at the file's beginning
+        self._has_large_rows = False  # in the file's first row group
         self._writer: pq.ParquetWriter | None = None
         self._footer_catcher: _FooterCatcher | None = None
-        self._metadata: list[pq.FileMetaData] = []  # of the file's parts: one, or one more for each with large values
+        self._metadata: list[pq.FileMetaData] = []  # one footer; one more for each row group with large values
         self._is_joined = False
 
     @property
@@ -87,7 +87,7 @@ class ParquetWriter:
 
     @property
     def _held_bytes_stored(self) -> float:
-        """What the rows that are held will take in the file, about."""
+        """The approximate size in the file of the rows in memory."""
         return self._stored_bytes(self._held_bytes)
 
     def _stored_bytes(self, held_bytes: int) -> float:
@@ -95,7 +95,7 @@ class ParquetWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         start = 0
-        batch_bytes = batch.nbytes  # once: it takes as long as ten slices
+        batch_bytes = batch.nbytes  # computed once: it takes as long as ten slices
         while start < batch.num_rows:
             part = batch.slice(start, self._rows_that_fit(batch.num_rows, batch_bytes))
             start += part.num_rows
@@ -106,7 +106,7 @@ class ParquetWriter:
                 self._write_row_group()
 
     def _rows_that_fit(self, batch_rows: int, batch_bytes: int) -> int:
-        """Of this batch into the open row group, about."""
+        """Returns how many rows of this batch fit into the open row group, approximately."""
         if (limit := self._limit_bytes) is None or not batch_bytes:
             return self._options.row_group_rows
         share = (limit - self._held_bytes_stored) / (self._stored_bytes(batch_bytes))
@@ -114,10 +114,10 @@ class ParquetWriter:
 
     @property
     def _limit_bytes(self) -> float | None:
-        """How large the open row group may become in the file; None: as large as any."""
+        """The maximum size of the open row group in the file; None means no limit."""
         limits: list[float] = [] if self._options.row_group_bytes is None else [self._options.row_group_bytes]
         if self.stored_per_held is None and self._settings.target_bytes is not None:
-            # A guess is no measure of when a file is full: an early row group tells how well these rows compress.
+            # A guess can't decide whether the file is full. An early row group shows how well the rows compress.
             limits.append(self._settings.target_bytes / 2)
         return min(limits, default=None)
 
@@ -167,7 +167,7 @@ class ParquetWriter:
         self._writer.write_table(table, row_group_size=table.num_rows)
 
     def _stored(self, table: pa.Table) -> pa.Table:
-        """The row group as Arrow shall write it; its bounds are noted on the way."""
+        """Converts the row group to the form that Arrow writes, and collects its bounds."""
         self._min_max.note(table, lacks_footer=self._has_large_rows or self._holds_large_rows or self._is_joined)
         return _as_stored(table, self._fields, self._form)
 
@@ -176,8 +176,8 @@ class ParquetWriter:
         if self._form.int96_leaves:
             self._footer_catcher = _FooterCatcher(self._stream)
             sink = pa.PythonFile(self._footer_catcher, mode="w")
-        # Of a file of large rows no statistics: Arrow copies such a value six times to find them, and leaves those out
-        # in the end that are longer than 4 KiB.
+        # No statistics for a file of large rows: Arrow copies a value six times to compute them, and then omits
+        # those longer than 4 KiB.
         bounds_for = frozenset[str]() if self._has_large_rows else self._settings.bounds_for
         arguments = self._options.writer_arguments(self._form, encodings, bounds_for)
         row_bytes = max(1, self._held_bytes // max(1, self._held_rows))
@@ -198,7 +198,7 @@ class ParquetWriter:
         return self._min_max.of_file(self._metadata[0])
 
     def _close_arrow_writer(self) -> bytes | None:
-        """Its footer, unless that is in the file already."""
+        """Closes Arrow's writer. Returns its footer, unless it is in the file already."""
         writer, self._writer = self._writer, None
         catcher, self._footer_catcher = self._footer_catcher, None
         if writer is None:
@@ -212,16 +212,16 @@ class ParquetWriter:
 
     def abort(self) -> None:
         if self._writer is not None:
-            self._writer.is_open = False  # else its destructor writes a footer
+            self._writer.is_open = False  # otherwise its destructor writes a footer
         self._held = []
 
 
 class SmallParquetFiles:
-    """See `SmallFiles`. The rows are converted and their encodings chosen once, for all files.
+    """`SmallFiles` in Parquet. Rows are converted, and encodings are chosen, once for all files.
 
-    Columns of which a file holds some hundred bytes are not compressed, whatever the table's codec: they would hardly
-    become smaller, and it costs as much as all the rest. Where all columns are so small, they need no dictionary
-    either, and Arrow only writes the first file (`parquet_small_files`).
+    Columns with a few hundred bytes per file are not compressed, with any codec: they would hardly become smaller, and
+    compression takes as long as everything else. If all columns are so small, they need no dictionary either. Then
+    Arrow writes only the first file (`parquet_small_files`).
     """
 
     def __init__(
@@ -281,7 +281,7 @@ def _as_stored(table: pa.Table, fields: Sequence[DataField], form: _StoredForm) 
 
 
 def _has_required_parts(data_type: DataType) -> bool:
-    """Whether a null of the type may hide nulls where Parquet allows none."""
+    """Whether a null of the type may contain nulls of required fields, which Parquet does not allow."""
     if isinstance(data_type, RowType):
         return any(not f.type.nullable for f in data_type.fields)
     return data_type.root is Root.VARIANT
@@ -300,7 +300,7 @@ def _as_bad_input(column: str | None = None) -> Iterator[None]:
 
 
 class _FooterCatcher:
-    """A file that passes what it is given on, but keeps what comes inside its `with` block."""
+    """A file that passes all bytes on, but keeps the bytes that are written in its `with` block."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
@@ -329,13 +329,13 @@ class _FooterCatcher:
 
     @property
     def footer(self) -> bytes:
-        """What was caught, without its length and the magic behind it."""
+        """The kept footer, without its length and the magic bytes."""
         assert self._caught is not None
         return bytes(self._caught[: -4 - len(MAGIC)])
 
 
 class _WriterOptions:
-    """What table options say about Parquet files. Names are those of parquet-mr, as in Java."""
+    """The table options for Parquet files. Like in Java, their names are those of parquet-mr."""
 
     def __init__(self, settings: FormatWriterSettings) -> None:
         codec = PARQUET_CODECS.get(settings.compression.lower())
@@ -359,19 +359,19 @@ class _WriterOptions:
             for key in settings.options
             if key.startswith(_DICTIONARY + "#")
         }
-        # the first version of the format knows no differences
+        # the first version of the format has no differences
         version = settings.options.get("parquet.writer.version", "")
         self._delta = version.strip().lower() not in ("v1", "parquet_1_0")
 
     @property
     def may_be_plain(self) -> bool:
-        """Whether a few rows may be in a page a column, without a dictionary."""
+        """Whether a few rows may be stored in one page per column, without a dictionary."""
         return not self._dictionary and not any(self._dictionary_of.values()) and self.page_bytes >= _PLAIN_PAGE_BYTES
 
     def writer_arguments(self, form: _StoredForm, encodings: Encodings, bounds_for: Collection[str]) -> dict[str, Any]:
-        """Of `pq.ParquetWriter`.
+        """Returns the arguments of `pq.ParquetWriter`.
 
-        bounds_for: what the table keeps bounds of has some in the footer too: readers skip row groups by them.
+        bounds_for: the columns with bounds in the footer, too. Readers skip row groups by them.
         """
         return {
             "compression": self.codec,
@@ -392,7 +392,7 @@ class _WriterOptions:
 
 
 def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """As Arrow shall write it: times in nanoseconds become the bytes of INT96."""
+    """Converts values to the form that Arrow writes: times in nanoseconds become the bytes of INT96."""
     if data_type.root is Root.VARIANT:
         return variant(column, arrow_type(data_type))
     in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
@@ -401,11 +401,11 @@ def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _StoredForm:
-    """How columns are in a file.
+    """The form of columns in a file.
 
-    schema: with field ids.
-    rebuilt: columns that are not stored as in memory.
-    int96_leaves: numbers of the leaves that are INT96.
+    schema: the schema with field ids.
+    rebuilt: the columns whose stored form differs from the in-memory form.
+    int96_leaves: the numbers of the INT96 leaves.
     """
 
     schema: pa.Schema
@@ -413,7 +413,7 @@ class _StoredForm:
     int96_leaves: tuple[int, ...]
 
 
-@lru_cache(maxsize=256)  # asked for once a file, and a table's files all look alike
+@lru_cache(maxsize=256)  # called for each file, and all files of a table have the same form
 def _stored_form(fields: tuple[DataField, ...]) -> _StoredForm:
     stored = pa.schema([_stored_field(f) for f in fields])
     rebuilt = {f.name for f, s in zip(fields, stored, strict=True) if s.type != arrow_type(f.type)}

@@ -1,6 +1,6 @@
-"""Thrift structs in compact protocol, as Parquet has them before pages and behind the last one.
+"""Thrift structs in compact protocol, which Parquet uses for page headers and footers.
 
-Fields unknown here pass unchanged.
+Unknown fields are kept unchanged.
 
 Source: apache/thrift `doc/specs/thrift-compact-protocol.md`.
 """
@@ -24,13 +24,16 @@ class List:
 
 
 class Struct:
-    """Fields by number, in the order they came: number -> (kind, value)."""
+    """A struct.
+
+    fields: number -> (kind, value), in the order of the struct.
+    """
 
     def __init__(self) -> None:
         self.fields: dict[int, tuple[int, Value]] = {}
 
     def get(self, number: int) -> Value:
-        """None when the field is absent."""
+        """Returns the value of a field; None if it is absent."""
         return self.fields.get(number, (0, None))[1]
 
     def set(self, number: int, kind: int, value: Value) -> None:
@@ -42,7 +45,7 @@ class Struct:
 
 
 def parse(data: bytes) -> Struct:
-    """Raises ValueError when `data` is not one struct."""
+    """Parses a struct. Raises ValueError if `data` is invalid."""
     try:
         return _ThriftReader(data).struct()
     except (IndexError, KeyError) as e:
@@ -50,21 +53,24 @@ def parse(data: bytes) -> Struct:
 
 
 def serialize(struct: Struct, after: int = 0) -> bytes:
-    """after: the number of the field before, of a struct whose other fields stand there already."""
+    """Encodes a struct.
+
+    after: the number of the previous field, if the first fields of the struct were written already.
+    """
     out = bytearray()
     _write_struct(out, struct, after)
     return bytes(out)
 
 
 def varint(value: int) -> bytes:
-    """value: not negative."""
+    """Encodes a number that is not negative."""
     out = bytearray()
     _write_varint(out, value)
     return bytes(out)
 
 
 def zigzag(value: int) -> bytes:
-    """An integer field's value."""
+    """Encodes the value of an integer field."""
     out = bytearray()
     _write_integer(out, value)
     return bytes(out)
@@ -92,7 +98,7 @@ class _ThriftReader:
         while header := self._byte():
             kind, delta = header & 0x0F, header >> 4
             number = number + delta if delta else self._integer()
-            # a boolean field has its value in the header
+            # the header of a boolean field includes its value
             result.fields[number] = (kind, None if kind in (TRUE, FALSE) else self._value[kind]())
         return result
 

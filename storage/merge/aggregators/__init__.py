@@ -1,4 +1,4 @@
-"""How the values of one column become one value: a function for each group of rows with equal keys."""
+"""Aggregate functions: reduce the values of one column to one value for each group of rows with equal keys."""
 
 from storage.merge.aggregators.base import Aggregator, Step, Steps
 from storage.merge.aggregators.registry import aggregator_of

@@ -1,13 +1,14 @@
-"""What every aggregate function can do.
+"""The interface of all aggregate functions.
 
-A function aggregates the rows of a key, oldest first, into an accumulator that starts as null. Java does it a row at a
-time; here whole columns go in, and one value for each group of rows comes out. What a row does is its *step*:
+A function aggregates the rows of a key, oldest first, into an accumulator that starts as null. Java does this row by
+row. Here the input is a whole column, and the output is one value for each group of rows. The effect of a row is its
+*step*:
 
     AGG            acc = agg(acc, x)
-    AGG_REVERSED   acc = the same for a row older than the accumulator (partial-update: an older sequence)
-    RETRACT        acc = retract(acc, x): the row takes back what an earlier one gave
-    SET            acc = x, whatever it was: a delete that removes the record, a retract that fills an empty row
-    SKIP           nothing: the row doesn't count for this column
+    AGG_REVERSED   like AGG, for a row that is older than the accumulator (partial-update: an older sequence)
+    RETRACT        acc = retract(acc, x): the row retracts the value of an earlier row
+    SET            acc = x, for any acc: a delete that removes the record, or a retract that fills an empty row
+    SKIP           acc is unchanged: the row doesn't count for this column
 
 Source: Java `mergetree/compact/aggregate/FieldAggregator.java`.
 """
@@ -39,21 +40,22 @@ Steps: TypeAlias = NDArray[np.int8]  # (n,) a Step for each position of Groups.r
 
 
 class Aggregator(Protocol):
-    """One function for one column. Immutable, safe to use from several threads."""
+    """An aggregate function for one column. Immutable and thread-safe."""
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
-        """One value for each group, of the same type as `values`.
+        """Returns one value for each group, of the same type as `values`.
 
-        steps: None means AGG for every row.
+        steps: the step of each row; None means AGG for every row.
 
-        Raises BadInput naming the column: arithmetic overflow, a retract where the function has none.
+        Raises BadInput, with the name of the column, for an arithmetic overflow, and for a retract that the function
+        does not support.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRetract:
-    """`fields.<column>.ignore-retract`. Source: Java `FieldIgnoreRetractAgg.java`."""
+    """A function that skips retracts (`fields.<column>.ignore-retract`). Source: Java `FieldIgnoreRetractAgg.java`."""
 
     function: Aggregator
 
@@ -65,7 +67,10 @@ class IgnoreRetract:
 
 @dataclass(frozen=True, slots=True)
 class WithoutRetract:
-    """A function that can't take values back says so; a retract that a later SET would undo counts too, as in Java."""
+    """A function that does not support retracts, and refuses them.
+
+    Like Java, it also refuses a retract that a later SET would undo.
+    """
 
     function: Aggregator
     aggregation: ColumnAggregation
@@ -82,7 +87,7 @@ class WithoutRetract:
 
 @dataclass(frozen=True, slots=True)
 class RowByRow:
-    """A function that works in Python, without the groups that are one row as it stands: a SET alone."""
+    """A function that works row by row in Python. Groups that are a single SET bypass it, as they don't change."""
 
     function: Aggregator
 
@@ -102,7 +107,7 @@ class RowByRow:
 
 
 def valid_rows(values: pa.Array, groups: Groups) -> Mask:
-    """(n,): which positions hold a value."""
+    """(n,): which positions have a value that is not null."""
     if not values.null_count:
         return np.ones(len(groups.rows), np.bool_)
     valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)[groups.rows]
@@ -110,14 +115,16 @@ def valid_rows(values: pa.Array, groups: Groups) -> Mask:
 
 
 def since_last_set(groups: Groups, steps: Steps | None) -> Steps | None:
-    """Steps in which what a later SET undoes is SKIP, and SET is AGG: then it is the first row of its group, or alone.
+    """Replaces SET, so that functions on numbers need not support it.
 
-    So numbers and extremes need not know SET. None: nothing but AGG is left.
+    Steps before the last SET of a group become SKIP, and that SET becomes AGG, as it is the first row that counts.
+
+    Returns None if only AGG is left.
     """
     if steps is None:
         return None
     is_set = steps == Step.SET
     rest = np.where(is_set, np.int8(Step.AGG), steps)
-    if np.count_nonzero(is_set) > np.count_nonzero(is_set[groups.starts]):  # some are not where a group begins
+    if np.count_nonzero(is_set) > np.count_nonzero(is_set[groups.starts]):  # some are not at the start of a group
         rest[np.arange(len(steps)) < groups.spread(groups.last(is_set))] = Step.SKIP
     return rest if rest.any() else None

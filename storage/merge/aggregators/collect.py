@@ -1,4 +1,4 @@
-"""collect: arrays of all rows in one.
+"""collect: concatenates the arrays of all rows.
 
 Source: Java `FieldCollectAgg.java`.
 """
@@ -22,7 +22,7 @@ from storage.merge.values.linked_list import LinkedList
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """One array after the other; `distinct`: each element once.
+    """The function collect. With `distinct`, each element is kept once.
 
     A retract removes, for each of its elements, one equal element.
     """
@@ -52,10 +52,10 @@ class _Collecting(RowAggregator[Entries, LinkedList[int]]):
     def __init__(self, aggregation: ColumnAggregation, elements: pa.Array) -> None:
         self._distinct = aggregation.distinct
         self._codes = value_codes(elements).tolist()
-        # Of these Java compares each new one with those it has, and takes the latter for distinct already
+        # For these types Java compares new elements with the existing ones, and assumes that the latter are distinct.
         compares = pa.types.is_nested(elements.type) or pa.types.is_binary(elements.type)
         self._hashes = hash_codes(elements) if self._distinct and not compares else None
-        # Only the bare function knows that an older array need not go in front
+        # In Java the function appends an older array; only with ignore-retract it is put in front.
         self._reverses = aggregation.ignore_retract
 
     def agg(self, acc: Entries | LinkedList[int] | None, item: Entries | None) -> Entries | LinkedList[int] | None:
@@ -112,7 +112,7 @@ class _Collecting(RowAggregator[Entries, LinkedList[int]]):
         return line
 
     def _rebuilt(self, line: LinkedList[int]) -> LinkedList[int]:
-        """What is distinct by hash goes through a hash table."""
+        """Applies the order of Java's hash table, if elements are made distinct by hash."""
         if isinstance(line, HashOrderedList):
             line.rebuild(len(line))
         return line

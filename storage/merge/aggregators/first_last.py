@@ -1,6 +1,7 @@
-"""Functions whose result is one of the rows' values as it stands: last, first, the key.
+"""Functions whose result is the unchanged value of one row: last, first, the key.
 
-They work on positions, so any type of column will do, and values move once.
+They work on positions, so they support all column types, and copy values only once.
+
 Source: Java `FieldLastValueAgg`, `FieldLastNonNullValueAgg`, `FieldFirstValueAgg`, `FieldFirstNonNullValueAgg`,
 `FieldPrimaryKeyAgg`.
 """
@@ -17,24 +18,27 @@ from storage.merge.sort_order import RowIndices
 
 
 def take_positions(values: pa.Array, groups: Groups, positions: RowIndices) -> pa.Array:
-    """The values at the positions, null for -1."""
+    """Returns the values at the positions, and null for -1."""
     missing = positions < 0
     rows = groups.rows[positions]
     return values.take(pa.array(rows, mask=missing) if missing.any() else pa.array(rows))
 
 
 class PrimaryKey:
-    """All rows of a group have the same key; a retract's is as good as an add's. Also `primary-key` of an option."""
+    """The value of a key column, or of a column with the function `primary-key`.
+
+    All rows of a group have the same key, so the rows of retracts can be used, too.
+    """
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         if steps is None:
             return take_positions(values, groups, groups.ends - 1)
-        # agg(x, acc) is acc: a row that is older does nothing
+        # agg(x, acc) is acc: an older row changes nothing
         return take_positions(values, groups, groups.last((steps != Step.SKIP) & (steps != Step.AGG_REVERSED)))
 
 
 class LastValue:
-    """The newest row's value, null included. A retract leaves null."""
+    """The value of the newest row, which may be null. A retract sets null."""
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         if steps is None:
@@ -44,7 +48,7 @@ class LastValue:
 
 
 class LastNonNullValue:
-    """The newest value that is not null. A retract of a value leaves null, whatever the value was."""
+    """The newest value that is not null. A retract with any value other than null sets null."""
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         valid = valid_rows(values, groups)
@@ -56,13 +60,13 @@ class LastNonNullValue:
         newest_known = (newest >= 0) & (steps[newest] != Step.RETRACT) & valid[newest]
         if not is_older.any():
             return take_positions(values, groups, np.where(newest_known, newest, -1))
-        # an older row fills in what is null when it comes
+        # an older row sets the value if it is null at that time
         after = np.arange(len(valid)) > groups.spread(newest)
         return take_positions(values, groups, np.where(newest_known, newest, groups.first(counts & is_older & after)))
 
 
 class FirstValue:
-    """The oldest row's value, null included."""
+    """The value of the oldest row, which may be null."""
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         if steps is None:
@@ -83,7 +87,11 @@ class FirstNonNullValue:
 def _first(
     aggregator: SimpleRowAggregator[int], values: pa.Array, groups: Groups, steps: Steps, without_others: RowIndices
 ) -> pa.Array:
-    """`without_others` (g,) is right for groups that only aggregate; elsewhere `aggregator` decides."""
+    """Returns the first value of each group.
+
+    aggregator: finds the position in groups with SET or AGG_REVERSED.
+    without_others (g,): the positions for all other groups.
+    """
     others = (steps == Step.SET) | (steps == Step.AGG_REVERSED)
     in_steps: Mask = groups.any(others) if others.any() else np.zeros(len(groups), np.bool_)
     positions = without_others
@@ -96,7 +104,10 @@ def _first(
 
 
 class _FirstPosition(SimpleRowAggregator[int]):
-    """Positions instead of values. "Have I been called" is state of its own, which a SET leaves as it is."""
+    """Aggregates positions instead of values.
+
+    Whether a value was seen is a separate state, which a SET does not change, as in Java.
+    """
 
     def __init__(self) -> None:
         self._called = False

@@ -1,4 +1,4 @@
-"""listagg: texts joined by a delimiter.
+"""listagg: joins texts with a delimiter.
 
 Source: Java `FieldListaggAgg.java`, `StringUtils.isBlank`, `BinaryStringUtils.splitByWholeSeparatorPreserveAllTokens`.
 """
@@ -19,8 +19,8 @@ from storage.merge.aggregators.row_aggregator import RowAggregator
 from storage.merge.equal_keys import Groups, Mask
 from storage.merge.values.linked_list import LinkedList
 
-# Character.isWhitespace: Unicode's separators but the three that don't break a line, and the ASCII ones. Python's
-# str.isspace counts U+0085 and the three as well.
+# The characters of Character.isWhitespace: Unicode's separators except the three no-break spaces, and the ASCII ones.
+# Python's str.isspace includes U+0085 and these three, too.
 _BLANKS: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003"
     "\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
@@ -30,8 +30,9 @@ _IS_BLANK: Final = f"^[{_BLANKS}]*$"
 
 @dataclass(frozen=True, slots=True)
 class ListAgg:
-    """Nulls and blank texts don't count. `distinct` adds only parts that are not there yet; the first text stays as it
-    is, whatever it repeats.
+    """The function listagg. Nulls and blank texts don't count.
+
+    With `distinct`, only new parts of a text are added. The first text is not changed, even if it has repeated parts.
     """
 
     aggregation: ColumnAggregation
@@ -60,7 +61,7 @@ def _joined(values: pa.Array, groups: Groups, counted: Mask, delimiter: str) -> 
 
 
 class _Joining(RowAggregator[str, deque[str]]):
-    """Texts as they came; a blank one stands there alone or not at all."""
+    """Joins texts in their order. A blank text is kept only until a text that is not blank arrives."""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
@@ -86,12 +87,15 @@ class _Joining(RowAggregator[str, deque[str]]):
 
 
 class _JoiningDistinct(RowAggregator[str, LinkedList[str]]):
-    """The list holds the parts of the text; blank parts share one name. Joining it gives the text again."""
+    """Joins distinct parts of texts.
+
+    The list contains the parts of the text; joining them gives the text. All blank parts have the same name.
+    """
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
-        self._separator = delimiter or " "  # Java splits at blanks where the delimiter is empty
-        # Between two parts it may be found in another place than where it was put: "a|" and "b" joined by "||"
+        self._separator = delimiter or " "  # Java splits at blanks if the delimiter is empty
+        # True if the delimiter may be found at another position than where it was inserted: "a|" and "b" joined by "||"
         self._shifts = not delimiter or any(delimiter.startswith(delimiter[at:]) for at in range(1, len(delimiter)))
 
     def agg(self, acc: str | LinkedList[str] | None, item: str | None) -> str | LinkedList[str] | None:

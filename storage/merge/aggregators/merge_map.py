@@ -1,6 +1,7 @@
-"""merge_map and merge_map_with_keytime: maps of all rows in one.
+"""merge_map and merge_map_with_keytime: merge the maps of all rows.
 
-The order of entries is that in which their keys came; Java's is arbitrary.
+The entries are in the order in which their keys arrived. Java's order is arbitrary.
+
 Source: Java `FieldMergeMapAgg.java`, `FieldMergeMapWithKeyTimeAgg.java`.
 """
 
@@ -23,7 +24,7 @@ Merged: TypeAlias = OrderedDict[int, int]  # entries by the codes of their keys
 
 
 class MergeMap:
-    """The newest value of each key. A retract removes its keys, whatever their values."""
+    """The function merge_map: the newest value of each key. A retract removes its keys, regardless of their values."""
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         maps = EntryColumn.of(values, groups)
@@ -33,7 +34,10 @@ class MergeMap:
 
 @dataclass(frozen=True, slots=True)
 class MergeMapWithKeyTime:
-    """The value of each key with the greatest time, compared as text. A null value removes the key."""
+    """The function merge_map_with_keytime: for each key, the value with the greatest time.
+
+    Times are compared as text. A null value removes the key.
+    """
 
     aggregation: ColumnAggregation
 
@@ -46,7 +50,10 @@ class MergeMapWithKeyTime:
 
 
 class _Merging(RowAggregator[Entries, Merged]):
-    """Retracts and older rows too cost what they hold: keys leave, or stand in front of the others."""
+    """Merges maps in time that is linear in the number of entries, including retracts and older rows.
+
+    A retract removes keys, and an older row puts its keys in front of the others.
+    """
 
     def __init__(self, keys: list[int]) -> None:
         self._keys = keys
@@ -88,7 +95,8 @@ class _MergingByTime(_Merging):
         super().__init__(keys)
         self._has_row = has_row
         self._times = [None if time is None else time.encode("utf-16-be") for time in times]
-        # Keys of the oldest map that may have no row or no time: as newer entries, they would do nothing or remove
+        # Keys of the oldest map whose entries may have no row or no time. In a newer map such entries would remove the
+        # key, or do nothing.
         self._untimed: set[int] = set()
 
     def agg(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
@@ -126,7 +134,7 @@ class _MergingByTime(_Merging):
         return merged
 
     def _is_newer(self, entry: int, known: int | None) -> bool:
-        """Whether it has a time, and that is greater than what is known."""
+        """Whether the entry has a time that is greater than that of the known entry."""
         time = self._times[entry]
         known_time = None if known is None else self._times[known]
         return time is not None and (known_time is None or time > known_time)

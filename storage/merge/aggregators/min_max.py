@@ -1,4 +1,4 @@
-"""The greatest and the least value of a group, in Paimon's order of values.
+"""Finds the greatest or the least value of a group, in Paimon's order of values.
 
 Source: Java `FieldMaxAgg`, `FieldMinAgg`, `FieldBoolAndAgg`, `FieldBoolOrAgg`, `InternalRowUtils.compare`.
 """
@@ -21,10 +21,10 @@ from storage.merge.values.wide_ints import WideInts, from_wide_ints, is_integer_
 
 @dataclass(frozen=True, slots=True)
 class MinMaxAggregator:
-    """max, or min: `bool_or` and `bool_and` are the same over booleans. Nulls don't count.
+    """The functions max and min. On booleans they are `bool_or` and `bool_and`. Nulls don't count.
 
-    NaN is the greatest, -0.0 less than 0.0; strings compare by their bytes. Equal values are the same, so it doesn't
-    matter which of them wins, nor which row is the older.
+    NaN is the greatest value, and -0.0 is less than 0.0. Strings are compared by their bytes. Equal values are
+    identical, so the order of rows does not matter.
     """
 
     greatest: bool
@@ -47,7 +47,7 @@ class MinMaxAggregator:
         return take_positions(values, groups, groups.first(candidates))
 
     def _whole_number(self, values: pa.Array, groups: Groups, candidates: Mask) -> pa.Array:
-        """Its word is the value itself: there is no need to look for the row that holds it."""
+        """Aggregates the words directly: they are the values, so the row need not be found."""
         (word,) = normalize_column(values, nullable=False)
         numbers = word[groups.rows]
         worst = np.iinfo(numbers.dtype).min if self.greatest else np.iinfo(numbers.dtype).max
@@ -56,7 +56,7 @@ class MinMaxAggregator:
 
 
 def _words(values: pa.Array) -> Iterable[Word]:
-    """Words that compare as the values do. Text may be long: its rank is one word, whatever its length."""
+    """Returns words with the order of the values. Text may be long, so its only word is its rank."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return (pc.rank(values, tiebreaker="dense").to_numpy(),)

@@ -1,6 +1,7 @@
-"""nested_update and nested_partial_update: an ARRAY<ROW> as a table inside the row.
+"""nested_update and nested_partial_update: an ARRAY<ROW> is updated like a table.
 
-Rows that have a key come out in the order of Java's hash table.
+Rows with a key are returned in the order of Java's hash table.
+
 Source: Java `FieldNestedUpdateAgg.java`, `FieldNestedPartialUpdateAgg.java`.
 """
 
@@ -25,14 +26,15 @@ from storage.merge.values.hash_order import HashOrderedList, table_size
 from storage.merge.values.linked_list import LinkedList
 
 Key: TypeAlias = tuple[int, ...]  # codes of the fields of `nested-key`
-Patch: TypeAlias = tuple[int, tuple[int | None, ...]]  # an entry with its key; what each field comes from, None is null
+Patch: TypeAlias = tuple[int, tuple[int | None, ...]]  # an entry with the key; the source entry of each field or None
 
 
 @dataclass(frozen=True, slots=True)
 class NestedUpdate:
-    """Without `nested-key` rows are appended, with one they replace the row of their key.
+    """The function nested_update. Without `nested-key` rows are appended; with it they replace the row of their key.
 
-    Null rows of an array vanish. A retract removes equal rows, all of them, or the rows of its keys.
+    Null rows of an array are removed. A retract removes all rows that are equal to its rows; with `nested-key`, the
+    rows of its keys.
     """
 
     aggregation: ColumnAggregation
@@ -50,7 +52,7 @@ class NestedUpdate:
 
 @dataclass(frozen=True, slots=True)
 class NestedPartialUpdate:
-    """Fields that are not null update the row of their key."""
+    """The function nested_partial_update: fields that are not null update the row of their key."""
 
     aggregation: ColumnAggregation
 
@@ -77,7 +79,10 @@ def _patch(entry: int, known: tuple[bool, ...]) -> Patch:
 
 
 def _ages(aggregation: ColumnAggregation, rows: pa.Array) -> list[tuple[int, ...]] | None:
-    """What orders the rows of a key, greater is newer; None where they are ordered as they come. Nulls are oldest."""
+    """Returns the age of each nested row: the greater, the newer. Nulls are oldest.
+
+    None if `nested-sequence-field` is not set: then rows are ordered by arrival.
+    """
     columns = dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
     names = aggregation.nested_sequence
     words = [word.tolist() for name in names for word in normalize_column(columns[name], nullable=True)]
@@ -86,9 +91,11 @@ def _ages(aggregation: ColumnAggregation, rows: pa.Array) -> list[tuple[int, ...
 
 @dataclass(frozen=True, slots=True)
 class _NestedKeys:
-    """What nested rows have in their fields of `nested-key`: equal codes are equal keys.
+    """The keys of nested rows (`nested-key`).
 
-    is_row: false for null.
+    is_row: for each row, False if it is null.
+    codes: for each row, the codes of its key. Equal codes mean equal keys.
+    hashes: for each row, Java's hash of its key.
     """
 
     aggregation: ColumnAggregation
@@ -106,7 +113,7 @@ class _NestedKeys:
         return cls(aggregation, rows.is_valid().to_pylist(), list(codes), hashes.tolist())
 
     def count(self, entry: int) -> bool:
-        """Whether an entry takes part: a row, and then after `nested-key-null-strategy`."""
+        """Whether an entry counts: it must be a row, and `nested-key-null-strategy` must accept its key."""
         if not self.is_row[entry]:
             return False
         strategy = self.aggregation.null_keys
@@ -122,7 +129,11 @@ class _NestedKeys:
 
 
 class _Appending(RowAggregator[Entries, LinkedList[int]]):
-    """codes: NULL for what is no row."""
+    """Appends rows.
+
+    codes: the code of each row; NULL for null.
+    limit: the maximum number of rows.
+    """
 
     def __init__(self, codes: list[int], limit: int) -> None:
         self._codes = codes
@@ -201,7 +212,7 @@ class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
             return self.agg(item, acc)
         older = self._table(item or [])
         keys = [self._keys.codes[entry] for entry in older]
-        if len(acc) + sum(key not in acc for key in keys) > self._limit:  # what there is no room for is the order's say
+        if len(acc) + sum(key not in acc for key in keys) > self._limit:  # the order decides which fit
             return self.agg(item or [], self.finish(acc))
         for key in reversed(keys):
             entry = older[key]
@@ -227,7 +238,7 @@ class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
         return acc.in_order() if isinstance(acc, HashOrderedList) else acc
 
     def _table(self, entries: Entries, *, by_age: bool = True) -> HashOrderedList[int]:
-        """Of each key the newest row, or the last."""
+        """Returns a table with the newest row of each key, or the last one if by_age is False."""
         rows: HashOrderedList[int] = HashOrderedList(self._keys.codes.__getitem__, self._keys.hashes.__getitem__)
         for entry in filter(self._keys.count, entries):
             key = self._keys.codes[entry]
@@ -270,7 +281,7 @@ class _Patching(RowAggregator[list[Patch], HashOrderedList[Patch]]):
         new = [key for key in keys if key not in acc]
         count = len(acc) + len(new)
         if not len(acc) or (len(new) < len(keys) and table_size(count) != table_size(count - 1)):
-            # whether the table grows depends on whether the last of its rows is among the older ones
+            # The growth of the table depends on whether its last row is among the older ones.
             return self.agg(item or [], self.finish(acc))
         for key in reversed(keys):
             acc.prepend(_patched(older[key], acc.take(key)) if key in acc else older[key])

@@ -1,4 +1,4 @@
-"""Product: whole numbers exactly, floats in the order and width of Java.
+"""product: computes whole numbers exactly, and floats in the order and width of Java.
 
 Source: Java `FieldProductAgg.java`, `Decimal.fromBigDecimal`, `BigDecimal.divide`.
 """
@@ -23,11 +23,15 @@ from storage.types.arrow_buffers import fixed_width_values
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Nulls don't count; a group of nothing else is null. A retract divides; null stays null.
+    """The function product. Nulls don't count, and a group of nulls is null. A retract divides; null stays null.
 
-    Integers raise BadInput where a partial product leaves the type or the divisor is 0; the quotient is cut towards
-    zero. Decimals are rounded half up to their scale at each row, become null where they outgrow their digits, and
-    raise BadInput for a quotient without end. What a later SET undoes is not looked at.
+    Integers: raises BadInput if a partial product overflows the type, or if the divisor is 0. Quotients are truncated
+    towards zero.
+
+    Decimals: each step is rounded half up to the scale, and becomes null if it exceeds the digits. Raises BadInput if a
+    quotient has infinitely many digits.
+
+    Rows that a later SET undoes are skipped.
     """
 
     aggregation: ColumnAggregation
@@ -57,7 +61,7 @@ class Product:
             aggregator: SimpleRowAggregator[int] = _DecimalProduct(exact, values.type.scale)
         else:
             factors = np.where(counted, numbers.low, 1)
-            with np.errstate(over="ignore"):  # infinite is not certain
+            with np.errstate(over="ignore"):  # infinity counts as not certain
                 sizes = groups.reduce(np.multiply, np.maximum(np.abs(factors.astype(np.float64)), 1))
                 products = WideInts(groups.reduce(np.multiply, factors))
             by_row, aggregator = divided | ~(sizes <= exact.certain), _IntegerProduct(exact)
@@ -76,7 +80,7 @@ def _float_products(values: pa.Array, groups: Groups, steps: Steps | None, count
     products = groups.reduce_in_order(np.multiply, np.where(counted, numbers, numbers.dtype.type(1)))
     if divided.any() and steps is not None:
         chosen, at = groups.select(divided)
-        items = [numbers[p] if counted[p] else None for p in at.tolist()]  # NumPy's scalars: width and infinities kept
+        items = [numbers[p] if counted[p] else None for p in at.tolist()]  # NumPy's scalars keep width and infinities
         with np.errstate(all="ignore"):
             aggregated = _FloatProduct().aggregate(items, chosen, steps[at])
         products[divided] = [0 if number is None else number for number in aggregated]
@@ -113,7 +117,7 @@ class _IntegerProduct(SimpleRowAggregator[int]):
 
 
 class _DecimalProduct(SimpleRowAggregator[int]):
-    """Over unscaled values."""
+    """The product of unscaled values."""
 
     def __init__(self, exact: OverflowCheck, scale: int) -> None:
         self._exact = exact
@@ -142,7 +146,7 @@ def _half_up(number: Fraction) -> int:
 
 
 def _ends(number: Fraction) -> bool:
-    """Whether the decimal expansion ends."""
+    """Whether the number has finitely many decimal digits."""
     rest = number.denominator
     for prime in (2, 5):
         while rest % prime == 0:

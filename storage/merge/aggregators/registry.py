@@ -1,4 +1,4 @@
-"""Which function aggregates a column."""
+"""Creates the aggregate function of a column."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RETRACTABLE = frozenset(
 
 
 def aggregator_of(aggregation: ColumnAggregation) -> Aggregator:
-    """The function for a column."""
+    """Returns the aggregate function for a column."""
     function = _without_wrappers(aggregation)
     if aggregation.ignore_retract:
         return IgnoreRetract(function)

@@ -1,4 +1,4 @@
-"""Aggregation row by row, for values that no column operation covers: maps, nested rows, sketches."""
+"""Aggregates row by row, for values without suitable column operations: maps, nested rows, sketches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ T = TypeVar("T")
 
 
 class RowAggregator(ABC, Generic[Item, Accumulator]):
-    """Methods as in Java's FieldAggregator; None is null. One of these serves one `aggregate`: it may keep state.
+    """An aggregation with the methods of Java's FieldAggregator. None is null.
 
-    acc: the group's first item, or that of a SET, as it came. Once another item joins it, it may be an Accumulator,
-        which each step changes in place: a copy at each step would be quadratic in the rows. `finish` takes either.
+    An instance is used for one call of `aggregate`, so it may have state.
+
+    acc: the unchanged item of the group's first row, or of a SET. After another item was added, it may be an
+        Accumulator, which each step changes in place: copies would take quadratic time. `finish` accepts both.
     """
 
     def reset(self) -> None:
-        """A group begins."""
+        """Called at the start of each group."""
 
     @abstractmethod
     def agg(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None: ...
@@ -31,17 +33,17 @@ class RowAggregator(ABC, Generic[Item, Accumulator]):
         return self.agg(item, None if acc is None else self.finish(acc))
 
     def retract(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None:
-        """Never called of a function `WithoutRetract`."""
+        """Retracts an item. Never called for a function that is `WithoutRetract`."""
         raise AssertionError(f"{type(self).__name__} takes no retract")
 
     @abstractmethod
     def finish(self, acc: Item | Accumulator) -> Item:
-        """The group's item."""
+        """Returns the resulting item of a group."""
 
     def aggregate(self, items: Sequence[Item | None], groups: Groups, steps: Steps | None) -> list[Item | None]:
-        """One item for each group.
+        """Returns one item for each group.
 
-        items (n,): of each position, in merge order.
+        items (n,): the item of each position, in merge order.
         """
         aggregated = []
         what = None if steps is None else steps.tolist()
@@ -72,7 +74,7 @@ class RowAggregator(ABC, Generic[Item, Accumulator]):
 
 
 class SimpleRowAggregator(RowAggregator[T, T]):
-    """Its accumulator is an item at every step."""
+    """A `RowAggregator` whose accumulator is always an item."""
 
     def finish(self, acc: T) -> T:
         return acc

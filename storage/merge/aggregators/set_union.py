@@ -1,4 +1,4 @@
-"""Columns of serialised sets, united one after the other: sketches and bitmaps."""
+"""Unites serialised sets: sketches and bitmaps."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from storage.merge.equal_keys import Groups
 
 
 class UnionAccumulator(Protocol):
-    """A set that others are added to.
+    """A set to which others are added.
 
-    Bytes that are no such set raise ValueError, or what else their library makes of them: see `_UnionRowAggregator`.
+    Bytes that are not such a set raise ValueError, or an error of the library; `_UnionRowAggregator` handles both.
     """
 
     def add(self, serialised: bytes) -> None: ...
 
     def serialised(self) -> bytes:
-        """To the byte what Java has after the same sets in the same order, though it serialises after each."""
+        """Returns the same bytes as Java after the same sets in the same order. Java serialises after each set."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UnionAggregator:
-    """Nulls don't count. A value without another to merge with stays unchanged, of any writer.
+    """A function that unites sets. Nulls don't count. A single value stays unchanged.
 
-    new_accumulator: of the accumulator. Inputs join one by one, as in Java: sketches of estimates are not associative.
+    Sets are added one by one, as in Java, because the union of sketches is not associative.
+
+    new_accumulator: makes an accumulator from the bytes of the first set.
     """
 
     aggregation: ColumnAggregation

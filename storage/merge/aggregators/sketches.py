@@ -1,6 +1,7 @@
-"""Unions of Apache DataSketches, to the byte what Java's library (4.2.0) makes.
+"""Unites Apache DataSketches, with the same bytes as Java's library (4.2.0).
 
-Its C++ sibling, which Python uses, leaves two fields empty that Java fills; neither is needed for an estimate.
+The C++ library, which Python uses, leaves two fields empty that Java fills. Estimates need neither of them.
+
 Source: Java `utils/ThetaSketch.java`, `utils/HllSketchUtil.java`; DataSketches' `Union`, `AbstractHllArray`.
 """
 
@@ -13,13 +14,18 @@ from typing import Any, Final
 
 from storage.errors import UnsupportedFeature
 
-# Theta: byte 0 is the length of the preamble in 8-byte words; from two words on, 12:16 is the sampling rate.
+# Theta: byte 0 is the length of the preamble in 8-byte words. With two words or more, 12:16 is the sampling rate.
 _SAMPLING_RATE: Final = slice(12, 16)
 _ALL_SAMPLED: Final = struct.pack("<f", 1.0)
 
-# HLL: 5 flags, 7 mode (2: an array of registers; else a list or set of coupons), 8 the HIP accumulator, 16 and 24 the
-# two parts of KxQ, the sum of 2**-register; registers from 40, if they are a byte each. A coupon is a register's value
-# above 26 bits of a hash, whose last bits say which register; coupons begin at 8 in a list, at 12 in a set.
+# HLL, by byte offset:
+#   5: flags
+#   7: mode (2: an array of registers; otherwise a list or a set of coupons)
+#   8: the HIP accumulator
+#   16 and 24: the two parts of KxQ, the sum of 2**-register
+#   40: the registers, if each takes a byte
+# Coupons begin at offset 8 in a list, and at 12 in a set. A coupon is the value of a register in the upper 6 bits, and
+# 26 bits of a hash. The last bits of the hash are the number of the register.
 _FLAGS, _MODE = 5, 7
 _OUT_OF_ORDER: Final = 16
 _REGISTERS: Final = 2
@@ -29,7 +35,10 @@ _KXQ: Final = slice(16, 32)
 
 @dataclass(slots=True)
 class SketchUnion:
-    """See `UnionAccumulator`. It is serialised after each, for its size is bounded and Java's rounds at each step."""
+    """A `UnionAccumulator` of sketches. It is serialised after each set, because Java rounds at each step.
+
+    This is affordable, as the size of a sketch is bounded.
+    """
 
     unite: Callable[[bytes, bytes], bytes]
     data: bytes
@@ -50,7 +59,7 @@ class SketchUnion:
 
 
 def _unite_theta(acc: bytes, item: bytes) -> bytes:
-    """Compact theta sketch of both."""
+    """Returns the compact theta sketch of both."""
     library = _datasketches()
     union = library.theta_union()
     for sketch in (acc, item):
@@ -62,7 +71,7 @@ def _unite_theta(acc: bytes, item: bytes) -> bytes:
 
 
 def _unite_hll(acc: bytes, item: bytes) -> bytes:
-    """Compact HLL_4 sketch of both. The result is at most as precise as `item`."""
+    """Returns the compact HLL_4 sketch of both. It is at most as precise as `item`."""
     library = _datasketches()
     older, newer = (library.hll_sketch.deserialize(sketch) for sketch in (acc, item))
     union = library.hll_union(newer.lg_config_k)
@@ -77,7 +86,10 @@ def _unite_hll(acc: bytes, item: bytes) -> bytes:
 
 
 def _hip_accumulator(registers: bytes, coupons: Any, most_lg_k: int) -> bytes:
-    """What Java's is after coupons went into registers that are out of order: it goes on adding, to no use."""
+    """Returns Java's HIP accumulator after coupons were added to registers that are out of order.
+
+    Java continues to update it then, although it is not used any more.
+    """
     library = _datasketches()
     union = library.hll_union(most_lg_k)
     union.update(library.hll_sketch.deserialize(registers))

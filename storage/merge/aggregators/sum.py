@@ -1,4 +1,4 @@
-"""Sum: whole numbers exactly, floats in the order and width of Java.
+"""sum: computes whole numbers exactly, and floats in the order and width of Java.
 
 Source: Java `FieldSumAgg.java`, `DecimalUtils.java`.
 """
@@ -21,11 +21,14 @@ from storage.types.arrow_buffers import fixed_width_values
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Nulls don't count; a group of nothing else is null. A retract of x adds -x, also to nothing.
+    """The function sum. Nulls don't count, and a group of nulls is null. A retract of x adds -x, also to null.
 
-    Integers raise BadInput where any partial sum leaves the type. A decimal of more than 18 digits becomes null where a
-    partial sum has more than it may have, and goes on from there; a shorter one may grow beyond its declared digits, as
-    long as 64 bits hold it. What a later SET undoes is not looked at: its overflow, an error in Java, goes unnoticed.
+    Integers: raises BadInput if a partial sum overflows the type.
+
+    Decimals of more than 18 digits: a partial sum with too many digits becomes null, and later rows are added to that.
+    Shorter decimals may exceed their declared digits, while 64 bits are enough.
+
+    Rows that a later SET undoes are skipped. So their overflow is not noticed, which would be an error in Java.
     """
 
     aggregation: ColumnAggregation
@@ -51,7 +54,7 @@ class Sum:
         numbers = to_wide_ints(values)[groups.rows]
         if not counted.all():
             numbers = numbers.or_zero(counted)
-        # Partial sums stay below the sum of the magnitudes: where that fits, no row can overflow.
+        # Partial sums are at most the sum of the magnitudes. If that fits, no row can overflow.
         certain = np.ones(len(groups), np.bool_)
         if numbers.greatest_magnitude() * groups.lengths.max() > exact.certain:
             certain = groups.reduce(np.add, numbers.magnitudes()) <= exact.certain
@@ -76,11 +79,11 @@ def _float_sums(values: pa.Array, groups: Groups, counted: Mask, taken_back: Mas
 
 
 class _ExactSum(SimpleRowAggregator[int]):
-    """For groups in which some partial sum might overflow."""
+    """The sum of groups in which a partial sum may overflow."""
 
     def __init__(self, exact: OverflowCheck) -> None:
         self._negated = exact
-        # Java adds decimals of up to 18 digits in 64 bits, and counts digits only when those overflow
+        # Java adds decimals of up to 18 digits in 64 bits, and checks the digits only if these overflow.
         is_compact = exact.is_decimal and exact.greatest < 10**18
         self._partial = replace(exact, least=-(2**63), greatest=2**63 - 1) if is_compact else exact
 

@@ -1,4 +1,4 @@
-"""How the rows of one key become one: a module for each merge engine."""
+"""Merge functions, which merge the rows of one key into one row: a module for each merge engine."""
 
 from storage.merge.merge_functions.base import MergeFunction
 from storage.merge.merge_functions.deduplicate import Deduplicate

@@ -1,4 +1,4 @@
-"""Each column of a key is aggregated by a function of its own.
+"""The merge engine aggregation: each column is aggregated by its own function.
 
 Source: Java `mergetree/compact/aggregate/AggregateMergeFunction.java`.
 """
@@ -24,10 +24,11 @@ from storage.types.row_kinds import is_retract, row_kinds
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """columns: how each column is aggregated. Of others (`_KEY_x`, `_SEQUENCE_NUMBER`) the newest row counts.
+    """The merge function of engine aggregation.
 
-    remove_on_delete: a -D removes the record. Its values stay, and a row after it is aggregated onto them, as in Java.
-    Otherwise it is a retract, and a key of nothing but retracts is a row of its own (+I).
+    columns: the aggregation of each column. Other columns (`_KEY_x`, `_SEQUENCE_NUMBER`) are those of the newest row.
+    remove_on_delete: whether a -D removes the record. As in Java, its values are kept, and a later row is aggregated
+        with them. Otherwise a -D is a retract, and a key with only retracts results in a row (+I).
     """
 
     table_name: str
@@ -36,13 +37,13 @@ class Aggregation:
 
     @classmethod
     def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> Aggregation:
-        """Raises BadInput where a function doesn't exist, or doesn't take its column."""
+        """Raises BadInput if a function does not exist, or does not accept the column's type."""
         columns = {a.field.name: (a, aggregator_of(a)) for a in column_aggregations(schema, options)}
         return cls(table_name, columns, options.aggregation_removes_on_delete)
 
     @property
     def merges_in_steps(self) -> bool:
-        """Sums of floats depend on the order of additions, and a single retract is not what it is among others."""
+        """False: sums of floats depend on the order of additions, and a single retract is not merged at all."""
         return False
 
     @property

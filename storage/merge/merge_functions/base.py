@@ -1,4 +1,4 @@
-"""What every merge engine can do.
+"""The interface of all merge engines.
 
 Source: Java `mergetree/compact/MergeFunction.java`, `ReducerMergeFunctionWrapper.java`, `MergeFunctionFactory.java`
 (`adjustReadType`).
@@ -17,45 +17,48 @@ from storage.merge.equal_keys import Groups
 
 
 class MergeFunction(Protocol):
-    """Get one from `merge_function_of`. Immutable, thread-safe."""
+    """Merges the rows of each key, see `merge_function_of`. Immutable and thread-safe."""
 
     @property
     def merges_in_steps(self) -> bool:
-        """Whether merging the rows of a key in parts, and then the results, gives what merging all of them gives.
+        """Whether the rows of a key can be merged in parts, and the results merged again, with the same result.
 
-        Where it does not, rows that leave a write buffer for a while must stay unmerged.
+        If not, rows that are spilled from a write buffer must stay unmerged.
         """
         ...
 
     @property
     def newest_wins(self) -> bool:
-        """Whether the newest row of a key is the result, whatever older ones it has."""
+        """Whether the result is always the newest row of a key, regardless of its older rows."""
         ...
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        """Columns that merging needs in addition to `wanted`, to get their values right.
+        """Returns the columns that the merge needs in addition to `wanted`, to compute their values.
 
-        Names of table columns and, last, maybe `_LEVEL` (the level of the file that a row comes from, int32: field
-        `table_schema.LEVEL_FIELD` of `read_data_file`); none that is wanted already. Key columns, `sequence.field`,
-        `_SEQUENCE_NUMBER` and `_VALUE_KIND` are not among them: merge order asks for those, whatever the engine.
+        The result contains names of table columns. The last one may be `_LEVEL`, the level of a row's file (int32,
+        field `table_schema.LEVEL_FIELD` of `read_data_file`). Key columns, `sequence.field`, `_SEQUENCE_NUMBER` and
+        `_VALUE_KIND` are not included: every merge reads these, with any engine.
         """
         ...
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
-        """One row, at most, for each key.
+        """Merges the rows of each key into at most one row.
 
-        rows: any column order, with what `columns_needed` asks for. `_LEVEL` may be missing where no row comes from a
-            file.
-        groups: the rows of each key, oldest first, keys in order. Not every row need be in one.
-        shortcut (m,): which of the groups, each of one row, come out as they are, without a look at them; None is all
-            groups of one row (as Java's reducer).
-        Returns rows in key order with the same columns; retracts that survive are still there. Columns that are not the
-        table's are those of some row of the key. `_VALUE_KIND` and `_SEQUENCE_NUMBER`, where rows have them, are those
-        of Java's result. Raises BadInput for rows that the engine does not take.
+        rows: the rows, with the columns of `columns_needed`, in any column order. `_LEVEL` may be missing if no row
+            comes from a file.
+        groups: the rows of each key, oldest first, with the keys in order. Rows outside of all groups are ignored.
+        shortcut (m,): which groups are returned unchanged; each of these has one row. None means all groups of one row
+            (as in Java's reducer).
+
+        Returns rows in key order with the same columns. Retracts that win are included. Columns that are not the
+        table's are those of any row of the key. `_VALUE_KIND` and `_SEQUENCE_NUMBER`, if present, are those of Java's
+        result.
+
+        Raises BadInput for rows that the engine does not accept.
         """
         ...
 
 
 def shortcut_groups(groups: Groups, shortcut: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-    """(m,): `shortcut` as given to `MergeFunction.merge`, or what its None stands for."""
+    """(m,): the argument `shortcut` of `MergeFunction.merge`, with None resolved."""
     return groups.lengths == 1 if shortcut is None else shortcut

@@ -1,4 +1,4 @@
-"""The newest row of a key wins, a delete included.
+"""The merge engine deduplicate: the newest row of a key wins, also if it is a delete.
 
 Source: Java `mergetree/compact/DeduplicateMergeFunction.java`.
 """
@@ -20,9 +20,12 @@ from storage.types.row_kinds import is_retract, row_kinds
 
 @dataclass(frozen=True, slots=True)
 class Deduplicate:
-    """ignore_delete: among two or more rows of a key, retracts don't count; a key that has only retracts vanishes.
+    """The merge function of engine deduplicate.
 
-    A single retract stays as it is, ignored or not: Java's reducer never shows it to the merge function.
+    A single retract is returned unchanged, even with ignore_delete: Java's reducer does not pass it to the merge
+    function.
+
+    ignore_delete: whether retracts are ignored if a key has two or more rows. A key with only retracts is removed then.
     """
 
     ignore_delete: bool = False
@@ -41,11 +44,11 @@ class Deduplicate:
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         winners = self.winners(rows, groups, shortcut)
         if rows.num_rows == len(winners) and bool((winners[1:] > winners[:-1]).all()):
-            return rows  # all of them, as they are
+            return rows  # all rows win, and are in order
         return rows.take(pa.array(winners))
 
     def winners(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> RowIndices:
-        """Indices of the surviving rows, in key order. Parameters as of `merge`."""
+        """Returns the indices of the winning rows, in key order. The parameters are those of `merge`."""
         retract = is_retract(row_kinds(rows))[groups.rows] if self.ignore_delete else None
         if retract is None or not retract.any():
             return groups.rows[groups.ends - 1]

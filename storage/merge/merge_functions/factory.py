@@ -1,4 +1,4 @@
-"""The merge function that a table's options ask for.
+"""Creates the merge function of a table, by its options.
 
 Source: Java `table/PrimaryKeyTableUtils.java`, `table/PrimaryKeyFileStoreTable.java` (`needLookup`).
 """
@@ -16,18 +16,18 @@ from storage.table import TableContext
 
 
 def merge_function_of(context: TableContext) -> MergeFunction:
-    """For a primary-key table, at the flush, when reading and in compaction alike.
+    """Returns the merge function of a primary-key table, for flushes, reads and compactions.
 
-    Raises BadInput when options of the engine don't fit the schema or each other, naming option, column and remedy.
+    Raises BadInput, with option, column and remedy, if the engine's options don't fit the schema or each other.
     """
     engine = merge_engine_of(context)
     if isinstance(engine, Deduplicate | FirstRow):
-        return engine  # merging the newer levels first gives the same row: nothing to look up
+        return engine  # they also work if newer levels are merged first, so no lookup merge is needed
     return LookupMergeFunction(engine) if context.options.needs_lookup else engine
 
 
 def merge_engine_of(context: TableContext) -> MergeFunction:
-    """What merges all rows that it is shown, whatever levels they come from. Raises as `merge_function_of`."""
+    """Returns the merge function that merges all given rows, of any levels. Raises like `merge_function_of`."""
     name, schema, options = context.name, context.schema, context.options
     match options.merge_engine:
         case MergeEngine.DEDUPLICATE:

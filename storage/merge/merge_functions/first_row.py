@@ -1,4 +1,4 @@
-"""The oldest row of a key wins.
+"""The merge engine first-row: the oldest row of a key wins.
 
 Source: Java `mergetree/compact/FirstRowMergeFunction.java`.
 """
@@ -26,9 +26,12 @@ NO_RETRACTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FirstRow:
-    """ignore_delete: retracts don't count, and a key of two or more retracts vanishes; else they are errors.
+    """The merge function of engine first-row.
 
-    A single row stays as it is, a retract too: Java's reducer never shows it to the merge function.
+    A single row is returned unchanged, even if it is a retract: Java's reducer does not pass it to the merge function.
+
+    ignore_delete: whether retracts are ignored. A key with two or more retracts and no other row is removed then. If
+        False, retracts are errors.
     """
 
     table_name: str

@@ -1,8 +1,8 @@
-"""Merging where compaction looks rows up: a row above level 0 already holds what is on all higher levels.
+"""Merges rows in tables whose compactions look up older rows: a row above level 0 includes those of all higher levels.
 
 Such a compaction (changelog-producer `lookup`, `force-lookup`) merges level-0 rows with the row of the lowest level
-above 0 and writes the result to a level in between; the older row stays where it is. Merging both would add up the same
-row twice.
+above 0, and writes the result to a level in between. The older row stays in its level. A merge of the result with the
+older row would count that row twice.
 
 Source: Java `mergetree/compact/LookupMergeFunction.java`; vectors `lookup_merge_function.json`.
 """
@@ -23,7 +23,7 @@ from storage.merge.merge_functions.base import MergeFunction, shortcut_groups
 
 @dataclass(frozen=True, slots=True)
 class LookupMergeFunction:
-    """Merges, of each key, the rows of level 0 (and of memory) with the one of the lowest level above."""
+    """A merge function that merges the rows of level 0, and of memory, with the row of the lowest level above."""
 
     engine: MergeFunction
 
@@ -33,7 +33,7 @@ class LookupMergeFunction:
 
     @property
     def newest_wins(self) -> bool:
-        return False  # of rows above level 0, that of the lowest level counts
+        return False  # above level 0 the row of the lowest level counts
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return (*self.engine.columns_needed(wanted), LEVEL_COLUMN)
@@ -45,5 +45,5 @@ class LookupMergeFunction:
         above_0 = levels > 0
         lowest = groups.reduce(np.minimum, np.where(above_0, levels, np.iinfo(levels.dtype).max))
         kept = ~above_0 | (levels == groups.spread(lowest))
-        # a row that is left alone by this is still shown to the engine, unlike one that was alone before
+        # The engine still merges a row that is the only one left, unlike a row that was the only one before.
         return self.engine.merge(rows, groups.keep(kept), shortcut_groups(groups, shortcut))

@@ -1,14 +1,16 @@
-"""Rows of a key complete each other: what a row leaves null keeps its older value.
+"""The merge engine partial-update: columns that are null in a row keep their older values.
 
-Columns of a sequence group follow the group's own sequence fields instead of the order of rows, and may be aggregated.
+The columns of a sequence group follow the group's sequence fields instead of the order of rows, and may be aggregated.
 
-Columnwise: what a row does to its key (`_Effects`) is the same for all columns; each column then looks for the row it
-takes its value from. In Java's words, for each position in merge order:
+The merge works by columns. The effects of a row on its key (`_Effects`) are the same for all columns. With these, each
+column finds the row that has its value. The effects at each position in merge order, as in Java:
 
-    adds       a +I or +U: overwrites, where not null (a sequence group: where not older, nulls too)
-    retracts   a -D or -U: takes the columns of sequence groups back
-    fills      sets every column, nulls too: a retract that comes first (Java fills the row with it), a delete that
-               removes the record (so a later row lands on top of the deleted values), a row that stays as it is
+    adds       a +I or +U: overwrites columns with values that are not null (a sequence group: if not older, with nulls,
+               too)
+    retracts   a -D or -U: retracts the columns of sequence groups
+    fills      sets every column, also to null. This is a retract that is the first row (Java fills the row with it), a
+               delete that removes the record (so a later row is merged with the deleted values), or a row that is
+               returned unchanged
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`; vectors `merge_functions.json`.
 """
@@ -50,10 +52,12 @@ NO_RETRACTS: Final = (
 
 @dataclass(frozen=True)
 class PartialUpdate:
-    """columns: names of the table's columns without those of the primary key; of others, such as `_KEY_x`, the newest
-        row counts.
-    aggregators: of `options.aggregations`, by column.
-    required: columns that take no nulls.
+    """The merge function of engine partial-update.
+
+    columns: the table's columns without the primary key. Other columns, such as `_KEY_x`, are those of the newest row.
+    options: the options of the engine.
+    aggregators: column -> its aggregate function, from `options.aggregations`.
+    required: the NOT NULL columns.
     """
 
     table_name: str
@@ -64,7 +68,7 @@ class PartialUpdate:
 
     @classmethod
     def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> PartialUpdate:
-        """Raises BadInput as `PartialUpdateOptions.of`."""
+        """Raises BadInput like `PartialUpdateOptions.of`."""
         checked = PartialUpdateOptions.of(schema, options)
         columns = frozenset(schema.names).difference(schema.primary_keys)
         aggregators = {a.field.name: aggregator_of(a) for a in checked.aggregations}
@@ -73,7 +77,7 @@ class PartialUpdate:
 
     @property
     def merges_in_steps(self) -> bool:
-        """Merged rows forget in which order their values came."""
+        """False: a merged row does not contain the order of its values."""
         return False
 
     @property
@@ -81,9 +85,9 @@ class PartialUpdate:
         return False
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        """Sequence fields of groups with a wanted column, or whose deletes remove records.
+        """See `MergeFunction`. Returns the sequence fields of groups with a wanted column, or that can remove records.
 
-        Java leaves the latter out, and shows a deleted record where none of its group's columns is read.
+        Java does not read the latter, and returns a deleted record if none of its group's columns is read.
         """
         asked = set(wanted)
         groups = [g for g in self.options.groups if g.columns & asked or self.removes(g)]
@@ -105,7 +109,7 @@ class PartialUpdate:
 
 
 class _Merge:
-    """One call of `merge`. Arrays are in merge order, n positions; kinds too."""
+    """One call of `merge`. All arrays are in merge order, with n positions."""
 
     def __init__(
         self,
@@ -125,7 +129,7 @@ class _Merge:
         self._effects = self._effects_of_rows()
 
     def column(self, name: str) -> pa.Array:
-        """The merged column, one value a group."""
+        """Returns the merged column, with one value for each group."""
         if name == KIND_COLUMN:
             return pa.array(self._result_kinds())
         if name == SEQUENCE_COLUMN:
@@ -158,11 +162,11 @@ class _Merge:
         return self._taken(name, newest)
 
     def _newest_of(self, group: SequenceGroup) -> RowIndices:
-        """Position of the row that each key's columns of the group come from; -1: none."""
+        """Returns for each key the position of the row with the columns of this sequence group; -1 if none exists."""
         if group not in self._newest:
             sequences, effects = self._sequences_of(group), self._effects
             candidates = effects.fills | ((effects.adds | effects.retracts) & ~sequences.is_empty)
-            if effects.removals is not None:  # what came before doesn't count any more
+            if effects.removals is not None:  # earlier rows don't count any more
                 last_removal = self._groups.spread(self._groups.last(effects.removals))
                 candidates &= np.arange(len(candidates)) >= last_removal
             self._newest[group] = sequences.newest(candidates, self._groups)
@@ -227,11 +231,14 @@ class _Merge:
 
 @dataclass(frozen=True, slots=True)
 class _Effects:
-    """adds, retracts, fills (n,): see above.
-    counted (n,): rows whose sequence number may be the result's.
+    """The effects of rows, see the module.
 
-    removals (n,): rows that remove the record.
-    no_retracts: every row is an add, or stays as it is.
+    adds (n,): rows that add.
+    retracts (n,): rows that retract.
+    fills (n,): rows that fill.
+    counted (n,): rows whose sequence number can become that of the result.
+    removals (n,): rows that remove the record. None if no row can.
+    no_retracts: whether every row is an add, or is returned unchanged.
     """
 
     adds: NDArray[np.bool_]
@@ -245,7 +252,7 @@ class _Effects:
 def _with_fills_before(
     groups: Groups, steps: NDArray[np.int8], twice: NDArray[np.bool_]
 ) -> tuple[Groups, NDArray[np.int8]]:
-    """Groups and steps with a SET of the same row before each position marked in `twice`."""
+    """Returns groups and steps with an additional SET of the same row before each position in `twice`."""
     begins = np.concatenate(([0], np.cumsum(1 + twice)))
     doubled = np.repeat(steps, 1 + twice)
     doubled[begins[:-1][twice]] = Step.SET

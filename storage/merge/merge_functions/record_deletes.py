@@ -1,8 +1,8 @@
-"""Which deletes remove a whole record: option `partial-update.remove-record-on-sequence-group`.
+"""Finds deletes that remove a whole record: option `partial-update.remove-record-on-sequence-group`.
 
-A delete does so when one of its sequences, of a group that the option names, is not older than the record's; the
-record then begins again with the delete's own sequences, in all groups. So each row has to be asked in turn; here one
-row of every key at a time.
+A delete removes the record if its sequence in one of the option's groups is not older than the record's. The record
+then starts again with the sequences of the delete, in all groups. So the rows of a key must be checked one after the
+other. Here one row of every key is checked at a time.
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`.
 """
@@ -19,10 +19,10 @@ from storage.merge.merge_functions.sequences import Sequences
 
 
 def record_deletes(sequences: Sequence[Sequences], deletes: NDArray[np.bool_], groups: Groups) -> NDArray[np.bool_]:
-    """(n,) which positions remove the record of their key.
+    """(n,): which positions remove the record of their key.
 
-    sequences: of the groups whose deletes may.
-    deletes (n,): positions of -D rows; a row that is left alone by the engine is not marked.
+    sequences: the sequences of the groups whose deletes can remove the record.
+    deletes (n,): the positions of -D rows, without rows that are returned unchanged.
     """
     removing = np.zeros(len(deletes), np.bool_)
     affected = np.flatnonzero(groups.any(deletes))

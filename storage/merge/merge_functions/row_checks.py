@@ -1,7 +1,7 @@
-"""Rows that a merge engine can't take, or that no file could hold after it, are refused when they are written.
+"""Refuses rows, when they are written, that a merge engine can't merge, or that would become invalid rows of a file.
 
-Java lets them in, and a lone delete of its key even into a file; from the next row of the key on, the bucket can't be
-merged or compacted any more.
+Java accepts such rows, and even writes a file if a delete is the only row of its key. After the next row of that key,
+the bucket can't be merged or compacted any more.
 
 Source: Java `mergetree/compact/*MergeFunction.java`, `io/KeyValueDataFileWriter.java`.
 """
@@ -33,7 +33,10 @@ _TAKEN_BACK_TO_NULL: Final = (AggregateFunction.LAST_VALUE, AggregateFunction.LA
 
 
 def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name: str) -> None:
-    """kinds (n,): of rows about to be written. Raises BadInput for those that no merge will take, naming the remedy."""
+    """Raises BadInput, with a remedy, for rows that can never be merged.
+
+    kinds (n,): the row kinds of the rows to write.
+    """
     retracts = kinds[is_retract(kinds)]
     if not len(retracts):
         return
@@ -59,15 +62,21 @@ def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name
 
 
 def check_remaining_retracts(function: MergeFunction, kinds: NDArray[np.int8]) -> None:
-    """kinds (n,): of merged rows about to go to level 0. Raises BadInput for retracts that met no row, and would leave
-    null in a column that takes none when they meet one. A -U whose +U came with it has gone by now.
+    """Raises BadInput for retracts that remain after the merge, and would later set null in a NOT NULL column.
+
+    A -U is not among them if its +U was merged with it.
+
+    kinds (n,): the row kinds of merged rows that will be written to level 0.
     """
     for kind in np.unique(kinds[is_retract(kinds)]).tolist():
         _check_leaves_no_null(function, RowKind(kind))
 
 
 def check_no_nulls(rows: pa.RecordBatch, schema: TableSchema, table_name: str) -> None:
-    """rows: merged, about to be written to a file. Raises BadInput where merging left null in a NOT NULL column."""
+    """Raises BadInput if the merge left null in a NOT NULL column.
+
+    rows: merged rows that will be written to a file.
+    """
     for field in schema.fields:
         column = rows.column(field.name)
         if field.type.nullable or not column.null_count:
@@ -87,7 +96,10 @@ def _engine(function: MergeFunction) -> MergeFunction:
 
 
 def _check_leaves_no_null(function: MergeFunction, kind: RowKind) -> None:
-    """Of a retract. Functions that take values back from what they have (`sum`, `collect`) leave none."""
+    """Raises BadInput if a retract of this kind would set null in a NOT NULL column.
+
+    Functions that subtract from the existing value (`sum`, `collect`) don't set null.
+    """
     is_delete = kind is RowKind.DELETE
     match _engine(function):
         case Aggregation(table_name=table_name, columns=columns, remove_on_delete=removes):
@@ -118,6 +130,6 @@ def _check_leaves_no_null(function: MergeFunction, kind: RowKind) -> None:
 
 
 def _is_emptied(aggregation: ColumnAggregation) -> bool:
-    """Whether a retract leaves null where none may be."""
+    """Whether a retract sets null in this column, which is NOT NULL."""
     takes_back = aggregation.function in _TAKEN_BACK_TO_NULL and not aggregation.ignore_retract
     return takes_back and not aggregation.field.type.nullable

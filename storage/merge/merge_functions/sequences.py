@@ -1,7 +1,7 @@
-"""Which row of a key has the newest sequence of a sequence group, as columns.
+"""Finds the row of each key that has the newest sequence of a sequence group, in columns.
 
-Rows without any sequence don't take part. Sequences compare field by field, nulls smallest; of equal ones the row that
-comes later is the newer. Everything here is in merge order: n positions, in groups of equal keys.
+Rows whose sequence fields are all null don't count. Sequences are compared field by field; nulls are smallest. Of equal
+sequences the later row is the newer one. All arrays here are in merge order: n positions, in groups of equal keys.
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`, `utils/UserDefinedSeqComparator.java`.
 """
@@ -22,7 +22,11 @@ from storage.merge.sort_order import RowIndices
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """The sequences of one group: `words` compare them, `is_empty` (n,) marks rows whose fields are all null."""
+    """The sequences of one sequence group.
+
+    words: the words by which the sequences are compared.
+    is_empty (n,): which rows have only nulls in the sequence fields.
+    """
 
     words: tuple[Word, ...]
     is_empty: NDArray[np.bool_]
@@ -36,7 +40,7 @@ class Sequences:
         return cls(words, is_empty)
 
     def newest(self, candidates: NDArray[np.bool_], groups: Groups) -> RowIndices:
-        """(m,) position of the newest candidate of each group; -1 where there is none."""
+        """(m,): the position of the newest candidate of each group; -1 if it has none."""
         best = candidates
         for word in self.words:
             greatest = groups.reduce(np.maximum, np.where(best, word, np.iinfo(word.dtype).min))
@@ -44,7 +48,7 @@ class Sequences:
         return groups.last(best)
 
     def ranks(self) -> NDArray[np.int64]:
-        """(n,) numbers from 0 that compare as the sequences do; equal sequences have equal ranks."""
+        """(n,): numbers from 0 with the order of the sequences. Equal sequences have equal ranks."""
         order = np.lexsort(tuple(reversed(self.words)))
         differs = np.zeros(len(order), np.bool_)
         for word in self.words:
@@ -58,9 +62,11 @@ class Sequences:
 def not_older(
     ranks: NDArray[np.int64], counted: NDArray[np.bool_], segment_starts: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """(n,) which positions have a sequence at least as new as all counted ones before them in their segment.
+    """(n,): which positions have a sequence at least as new as all counted ones before them in their segment.
 
-    segment_starts (n,): where the state begins again; position 0 is one.
+    ranks (n,): see `Sequences.ranks`.
+    counted (n,): which positions count.
+    segment_starts (n,): which positions start a segment; position 0 must be one.
     """
     span = int(ranks.max(initial=0)) + 2
     levels = (np.cumsum(segment_starts) - 1) * span + np.where(counted, ranks + 1, 0)

@@ -1,1 +1,1 @@
-"""Values as aggregate functions need them: wide integers, equality, arrays and maps as entries, Java's hash order."""
+"""Values for aggregate functions: wide integers, equality, entries of arrays and maps, Java's hash order."""

@@ -1,7 +1,7 @@
-"""Folding ARRAY and MAP columns by moving entries: no value is turned into a Python object.
+"""Aggregates ARRAY and MAP columns by moving entries, without converting values to Python objects.
 
-An entry is known by its index among all entries of the column: the folds below see lists of such indices, and numbers
-that stand for what they must compare. The result takes the entries named.
+An entry is identified by its index among all entries of the column. Aggregate functions get lists of such indices, and
+codes that represent the values to compare. The resulting column is made of the entries with the returned indices.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class EntryColumn:
 
     @classmethod
     def of(cls, values: pa.Array, groups: Groups) -> EntryColumn:
-        """Only the rows that are aggregated, so that work on entries is work on theirs."""
+        """Takes only the rows that are aggregated, so that no other entries are processed."""
         return cls(values.take(pa.array(groups.rows)))
 
     @property
     def elements(self) -> pa.Array:
-        """What an array holds, or the keys of a map: one for each entry."""
+        """The elements of arrays, or the keys of maps: one for each entry."""
         return self.column.keys if self.is_map else self.column.values
 
     @property
@@ -40,21 +40,21 @@ class EntryColumn:
         return bool(pa.types.is_map(self.column.type))
 
     def items(self) -> list[Entries | None]:
-        """The entries of each row; None for null."""
+        """Returns the entries of each row; None for null."""
         offsets = self.column.offsets.to_pylist()
         valid = self.column.is_valid().to_pylist()
         bounds = zip(offsets[:-1], offsets[1:], valid, strict=True)
         return [list(range(begin, end)) if is_valid else None for begin, end, is_valid in bounds]
 
     def of_entries(self, aggregated: Sequence[Entries | None]) -> pa.Array:
-        """A column of the same type, of these entries."""
+        """Returns a column of the same type with these entries."""
         taken = pa.array(list(chain.from_iterable(entries or () for entries in aggregated)), pa.int64())
         children = (self.column.keys, self.column.items) if self.is_map else (self.column.values,)
         return rebuilt(self.column.type, [child.take(taken) for child in children], aggregated)
 
 
 def rebuilt(kind: pa.DataType, children: Sequence[pa.Array], aggregated: Sequence[Sequence[object] | None]) -> pa.Array:
-    """A list or map column whose row i has as many entries as `aggregated[i]`, null for None."""
+    """Makes a list or map column. Row i has as many entries as `aggregated[i]`, and is null for None."""
     offsets = np.concatenate(([0], np.cumsum([0 if row is None else len(row) for row in aggregated], dtype=np.int64)))
     mask = pa.array([row is None for row in aggregated], pa.bool_())
     make = pa.MapArray if pa.types.is_map(kind) else pa.ListArray

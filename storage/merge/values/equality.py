@@ -1,6 +1,7 @@
-"""Which values of a column, nested ones too, are equal: whole numbers that stand for them.
+"""Finds equal values of a column, including nested ones, by assigning codes to them.
 
-As Java's boxed values and generated equalisers compare: null equals null, NaN equals NaN, -0.0 is not 0.0.
+Values are compared like Java's boxed values and generated equalisers: null equals null, NaN equals NaN, -0.0 is not
+0.0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ NULL = -1
 
 
 def value_codes(values: pa.Array) -> NDArray[np.int64]:
-    """(n,): equal values have equal codes, of no other meaning; NULL for null. Python rows for nested ones."""
+    """(n,): a code for each value, NULL for null. Equal values have equal codes; a code has no other meaning.
+
+    Nested values are converted to Python objects.
+    """
     kind = values.type
     if pa.types.is_nested(kind):
         known: dict[Hashable, int] = {}
@@ -25,13 +29,13 @@ def value_codes(values: pa.Array) -> NDArray[np.int64]:
         codes = [known.setdefault(k, len(known)) if v else NULL for k, v in zip(_keys(values), valid, strict=True)]
         return np.array(codes, np.int64)
     if pa.types.is_floating(kind):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), values)  # there are many
+        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), values)  # NaN has many bit patterns
     indices: NDArray[np.int64] = values.dictionary_encode().indices.fill_null(NULL).to_numpy().astype(np.int64)
     return indices
 
 
 def _keys(values: pa.Array) -> list[Hashable]:
-    """Of each value, the codes of its parts; what stands at a null is arbitrary."""
+    """Returns for each value the codes of its parts. The result for a null is arbitrary."""
     kind = values.type
     if pa.types.is_struct(kind):
         return list(zip(*(value_codes(part).tolist() for part in values.flatten()), strict=True))

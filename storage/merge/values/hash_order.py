@@ -1,7 +1,7 @@
-"""The order in which Java's hash collections return their elements: that of nested rows and distinct elements.
+"""Reproduces the order in which Java's hash collections return their elements.
 
-The arrays of `collect` and `nested_update` reach disk in this order, so readers see it. With it, an array that Java
-merged and one that was merged here are equal.
+Java writes the arrays of `collect` and `nested_update` to files in this order, so readers see it. With the same order
+here, an array merged by Java equals an array merged by Tidelake.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TICKS_PER_MILLI: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def table_size(most: int) -> int:
-    """Bins of a `HashMap` or `HashSet`.
+    """Returns the number of bins of a `HashMap` or `HashSet`.
 
-    most: entries there were when the table last had occasion to grow.
+    most: the number of entries when the table last checked whether to grow.
     """
     size = 16
     while most * 4 > size * 3:
@@ -36,9 +36,10 @@ def table_size(most: int) -> int:
 
 
 class _HashTable(NamedTuple):
-    """What stood in [begin, end) went through a table of this size.
+    """A hash table into which the items at places [begin, end) were put.
 
-    is_turned: the list was reversed then.
+    size: the number of bins.
+    is_turned: whether the list was reversed at that time.
     """
 
     size: int
@@ -48,16 +49,17 @@ class _HashTable(NamedTuple):
 
 
 class HashOrderedList(LinkedList[T]):
-    """An array that Java puts into a new hash table for each row; afterwards it has the order of the table.
+    """An array that Java puts into a new hash table for each row. It then has the order of that table.
 
-    Entries of one bin keep their order. So after many tables the array is ordered by the bins of the last one; within
-    a bin, by those of the newest larger table before it; and so on, down to the order of arrival. The list keeps the
-    order of arrival and the tables that were larger than all later ones. It must not `pop`: places say what a table
-    held.
+    Entries of one bin keep their order. So after many tables the array is ordered by the bins of the last table; within
+    a bin, by the bins of the newest larger table before it; and so on, down to the order of arrival. The list stores
+    the order of arrival, and the tables that were larger than all later ones. `pop` must not be called, because places
+    identify the items of a table.
 
-    hash_of: `hashCode()` of an item's name.
-    newest_first: they are put in by `computeIfAbsent`, before others of their bin, so each table turns the order
-        within its bins. Eight and more entries in a bin, which Java keeps as a tree, would be another matter.
+    hash_of: returns Java's `hashCode()` of an item's name.
+    newest_first: whether items are inserted by `computeIfAbsent`, which puts them before the others of their bin. Then
+        each table reverses the order within its bins. This does not hold for bins of eight or more entries, which Java
+        stores as a tree.
     """
 
     __slots__ = ("_hash_of", "_is_turned", "_newest_first", "_tables")
@@ -69,7 +71,7 @@ class HashOrderedList(LinkedList[T]):
         self._hash_of = hash_of
         self._newest_first = newest_first
         self._is_turned = False
-        self._tables: list[_HashTable] = []  # of falling size
+        self._tables: list[_HashTable] = []  # in descending order of size
 
     def append(self, item: T) -> None:
         if self._is_turned:
@@ -84,9 +86,9 @@ class HashOrderedList(LinkedList[T]):
             super().prepend(item)
 
     def rebuild(self, most: int) -> None:
-        """All of them go through a new table.
+        """Puts all items into a new table.
 
-        most: as in `table_size`.
+        most: see `table_size`.
         """
         size = table_size(most)
         self._is_turned ^= self._newest_first
@@ -101,7 +103,7 @@ class HashOrderedList(LinkedList[T]):
             items = [*self._items_between(table.begin, begin), *items, *self._items_between(end, table.end)]
             begin, end = table.begin, table.end
             bins = self._bins(items, table.size)
-            # those of a bin keep their order, also where the bins stand back to front
+            # the items of a bin keep their order, even if the bins are in reverse order
             items = [items[at] for at in sorted(range(len(items)), key=bins.__getitem__, reverse=table.is_turned)]
         items = [*self._items_between(self._begin, begin), *items, *self._items_between(end, self._end)]
         return items[::-1] if self._is_turned else items
@@ -112,7 +114,7 @@ class HashOrderedList(LinkedList[T]):
 
 
 def hash_codes(values: pa.Array) -> list[int]:
-    """`hashCode()` of the objects that Paimon makes of values that hold no others; 0 for null. Not of bytes."""
+    """Returns the `hashCode()` of Paimon's objects for values that are not nested; 0 for null. Not for bytes."""
     kind = values.type
     if pa.types.is_string(kind):
         codes: NDArray[Any] = hash_bytes(values)
@@ -134,7 +136,7 @@ def hash_codes(values: pa.Array) -> list[int]:
 
 
 def _folded(longs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As `Long.hashCode`, in the lower 32 bits: the upper half onto the lower."""
+    """Computes `Long.hashCode` in the lower 32 bits, from both halves of a number."""
     return longs ^ longs >> 32
 
 
@@ -145,7 +147,7 @@ def _with_one_nan(values: pa.Array) -> pa.Array:
 
 
 def _decimal_hash(unscaled: int, scale: int) -> int:
-    """`BigDecimal.hashCode`, before it is cut to 32 bits."""
+    """Computes `BigDecimal.hashCode`, before it is truncated to 32 bits."""
     code, rest = 0, abs(unscaled)
     for shift in range(96, -1, -32):
         code = (code * 31 + (rest >> shift & 0xFFFFFFFF)) & 0xFFFFFFFF

@@ -1,6 +1,6 @@
-"""A linked list: items join at both ends and leave from anywhere. Arrays and texts are aggregated in it.
+"""A list for the aggregation of arrays and texts. Items are added at both ends, and removed from anywhere.
 
-Each operation costs the items it adds or removes, so aggregating is linear in the number of items.
+The time of each operation is linear in the items that it adds or removes. So aggregation is linear in the items.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ T = TypeVar("T")
 
 
 class LinkedList(Generic[T]):
-    """name_of: the name of an item. Of several with one name, operations take the foremost."""
+    """A list of items with names.
+
+    name_of: returns the name of an item. If several items have the same name, operations use the first one.
+    """
 
     __slots__ = ("_begin", "_end", "_foremost", "_items", "_name_of", "_others")
 
     def __init__(self, name_of: Callable[[T], Hashable]) -> None:
         self._name_of = name_of
-        self._items: dict[int, T] = {}  # by place
-        self._foremost: dict[Hashable, int] = {}  # place, by name
-        self._others: dict[Hashable, deque[int]] = {}  # places behind the foremost, by name
-        self._begin = self._end = 0  # places are in [begin, end); an item that was taken leaves a gap
+        self._items: dict[int, T] = {}  # place -> item
+        self._foremost: dict[Hashable, int] = {}  # name -> the place of its first item
+        self._others: dict[Hashable, deque[int]] = {}  # name -> the places of its other items
+        self._begin = self._end = 0  # places are in [begin, end); a removed item leaves a gap
 
     def __len__(self) -> int:
         return len(self._items)
@@ -56,16 +59,16 @@ class LinkedList(Generic[T]):
             self.append(item)
 
     def prepend_all(self, items: list[T]) -> None:
-        """Put them in front, in their order."""
+        """Puts the items in front, in their order."""
         for item in reversed(items):
             self.prepend(item)
 
     def replace(self, item: T) -> None:
-        """In the place of the one with its name."""
+        """Replaces the item that has the same name."""
         self._items[self._foremost[self._name_of(item)]] = item
 
     def take(self, name: Hashable) -> T:
-        """Remove it."""
+        """Removes the first item of this name, and returns it."""
         item = self._items.pop(self._foremost.pop(name))
         if name in self._others:
             self._foremost[name] = self._others[name].popleft()
@@ -74,19 +77,19 @@ class LinkedList(Generic[T]):
         return item
 
     def take_all(self, name: Hashable) -> None:
-        """Remove all items of this name, if there are any."""
+        """Removes all items of this name, if any exist."""
         while name in self._foremost:
             self.take(name)
 
     def take_repeated(self) -> None:
-        """Remove all but the foremost item of each name."""
+        """Removes all but the first item of each name."""
         for places in self._others.values():
             for place in places:
                 del self._items[place]
         self._others.clear()
 
     def pop(self) -> T:
-        """Remove the last item."""
+        """Removes the last item, and returns it."""
         while self._end - 1 not in self._items:
             self._end -= 1
         self._end -= 1

@@ -1,4 +1,4 @@
-"""What happens where a whole number outgrows its column.
+"""Handles whole numbers that overflow their column.
 
 Source: Java `FieldSumAgg` and `FieldProductAgg` (exact arithmetic of integers), `DecimalUtils.java`, `Decimal.java`.
 """
@@ -17,9 +17,11 @@ from storage.types import BIGINT, MAX_DECIMAL_PRECISION, Root, decimal
 
 @dataclass(frozen=True, slots=True)
 class OverflowCheck:
-    """Numbers from `least` to `greatest` fit; beyond, an integer is an error and a decimal (unscaled) becomes null.
+    """The limits of a column. If a number exceeds them, an integer is an error, and a decimal becomes null.
 
-    certain: the sum or product of magnitudes of this size fits, even when a float has rounded it.
+    least: the smallest number that fits; for a decimal, the unscaled value.
+    greatest: the greatest number that fits; for a decimal, the unscaled value.
+    certain: a sum or product of magnitudes up to this size certainly fits, even if it was rounded as a float.
     """
 
     aggregation: ColumnAggregation
@@ -30,7 +32,7 @@ class OverflowCheck:
 
     @classmethod
     def of(cls, kind: pa.DataType, aggregation: ColumnAggregation) -> OverflowCheck:
-        """kind: of the column, an integer or a decimal."""
+        """kind: the type of the column, an integer or a decimal."""
         if pa.types.is_decimal(kind):
             limit = 10**kind.precision
             return cls(aggregation, 1 - limit, limit - 1, 0.999 * limit, True)
@@ -38,7 +40,10 @@ class OverflowCheck:
         return cls(aggregation, -limit, limit - 1, limit - 1 if kind.bit_width < 64 else limit / 2, False)
 
     def checked(self, number: int, calculation: str) -> int | None:
-        """The number, or null for a decimal that doesn't fit. Raises BadInput for an integer that doesn't."""
+        """Returns the number, or None for a decimal that doesn't fit.
+
+        Raises BadInput for an integer that doesn't fit.
+        """
         if self.least <= number <= self.greatest:
             return number
         if self.is_decimal:

@@ -1,4 +1,4 @@
-"""Unions of serialised 32-bit roaring bitmaps.
+"""Unites serialised 32-bit roaring bitmaps.
 
 Source: Java `utils/RoaringBitmap32.java`.
 """
@@ -12,12 +12,12 @@ from pyroaring import BitMap
 
 @dataclass(frozen=True, slots=True)
 class RoaringUnion32:
-    """See `UnionAccumulator`.
+    """A `UnionAccumulator` of bitmaps.
 
-    A union costs as much as both sides have containers, so sides of like size are united: every value
-    takes part in log(n) unions, in order.
+    The time of a union grows with the containers of both sides. So only bitmaps of similar size are united. Then every
+    value takes part in log(n) unions, in order.
 
-    parts: with how many inputs each has; every one has at least twice those of the next.
+    parts: (number of inputs, bitmap) of each part. Each has at least twice the inputs of the next one.
     """
 
     parts: list[tuple[int, BitMap]]
@@ -38,7 +38,7 @@ class RoaringUnion32:
         self.parts[-1] = earlier_count + count, earlier
 
     def serialised(self) -> bytes:
-        """In the portable form, runs optimised: what containers hold decides theirs, not how they came to it."""
+        """Returns the portable form with optimised runs. It depends only on the values, not on the order of unions."""
         while len(self.parts) > 1:
             self._unite_last()
         (_, bitmap) = self.parts[0]

@@ -1,18 +1,21 @@
-"""Unions of 64-bit roaring bitmaps in the form that Java's Roaring64Bitmap has of its own.
+"""Unites 64-bit roaring bitmaps in the format of Java's Roaring64Bitmap.
 
-Its bytes are the dump of a data structure: a radix tree over the upper 48 bits of the values, whose leaves name places
-in a list of containers for the lower 16. How wide a node is and where a container stands depend on the order in which
-they came, so to write what Java writes is to insert as Java does.
+The bytes are the dump of a data structure: a radix tree over the upper 48 bits of the values. Its leaves refer to
+places in a list of containers, which contain the lower 16 bits. The width of a node and the place of a container depend
+on the order of insertion. So values must be inserted in Java's order, to write the same bytes as Java.
 
-    bitmap      0, for none; or 1, tree, containers. Numbers are little-endian.
-    tree        count of keys u64; nodes, parents first, children by their byte
-    node        kind u8, count of children u16, length of prefix u8, prefix; then, by kind,
-                0: up to 4 children, their bytes backwards, padded with 0     1: up to 16, the same in two halves
-                2: up to 48, for each byte the child's slot, or 255, eight at a time backwards
-                3: up to 256, a bit each
-                4: a leaf, key of 6 bytes, place of its container u64
-    containers  1 u32, 0xfe, length of the list u32; each 0, for an unused place, or 1, kind u8, values in it u32, and
-                as in the portable form 0: runs, 1: bitmap, 2: array; containers in use u64, 0 u32, last place u32
+    bitmap      0 if empty; otherwise 1, tree, containers. Numbers are little-endian.
+    tree        number of keys u64; nodes, parents first, children ordered by their byte
+    node        kind u8, number of children u16, length of prefix u8, prefix; then, by kind,
+                0: up to 4 children: their bytes in reverse order, padded with 0
+                1: up to 16 children: the same in two halves
+                2: up to 48 children: for each byte the slot of its child, or 255, in reverse order by groups of eight
+                3: up to 256 children: a bit for each byte
+                4: a leaf: key of 6 bytes, place of its container u64
+    containers  1 u32, 0xfe, length of the list u32; for each place 0 if unused, or 1, kind u8, number of values u32,
+    and
+                the content as in the portable form (kind 0: runs, 1: bitmap, 2: array); number of used containers u64,
+                0 u32, last place u32
 
 Source: RoaringBitmap 1.2.1 `art/*.java`, `longlong/HighLowContainer.java`, `Roaring64Bitmap.or`; Java
 `utils/RoaringBitmap64.java`.
@@ -29,7 +32,7 @@ from pyroaring import BitMap
 
 _KEY_BYTES: Final = 6
 _LEAF: Final = 4
-_CAPACITY: Final = (4, 16, 48, 256)  # children of a node, by kind
+_CAPACITY: Final = (4, 16, 48, 256)  # maximum number of children of a node, by kind
 _NO_SLOT: Final = 255
 _RUNS, _BITMAP, _ARRAY = 0, 1, 2
 _PORTABLE_WITH_RUNS, _PORTABLE = 12347, 12346  # cookies of the 32-bit form
@@ -37,10 +40,11 @@ _PORTABLE_WITH_RUNS, _PORTABLE = 12347, 12346  # cookies of the 32-bit form
 
 @dataclass(slots=True)
 class RoaringUnion64:
-    """See `UnionAccumulator`.
+    """A `UnionAccumulator` of bitmaps.
 
-    Java optimises all containers after each union. Here a container is when it meets another one, and
-    at the end: that shows, where runs and single values take the same room, and it stays what it was.
+    Java optimises all containers after each union. Here a container is optimised before it is united with another one,
+    and at the end. The optimisation before a union can't be left out: it changes the resulting bytes if runs and single
+    values take the same space, because a container keeps its kind then.
     """
 
     bitmap: _Roaring64
@@ -77,11 +81,11 @@ class _Container:
         return _Container.of(self._bitmap() | other._bitmap())
 
     def optimised(self) -> _Container:
-        """Java turns an array or bitmap into runs where that is shorter, and leaves runs alone."""
+        """Converts an array or a bitmap to runs if they are shorter, and does not change runs, like Java."""
         return self if self.kind == _RUNS else _Container.of(self._bitmap())
 
     def _bitmap(self) -> BitMap:
-        """As the one container of a 32-bit bitmap."""
+        """Returns a 32-bit bitmap with this container only."""
         key = struct.pack("<HH", 0, self.count - 1)
         if self.kind == _RUNS:
             head = struct.pack("<IB", _PORTABLE_WITH_RUNS, 1) + key
@@ -106,7 +110,10 @@ class _Leaf:
 
 @dataclass(slots=True)
 class _Node:
-    """slots: of kind 2, where in the node's array a child stands."""
+    """An inner node of the tree.
+
+    slots: byte -> slot of its child in the node's array, for kind 2.
+    """
 
     kind: int
     prefix: bytes
@@ -114,7 +121,7 @@ class _Node:
     slots: dict[int, int] = field(default_factory=dict)
 
     def add(self, byte: int, child: _Node | _Leaf) -> None:
-        """A child that isn't there yet. A full node becomes one of the next kind."""
+        """Adds a new child. A full node becomes a node of the next kind."""
         if len(self.children) == _CAPACITY[self.kind]:
             self.kind += 1
             self.slots = {known: slot for slot, known in enumerate(sorted(self.children))} if self.kind == 2 else {}
@@ -125,9 +132,9 @@ class _Node:
         self.children[byte] = child
 
     def insert(self, leaf: _Leaf, depth: int) -> _Node:
-        """The node that stands in this one's place afterwards.
+        """Inserts a leaf. Returns the node that replaces this one.
 
-        depth: bytes of the key that led here.
+        depth: the number of key bytes on the path to this node.
         """
         rest = leaf.key[depth:]
         common = _common_length(self.prefix, rest)
@@ -176,8 +183,10 @@ def _common_length(one: bytes, other: bytes) -> int:
 
 @dataclass(slots=True)
 class _Roaring64:
-    """containers: the list with its unused places; it grows by half.
-    last: the place used last, -1 for none.
+    """A bitmap: the tree and its containers.
+
+    containers: the list of containers, None for unused places. It grows by half.
+    last: the last used place, -1 if none is used.
     """
 
     root: _Node | _Leaf | None = None
@@ -185,7 +194,7 @@ class _Roaring64:
     last: int = -1
 
     def leaves(self) -> Iterator[tuple[bytes, int]]:
-        """Keys in order, and the places of their containers."""
+        """Yields the keys in order, with the places of their containers."""
         return ((leaf.key, leaf.place) for leaf in _nodes(self.root) if isinstance(leaf, _Leaf))
 
     def place_of(self, key: bytes) -> int | None:
@@ -243,7 +252,7 @@ class _Roaring64:
 
 
 def _nodes(node: _Node | _Leaf | None) -> Iterator[_Node | _Leaf]:
-    """Parents first, children by their byte."""
+    """Yields the nodes, parents first, children ordered by their byte."""
     if node is not None:
         yield node
     if isinstance(node, _Node):
@@ -252,7 +261,7 @@ def _nodes(node: _Node | _Leaf | None) -> Iterator[_Node | _Leaf]:
 
 
 class _Bytes:
-    """Reads on from where it stopped; ValueError where the bytes end early."""
+    """Reads bytes in sequence. Raises ValueError if they end early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,6 +1,6 @@
-"""Integers, decimals and points in time of a column as whole numbers, 64 or 128 bits wide, and back.
+"""Converts integers, decimals, dates, times and timestamps of a column to whole numbers of 64 or 128 bits, and back.
 
-A decimal is its unscaled value: 12.34 in DECIMAL(10, 2) is 1234. A date is its days, a timestamp its units.
+A decimal becomes its unscaled value: 12.34 in DECIMAL(10, 2) is 1234. A date becomes its days, a timestamp its units.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ _LOW_32_BITS = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True)
 class WideInts:
-    """(n,) numbers: high * 2**64 + low. Without `high` they fit 64 bits, and `low` is signed."""
+    """(n,) numbers: high * 2**64 + low.
+
+    low: the lower 64 bits. Signed if `high` is None.
+    high: the upper 64 bits. None if all numbers fit 64 bits.
+    """
 
     low: NDArray[Any]
     high: NDArray[np.int64] | None = None
@@ -29,35 +33,38 @@ class WideInts:
         return WideInts(self.low[which], None if self.high is None else self.high[which])
 
     def or_zero(self, mask: Mask) -> WideInts:
-        """These where `mask` holds, 0 elsewhere."""
+        """Returns the numbers where `mask` is True, and 0 elsewhere."""
         high = None if self.high is None else np.where(mask, self.high, np.int64(0))
         return WideInts(np.where(mask, self.low, self.low.dtype.type(0)), high)
 
     def negated_where(self, mask: Mask) -> WideInts:
-        """Two's complement: the least 64-bit number stays itself, so look at `magnitudes` before."""
+        """Negates some numbers.
+
+        The least 64-bit number does not change (two's complement): check `magnitudes` before.
+        """
         if self.high is None:
             return WideInts(np.where(mask, -self.low, self.low))
         low = np.where(mask, ~self.low + np.uint64(1), self.low)
         return WideInts(low, np.where(mask, ~self.high + (low == 0), self.high))
 
     def magnitudes(self) -> NDArray[np.float64]:
-        """Absolute values, to 15 digits or so."""
+        """Returns the absolute values, with a precision of about 15 digits."""
         if self.high is None:
             return np.abs(self.low.astype(np.float64))
         sizes: NDArray[np.float64] = np.abs(self.high * 2.0**64 + self.low)
         return sizes
 
     def greatest_magnitude(self) -> float:
-        """As of `magnitudes`; there is at least one number."""
+        """Returns the greatest of `magnitudes`. At least one number must exist."""
         if self.high is None:
             return float(max(-int(self.low.min()), int(self.low.max())))
         return float(self.magnitudes().max())
 
     def sums(self, groups: Groups) -> WideInts:
-        """Sum of each group. The caller has made sure that no sum overflows."""
+        """Returns the sum of each group. The caller must ensure that no sum overflows."""
         if self.high is None:
             return WideInts(groups.reduce(np.add, self.low))
-        first = groups.reduce(np.add, self.low & _LOW_32_BITS)  # by 32 bits: carries of 2**32 rows have room
+        first = groups.reduce(np.add, self.low & _LOW_32_BITS)  # 32 bits leave space for the carries of 2**32 rows
         second = groups.reduce(np.add, self.low >> np.uint64(32)) + (first >> np.uint64(32))
         high = groups.reduce(np.add, self.high) + (second >> np.uint64(32)).astype(np.int64)
         return WideInts(second << np.uint64(32) | first & _LOW_32_BITS, high)
@@ -69,7 +76,7 @@ class WideInts:
         return [(high << 64) + low for high, low in zip(self.high.tolist(), self.low.tolist(), strict=True)]
 
     def put(self, at: Mask, numbers: list[int]) -> None:
-        """Overwrite those at `at` in place."""
+        """Overwrites the numbers where `at` is True, in place."""
         if self.high is None:
             self.low[at] = numbers
         else:
@@ -78,14 +85,14 @@ class WideInts:
 
 
 def is_integer_like(kind: pa.DataType) -> bool:
-    """Whether each value is one number of 64 bits."""
+    """Whether each value is a single 64-bit number."""
     if pa.types.is_decimal128(kind):
         return bool(kind.precision <= 18)
     return bool(pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind))
 
 
 def to_wide_ints(values: pa.Array) -> WideInts:
-    """Of integers, dates, times and timestamps up to 64 bits, or a decimal128. What stands under a null is 0."""
+    """Converts integers, dates, times and timestamps of up to 64 bits, or decimal128. A null becomes 0."""
     kind = values.type
     if not pa.types.is_decimal128(kind):
         numbers = WideInts(fixed_width_values(values, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64))
@@ -103,7 +110,7 @@ def to_wide_ints(values: pa.Array) -> WideInts:
 
 
 def from_wide_ints(numbers: WideInts, valid: Mask, kind: pa.DataType) -> pa.Array:
-    """The column of type `kind` again; null where not `valid`."""
+    """Converts the numbers to a column of type `kind`, with null where `valid` is False."""
     if not pa.types.is_decimal128(kind):
         return pa.array(numbers.low.astype(np.dtype(f"i{kind.bit_width // 8}")), kind, mask=~valid)
     high = numbers.low >> 63 if numbers.high is None else numbers.high

@@ -324,7 +324,7 @@ def test_a_branch_is_loaded_by_the_name_of_the_table(shop: FileSystemCatalog) ->
 
 
 def test_a_missing_branch_is_named_with_those_there_are(shop: FileSystemCatalog) -> None:
-    with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; there is none"):
+    with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; it has no branches"):
         shop.load("shop.orders$branch_dev")
     make_branch(shop, "test")
     with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; there are test"):

@@ -1,1 +1,1 @@
-"""Blob files: the values of one BLOB column, each as it is, so that one can be read without the others."""
+"""Blob files: the values of one BLOB column, stored unchanged, so that a value can be read without the others."""

@@ -1,12 +1,12 @@
-"""One blob file: records, then their lengths, then how many bytes these take.
+"""Reads and writes a blob file: records, then their lengths, then the size of the lengths.
 
     record      int32 magic │ the value │ int64 length of the record │ int32 CRC-32 of all before it
     file        records │ their lengths (`lengths.py`) │ int32 bytes of the lengths │ int8 version
 
 Numbers are little-endian.
 
-A null has no record, and length -1. A placeholder has none either, and length -2: the file says nothing of that row,
-whose value is in an older one.
+A null has no record, and length -1. A placeholder has no record either, and length -2: the value of that row is in an
+older file.
 
 Source: Java `format/blob/BlobFormatWriter.java`, `BlobFileMeta.java`, `AbstractBlobElementWriter.java`.
 """
@@ -32,13 +32,13 @@ _RECORD_END: Final = struct.Struct("<qI")
 _CRC_BYTES: Final = 4
 _FOOTER: Final = struct.Struct("<ib")
 RECORD_OVERHEAD: Final = len(_MAGIC) + _RECORD_END.size
-_VALUE_BYTES_MAX: Final = 2**31 - 1 - 2**20  # what a column of bytes in memory holds
+_VALUE_BYTES_MAX: Final = 2**31 - 1 - 2**20  # the limit of a bytes column in memory
 
 
 class BlobFile:
-    """An open file. Raises CorruptFile, naming `path`, where it is no blob file.
+    """An open blob file. Raises CorruptFile, with `path`, if it is not a blob file.
 
-    lengths (n,): of each row's record, or BLOB_NULL_LENGTH or BLOB_PLACEHOLDER_LENGTH.
+    lengths (n,): the length of each row's record, or BLOB_NULL_LENGTH or BLOB_PLACEHOLDER_LENGTH.
     """
 
     def __init__(self, source: pa.NativeFile, path: str) -> None:
@@ -67,12 +67,15 @@ class BlobFile:
 
     @property
     def is_placeholder(self) -> NDArray[np.bool_]:
-        """(n,): rows that the file says nothing of."""
+        """(n,): which rows have their values in an older file."""
         found: NDArray[np.bool_] = self.lengths == BLOB_PLACEHOLDER_LENGTH
         return found
 
     def value(self, row: int) -> memoryview | None:
-        """None for a null, and for a placeholder. Raises CorruptFile."""
+        """Returns the value of a row; None for a null or a placeholder. Raises CorruptFile.
+
+        Raises UnsupportedFeature for a value that is too large for memory.
+        """
         length, offset = int(self.lengths[row]), int(self._offsets[row])
         if length < 0:
             return None
@@ -90,7 +93,7 @@ class BlobFile:
         return record[len(_MAGIC) : length - _RECORD_END.size]
 
     def place(self, row: int) -> tuple[int, int]:
-        """Where the value of a row that has one lies: offset and length."""
+        """Returns offset and length of a row's value. The row must have a value."""
         return int(self._offsets[row]) + len(_MAGIC), int(self.lengths[row]) - RECORD_OVERHEAD
 
     def close(self) -> None:
@@ -98,7 +101,7 @@ class BlobFile:
 
 
 class BlobFileWriter:
-    """Records one after the other; `close` writes their lengths. The stream stays open."""
+    """A writer of a blob file. It appends records, and `close` writes their lengths. The stream stays open."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
@@ -128,7 +131,7 @@ class BlobFileWriter:
 
 
 def pieces(sizes: NDArray[np.int64], rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that together have no more than so many rows and bytes, or one row."""
+    """Yields ranges of at most rows_max rows and bytes_max bytes, or of one row."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

@@ -1,5 +1,6 @@
-"""Blob files as a format of data files with a single column. A placeholder reads as null: of several files of a row,
-`storage.read.evolution` knows which counts.
+"""Blob files as a format of data files with a single column.
+
+A placeholder is read as null: `storage.read.evolution` finds the file that has the value of a row.
 
 Source: Java `format/blob/BlobFileFormat.java`, `BlobFormatReader.java`.
 """

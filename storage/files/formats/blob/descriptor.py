@@ -1,4 +1,4 @@
-"""Blob descriptors: where the bytes of a BLOB lie, in place of the bytes.
+"""Blob descriptors: references to the bytes of a BLOB, stored instead of the bytes.
 
     int8 version │ int64 magic │ int32 bytes of the URI │ URI │ int64 offset │ int64 length, -1: to the end
 
@@ -22,7 +22,12 @@ _PLACE: Final = struct.Struct("<qq")
 
 @dataclass(frozen=True, slots=True)
 class BlobDescriptor:
-    """length: in bytes; -1 is up to the end of the file."""
+    """A reference to the bytes of a BLOB.
+
+    uri: the file.
+    offset: the first byte.
+    length: the number of bytes; -1 means up to the end of the file.
+    """
 
     uri: str
     offset: int
@@ -35,12 +40,12 @@ class BlobDescriptor:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BlobDescriptor:
-        """Raises ValueError for bytes that are no descriptor, or one of a later version."""
+        """Parses a descriptor. Raises ValueError for invalid bytes, and for a later version."""
         try:
             version, at = data[0], 1
             if version > BLOB_DESCRIPTOR_VERSION:
                 raise ValueError(f"a descriptor of version {version}")
-            if version > 1:  # the first had no magic
+            if version > 1:  # version 1 has no magic
                 if _HEAD.unpack_from(data)[1] != BLOB_DESCRIPTOR_MAGIC:
                     raise ValueError("no magic of a descriptor")
                 at = _HEAD.size

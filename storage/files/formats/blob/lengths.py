@@ -1,4 +1,4 @@
-"""Whole numbers as differences of neighbours, in variable length: how a blob file keeps the lengths of its records.
+"""Encodes the record lengths of a blob file: as differences of neighbours, in variable length.
 
 Source: Java `utils/DeltaVarintCompressor.java`.
 """
@@ -10,12 +10,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-_BITS: Final = 7  # of a number in each byte; the eighth says that more follow
-_BYTES_MAX: Final = 10  # of a number of 64 bits
+_BITS: Final = 7  # bits of a number in each byte; the eighth bit means that more bytes follow
+_BYTES_MAX: Final = 10  # bytes of a 64-bit number
 
 
 def encode_lengths(lengths: NDArray[np.int64]) -> bytes:
-    """lengths (n,): any numbers of 64 bits."""
+    """Encodes numbers.
+
+    lengths (n,): any 64-bit numbers.
+    """
     deltas = np.diff(lengths, prepend=np.int64(0))
     zigzag = ((deltas << 1) ^ (deltas >> 63)).view(np.uint64)
     shifts = np.arange(_BYTES_MAX, dtype=np.uint64) * np.uint64(_BITS)
@@ -30,7 +33,7 @@ def encode_lengths(lengths: NDArray[np.int64]) -> bytes:
 
 
 def decode_lengths(data: bytes) -> NDArray[np.int64]:
-    """Undoes `encode_lengths`. Raises ValueError for other bytes."""
+    """Decodes the result of `encode_lengths`. Raises ValueError for other bytes."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets < 1 << _BITS)
     if not len(octets):

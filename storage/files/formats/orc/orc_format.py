@@ -1,6 +1,7 @@
 """ORC data files.
 
-Arrow's writer keeps field ids (`paimon.id`) but no lengths of CHAR and VARCHAR; Java reads the columns all the same.
+Arrow's writer stores field ids (`paimon.id`), but not the lengths of CHAR and VARCHAR. Java can still read the columns.
+
 Source: Java `format/orc/*`.
 """
 
@@ -51,11 +52,11 @@ _CODECS: Final = {
     "zstd": "zstd",
 }
 _STRIPE_BYTES: Final = 64 * 1024 * 1024
-_DICTIONARY_SHARE: Final = 0.8  # of distinct values, up to which a dictionary is kept; as in Java
-_STORED_PER_HELD: Final = 0.4  # a guess for rows of the stripe that is not yet written
+_DICTIONARY_SHARE: Final = 0.8  # the share of distinct values up to which a dictionary is used, as in Java
+_STORED_PER_HELD: Final = 0.4  # an estimate for the rows of the stripe that is not written yet
 
 _EXPECTED: Final = "an ORC file with the columns of its schema"
-_SAMPLE_ROWS: Final = 64  # by which the size of rows is estimated; a scan can't change its mind
+_SAMPLE_ROWS: Final = 64  # to estimate the size of rows; a scan can't change its batch size later
 
 
 class OrcFormat:
@@ -90,7 +91,7 @@ class OrcFormat:
                     stored = next(stored_batches, None)
                     if stored is None:
                         return
-                    stored.validate(full=True)  # there are no checksums, and Arrow takes any bytes for text
+                    stored.validate(full=True)  # ORC has no checksums, and Arrow accepts any bytes as text
                     columns = [_column(stored, f, schema.field(i).type) for i, f in enumerate(wanted)]
                 yield batch_of(columns, stored.num_rows, schema)
 
@@ -105,7 +106,7 @@ class OrcFormat:
 def _stored_batches(
     source: pa.NativeFile, wanted: Sequence[DataField], batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    import pyarrow.dataset as ds  # noqa: PLC0415 - it imports pandas, where there is one: half a second for each program
+    import pyarrow.dataset as ds  # noqa: PLC0415 - it imports pandas if installed, which takes half a second
 
     file = orc.ORCFile(source)
     tail = OrcTail(file.reader.serialized_file_tail())
@@ -137,7 +138,7 @@ def _stored_batches(
 def _stripes_with_times(
     file: orc.ORCFile, tail: OrcTail, source: pa.NativeFile, present: Sequence[DataField], beyond: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Whole stripes: what Arrow can read, and the times that it can't."""
+    """Yields whole stripes, with the columns that Arrow can read, and the times that it can't."""
     by_arrow = [f.name for f in present if f.name not in beyond]
     for number, stripe in enumerate(tail.stripes):
         rest = file.read_stripe(number, by_arrow) if by_arrow else None
@@ -167,7 +168,7 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
 
 
 def _without_padding(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """Java fills CHAR(n) with blanks in the file and drops all blanks at the end when it reads."""
+    """Removes trailing blanks of CHAR, like Java's reader. Java's writer pads CHAR(n) with blanks."""
     column = stored_leaf(column, data_type)
     return pc.ascii_rtrim(column, characters=" ") if data_type.root is Root.CHAR else column
 
@@ -187,7 +188,7 @@ class OrcWriter:
         self._writer = _opened(stream, settings)
         self._stripe_start = 0
         self._held_bytes = 0
-        self._all_bytes = 0  # of all rows, as they were in memory
+        self._all_bytes = 0  # in-memory bytes of all rows
         self._guess = _STORED_PER_HELD if settings.stored_per_held is None else settings.stored_per_held
         self.stored_per_held: float | None = None
         self._is_empty = True
@@ -213,14 +214,14 @@ class OrcWriter:
 
     def close(self) -> ColumnMinMax:
         if self._is_empty:
-            self._write(arrow_schema(self._fields).empty_table())  # what makes Arrow write a schema
+            self._write(arrow_schema(self._fields).empty_table())  # otherwise Arrow writes no schema
         self._writer.close()
         if self._all_bytes:
             self.stored_per_held = self._stream.tell() / self._all_bytes
         return self._min_max.min_max()
 
     def abort(self) -> None:
-        self._writer.is_open = False  # else its destructor goes on writing
+        self._writer.is_open = False  # otherwise its destructor continues to write
 
 
 def _opened(stream: pa.NativeFile, settings: FormatWriterSettings) -> orc.ORCWriter:
@@ -251,14 +252,14 @@ def _stored_leaf(column: pa.Array, data_type: AtomicType, name: str) -> pa.Array
     if data_type.root is Root.TIME:
         return column.cast(pa.int32())
     if data_type.root in STRING_ROOTS and data_type.length < MAX_LENGTH:
-        return pc.utf8_slice_codeunits(column, 0, data_type.length)  # Java cuts as well
+        return pc.utf8_slice_codeunits(column, 0, data_type.length)  # Java truncates, too
     if pa.types.is_timestamp(column.type):
         _refuse_early_fractions(column, name)
     return column
 
 
 def _refuse_early_fractions(column: pa.Array, name: str) -> None:
-    """Arrow writes such times so that Java can't read the file at all."""
+    """Raises BadInput for fractions of milliseconds before 1970: Java can't read files with such times from Arrow."""
     per_milli = UNITS_PER_SECOND[column.type.unit] // 1000
     if per_milli <= 1:
         return

@@ -1,4 +1,4 @@
-"""Protobuf messages without their definition: fields by number.
+"""Parses Protobuf messages without their definition: fields by number.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 Message: TypeAlias = dict[int, list[Any]]
-"""Field number -> values: integers, or bytes for all else."""
+"""Field number -> values: integers, or bytes for all other types."""
 
 
 def parse_message(data: bytes) -> Message:
-    """Raises pa.ArrowInvalid for invalid `data`."""
+    """Parses a message. Raises pa.ArrowInvalid if it is invalid."""
     message: Message = {}
     try:
         at = 0
@@ -60,5 +60,5 @@ def varints(data: bytes) -> Iterator[int]:
 
 
 def zigzag(encoded: int) -> int:
-    """The signed integer."""
+    """Decodes a signed integer."""
     return (encoded >> 1) ^ -(encoded & 1)

@@ -1,7 +1,8 @@
-"""Timestamps of ORC files, decoded here: Arrow holds them in nanoseconds, which reach from 1677 to 2262 only.
+"""Decodes timestamps of ORC files that Arrow can't read: Arrow uses nanoseconds, which only cover 1677 to 2262.
 
-Used for the columns whose bounds in the file's footer are beyond, such as a `valid_to` of the year 9999. ORC keeps
-seconds since 2015 in one stream, nanoseconds in another and, where there are nulls, which rows are present in a third.
+This is used for columns whose bounds in the file's footer exceed that range, such as a `valid_to` in the year 9999. ORC
+stores seconds since 2015 in one stream, and nanoseconds in another. If there are nulls, a third stream says which rows
+are present.
 
 Source: ORC specification v1, "Run Length Encoding version 2", "Timestamp Columns"; ORC C++ `ColumnReader.cc`.
 """
@@ -29,7 +30,7 @@ _PRESENT, _DATA, _SECONDARY = 0, 1, 5  # Stream.Kind
 _DIRECT_V2: Final = 2  # ColumnEncoding.Kind
 _LZO: Final = 3  # CompressionKind
 _SECONDS_OF_2015: Final = 1_420_070_400
-# Well inside what nanoseconds hold: bounds are kept in whole milliseconds.
+# Slightly less than the range of nanoseconds, because bounds are stored in whole milliseconds.
 _ARROW_REACHES_MS: Final = (-(2**63) // 10**6 + 1000, 2**63 // 10**6 - 1000)
 _UTC_NAMES: Final = frozenset({"", "UTC", "GMT", "Etc/UTC", "Etc/GMT", "Zulu", "UCT", "Z"})
 
@@ -44,9 +45,9 @@ class Stripe:
 
 
 class OrcTail:
-    """What stands at the end of an ORC file.
+    """The metadata at the end of an ORC file.
 
-    tail: message FileTail, as Arrow hands it out.
+    tail: the message FileTail, as returned by Arrow.
     """
 
     def __init__(self, tail: bytes) -> None:
@@ -65,7 +66,10 @@ class OrcTail:
         return [parse_message(data) for data in self._footer[4]]
 
     def columns_beyond_nanoseconds(self) -> tuple[list[str], list[str]]:
-        """(top-level columns, columns with such times nested in them) that Arrow can't read, or that don't say."""
+        """Returns (top-level time columns, columns with nested times) that Arrow can't read.
+
+        Columns without known bounds are included.
+        """
         root = self._types[0]
         names = [name.decode() for name in root.get(3, [])]
         top = _numbers(root.get(2, []))
@@ -91,11 +95,12 @@ class OrcTail:
         return len(known) < 2 or not all(first <= ms <= last for ms in known)
 
     def read_times(self, source: pa.NativeFile, stripe: Stripe, column: str, target: pa.DataType) -> pa.Array:
-        """A top-level timestamp column of a stripe.
+        """Reads a top-level timestamp column of a stripe.
 
         target: its in-memory type.
 
-        Raises UnsupportedFeature where `target` can't hold a time, too; pa.ArrowInvalid for broken content.
+        Raises UnsupportedFeature if a time exceeds the range of `target`, too. Raises pa.ArrowInvalid for invalid
+        content.
         """
         try:
             return self._read_times(source, stripe, column, target)
@@ -126,7 +131,7 @@ class OrcTail:
         if count:
             seconds[present] = decode_integers(content(_DATA), count, signed=True) + _SECONDS_OF_2015
             nanos[present] = _with_zeros(decode_integers(content(_SECONDARY), count, signed=False))
-        seconds -= (seconds < 0) & (nanos > 999_999)  # writers count whole seconds towards 1970, both Java's and C++'s
+        seconds -= (seconds < 0) & (nanos > 999_999)  # both Java's and C++'s writers round seconds towards 1970
         like = pa.array(seconds, pa.int64(), mask=~present)
         return times_from_parts(seconds + nanos // 10**9, nanos % 10**9, target, like)
 
@@ -147,7 +152,7 @@ class OrcTail:
 
 
 def _numbers(values: Sequence[int | bytes]) -> list[int]:
-    """Repeated integers, packed or not."""
+    """Returns repeated integers, which may be packed."""
     return [n for v in values for n in ([v] if isinstance(v, int) else varints(v))]
 
 
@@ -193,6 +198,6 @@ def _chunks(data: bytes, decompress: Callable[[bytes], bytes]) -> Iterator[bytes
 
 
 def _with_zeros(encoded: Integers) -> Integers:
-    """Nanoseconds: the lowest three bits tell how many decimal zeros were left out (less one)."""
+    """Decodes nanoseconds. The lowest three bits are the number of removed decimal zeros minus one."""
     zeros = encoded & 7
     return (encoded >> 3) * np.where(zeros == 0, 1, 10 ** (zeros + 1))

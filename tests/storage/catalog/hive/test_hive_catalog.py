@@ -381,5 +381,5 @@ def test_what_can_t_be_repaired_is_refused(hive_lake: HiveLake, lake: tidelake.C
         lake.repair(hive_lake.name("nowhere"))
     with pytest.raises(tidelake.BadInput, match="no database 'nowhere'"):
         lake.repair("nowhere")
-    with pytest.raises(tidelake.UnsupportedFeature, match="no names of its own"):
+    with pytest.raises(tidelake.UnsupportedFeature, match="it keeps no names"):
         tidelake.open_catalog(str(tmp_path)).repair()

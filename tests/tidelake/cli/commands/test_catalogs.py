@@ -50,7 +50,7 @@ def test_a_pipeline_commits_through_the_server_of_a_catalog(
     config.write_text(f"warehouse: lake\n{lines}")
     refused = call("ingest", "run", config)
     assert refused.code == 1
-    assert "this is no place" in refused.err
+    assert "this is not a location" in refused.err
     config.write_text(f"warehouse: {tmp_path}/lake\n{lines}")
     assert call("ingest", "run", config, "--json").document["snapshots"] == {"shop.orders": 1}
     assert rest_catalog.catalog.load("shop.orders").snapshots.latest_id() == 1
