@@ -1,4 +1,4 @@
-"""A BLOB column of a row-id group: of several files, the newest that has a value for a row gives it.
+"""Reads a BLOB column of a row-id group. If several files have a value for a row, the newest file's value is used.
 
 Source: Java `operation/BlobFallbackRecordReader.java`.
 """
@@ -31,9 +31,9 @@ def blob_column(
     deleted: NDArray[np.int64] | None,
     size: BatchSize,
 ) -> Iterator[pa.Array]:
-    """The values of these row ids but the deleted ones, as bytes, or as descriptors if the table's options say so.
+    """Yields the values of these row ids as bytes, or as descriptors if the table's options say so.
 
-    deleted: positions among `rows`.
+    deleted: positions in `rows` that are left out.
     Raises CorruptFile.
     """
     newest_first = sorted(files, key=lambda file: -file.max_sequence_number)
@@ -63,7 +63,7 @@ def blob_column(
 def _givers(
     files: Sequence[DataFileMeta], blobs: Sequence[BlobFile], paths: Sequence[str], rows: range
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each row, which file gives its value (-1: none), and at which position in it."""
+    """Returns for each row the number of the file that has its value (-1: no file), and the position in that file."""
     giver = np.full(len(rows), -1, np.int64)
     position = np.zeros(len(rows), np.int64)
     is_covered = np.zeros(len(rows), np.bool_)
