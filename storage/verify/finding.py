@@ -1,4 +1,4 @@
-"""What an inspection of a table finds."""
+"""The findings of an inspection of a table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """PROBLEM: a reader or writer may go wrong.
-    NOTE: worth knowing, and explained.
+    """The severity of a finding.
+
+    PROBLEM: a reader or writer may fail or give wrong results.
+    NOTE: worth knowing; it has an explanation.
     """
 
     PROBLEM = "problem"
@@ -18,10 +20,11 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """check: a short name for programs, `file-missing`.
+    """One finding.
+
+    check: a short name for programs, as `file-missing`.
     where: a snapshot, a file, a bucket.
     what: one sentence.
-
     remedy: what a person can do.
     """
 
