@@ -49,9 +49,7 @@ def check_whole_number(what: str, given: object, *, at_least: int = 0) -> int:
     if number is None or isinstance(given, bool):
         raise BadInput(f"{what} is a whole number, not {shown(given)}; give an int")
     if not at_least <= number <= INT64_MAX:
-        raise BadInput(
-            f"{what} = {shown(number)} lies outside of {at_least} to {INT64_MAX}; give a number between them"
-        )
+        raise BadInput(f"{what} = {shown(number)} is outside of {at_least} to {INT64_MAX}; give a number between them")
     return number
 
 

@@ -122,9 +122,9 @@ def _blob_limitations(
     if field.type.root is not Root.BLOB:
         yield Limitation(where, operation, "this release knows no arrays and maps of blobs", USE_JAVA)
     elif schema.has_primary_key or not options.data_evolution_enabled:
-        yield Limitation(where, operation, "its values lie in files of their own, which need data evolution", USE_JAVA)
+        yield Limitation(where, operation, "its values are in separate files, which need data evolution", USE_JAVA)
     elif operation is Operation.COMPACT:
-        yield Limitation(where, operation, "its values lie in files of their own", USE_JAVA)
+        yield Limitation(where, operation, "its values are in separate files", USE_JAVA)
 
 
 def _refused(option: Option, key: str, options: TableOptions, operation: Operation) -> Iterator[Limitation]:

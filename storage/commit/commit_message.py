@@ -25,7 +25,8 @@ class CommitMessage:
     new_files: files that were written.
     deleted_files: files that they replace, by name.
     changelog_files: the changelog of the written files.
-    new_index_files, deleted_index_files: files of the bucket's index that were written, and those that they replace.
+    new_index_files: files of the bucket's index that were written.
+    deleted_index_files: index files that they replace.
     compact_*: the files that a compaction read and wrote, its changelog and index files, and the reason for it. They
         become a second snapshot.
     compact_tombstones, known_files: see `storage.commit.tombstones`.

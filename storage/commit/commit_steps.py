@@ -50,7 +50,7 @@ def settle_writer(
     Returns the last snapshot of the commit, including its compaction; None for a replay.
     """
     if published is None:
-        writer.dropped()  # before its files go: a compaction may be reading them
+        writer.dropped()  # before its files are deleted: a compaction may be reading them
         commit.discard_replayed(committable)
     else:
         writer.committed(published)

@@ -309,8 +309,8 @@ class Publisher:
             return CommitResult(newest, is_replay=True) if is_same else None
         raise BadInput(
             f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest that "
-            f"{self._commit_user!r} committed. Identifiers of a commit user only grow; go on with a larger one, or use "
-            "another commit user"
+            f"{self._commit_user!r} committed. Identifiers of a commit user only grow; continue with a larger one, or "
+            "use another commit user"
         )
 
     def _run_guard(self) -> None:
@@ -419,5 +419,5 @@ class Publisher:
         return CommitOutcomeUnknown(
             f"{self._context.name}: the commit of {self._commit_user!r}, identifier {request.committable.identifier}, "
             f"may or may not have been published ({error}). Nothing was deleted. Commit it again under the same user "
-            "and identifier: if it landed, that is recognised"
+            "and identifier: if it was published, that is recognised"
         )

@@ -290,7 +290,7 @@ class TableCommit:
             raise CommitOutcomeUnknown(
                 f"{self._context.name}: the rows of {rows.snapshot.commit_user!r}, identifier "
                 f"{rows.snapshot.commit_identifier}, are in the table, in snapshot {rows.snapshot.id}; what was "
-                f"compacted beside them is not ({e}). Don't write these rows again"
+                f"compacted with them is not ({e}). Don't write these rows again"
             ) from e
 
     def _discard_compaction(self, messages: Sequence[CommitMessage], reason: CommitConflict) -> None:

@@ -31,7 +31,7 @@ class CatalogValues(BaseOptions):
     mirrors_properties = OptionValue[bool]("sync-all-properties")
     keeps_locations_apart = OptionValue[bool]("location-in-properties")
     table_type = OptionValue[str]("table.type", _word)
-    # Whether the metastore is asked to change the partitions, too, and whether it is asked not to count
+    # Whether the metastore also changes the partitions, and whether it skips statistics
     cascades = OptionValue[bool]("alter-table-cascade")
     skips_statistics = OptionValue[bool]("hive.skip-update-stats")
     has_format_tables = OptionValue[bool]("format-table.enabled")

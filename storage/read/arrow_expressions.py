@@ -43,7 +43,7 @@ def _check_references(expression: pc.Expression) -> None:
         text = str(expression)
         if "FieldPath(" in text:
             raise BadInput(
-                f"the filter {_short(text)} names a column by its position, which depends on what else is read; name "
+                f"the filter {_short(text)} names a column by its position, which depends on the columns read; name "
                 "it: pyarrow.compute.field('name'), or tidelake.col('name')"
             ) from None
         return

@@ -60,7 +60,7 @@ class ExplainedFile:
 
 
 def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFile]:
-    """Explain all files, in the order of partitions, buckets and files. Raises SnapshotExpired."""
+    """Explains all files, in the order of partitions, buckets and files. Raises SnapshotExpired."""
     if snapshot is None:
         return []
     left_out: dict[int, SkipReason] = {}

@@ -67,7 +67,9 @@ class _Combinable:
         return Not(as_predicate(self))
 
     def __bool__(self) -> bool:
-        raise BadInput("a condition has no truth of its own: combine conditions with &, | and ~, not with and, or, not")
+        raise BadInput(
+            "a condition is neither true nor false: combine conditions with &, | and ~, not with and, or, not"
+        )
 
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {

@@ -299,7 +299,7 @@ class SnapshotStore:
         return write_durable_hint(self._io, self._paths.earliest_hint, snapshot_id, instead_of=self._paths.latest_hint)
 
     def withdraw(self, snapshot_id: int) -> None:
-        """Delete a file that is surely not part of the table's history."""
+        """Deletes a file that is surely not part of the table's history."""
         self._io.delete(self._paths.snapshot(snapshot_id))
 
     def _hint(self, path: str) -> int | None:

@@ -29,7 +29,7 @@ from storage.verify.manifest_check import ManifestCheck
 from storage.verify.snapshot_chain import SnapshotChain
 from storage.verify.vector_check import VectorCheck
 
-_GO_ON: Final = "The next expiry goes on with them: `tidelake table expire`"
+_GO_ON: Final = "The next expiry continues with them: `tidelake table expire`"
 
 HistoryCheck: TypeAlias = Callable[[Sequence[Snapshot]], Iterable[Finding]]
 

@@ -277,7 +277,8 @@ class _Check:
     def _compare(self, rows: pa.RecordBatch, groups: Groups) -> None:
         """Compares complete groups of equal keys: the state before, changes oldest first, the state after."""
         side = rows.column(_SIDE).to_numpy()[groups.rows]
-        self._report.keys += len(groups) - int(np.count_nonzero(groups.any(side != _AFTER)))  # the others were counted
+        # The other keys are counted already.
+        self._report.keys += len(groups) - int(np.count_nonzero(groups.any(side != _AFTER)))
         rows = rows.drop_columns([_SIDE])
         there = _last(rows, groups, side == _AFTER)
         replayed = self._replayed(rows, groups, side != _AFTER).adds()

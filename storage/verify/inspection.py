@@ -25,7 +25,9 @@ ORPHAN_AGE_MS: Final = 24 * 3_600_000
 class Report:
     """What was inspected, and what was found.
 
-    data_files, data_bytes, rows: of files that any snapshot, tag or changelog names; rows as in manifests, unmerged.
+    data_files: number of files that any snapshot, tag or changelog names.
+    data_bytes: their total size.
+    rows: their rows as in manifests, unmerged.
     orphans: None if unknown, because only a part was inspected or metadata can't be read.
     """
 

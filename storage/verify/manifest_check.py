@@ -119,6 +119,6 @@ class ManifestCheck:
             if numbers and low is not None and high is not None and not (low <= min(numbers) <= max(numbers) <= high):
                 what = (
                     f"manifest/{meta.file_name} has {kind}s {min(numbers)} to {max(numbers)}, its list says {low} to "
-                    f"{high}: readers would pass over files"
+                    f"{high}: readers would skip files"
                 )
                 self.findings.append(Finding("manifest-bounds", where, what, REPORT))

@@ -34,7 +34,7 @@ def check_rows(files: Iterable[ReferencedFile]) -> Iterator[Finding]:
         try:
             yield from _check_file(file)
         except UnsupportedFeature as error:
-            what = f"its rows can't be looked at here: {error}"
+            what = f"its rows can't be checked here: {error}"
             yield Finding("rows-unsupported", path, what, "Java Paimon can read them", Severity.NOTE)
         except (TidelakeError, OSError, ValueError) as error:
             if file.context.io.exists(path):  # a missing file was reported already

@@ -39,7 +39,7 @@ class RestoredTable:
         found = self.total_buckets.get(partition, total_buckets)
         if found != total_buckets:
             raise BadInput(
-                f"{table_name}: option bucket = {total_buckets}, but files of this partition lie in {found} buckets; "
+                f"{table_name}: option bucket = {total_buckets}, but files of this partition are in {found} buckets; "
                 f"a key would be found in two. Set bucket = {found}, or rewrite the partition with an overwrite"
             )
 

@@ -81,17 +81,17 @@ class TableWriter:
         self._compacts_replaced = replaces and self._compactor_of is not None
         self._given = RestoredState() if replaces else restored
         self._state: RestoredTable | None = None
-        self._unopened: dict[BucketKey, RestoredBucket] = {}  # of the snapshot that `_state` was read from
-        self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
+        self._unopened: dict[BucketKey, RestoredBucket] = {}  # content of buckets in the snapshot of `_state`
+        self._bases: dict[BucketKey, int | None] = {}  # base snapshots, if not that of `_state`
         self._prepared: list[CommitMessage] = []
         self._lost_compactions: set[BucketKey] = set()
-        self._left_on_level_0: set[BucketKey] = set()  # maybe; see `compact_left`
+        self._left_on_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_left`
         self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
         compacts_all = self._compactor_of is not None and not replaces
         self._full_every = context.options.full_compaction_delta_commits if compacts_all else None
         self._has_opened_left = False  # see `_open_left_on_level_0`
-        self._not_full: set[BucketKey] = set()  # what must be compacted in full next
-        self._full_prepared: set[BucketKey] = set()  # and what was by the last commit
+        self._not_full: set[BucketKey] = set()  # buckets that need a full compaction
+        self._full_prepared: set[BucketKey] = set()  # those that the last commit compacted in full
         self._next_sequence_numbers: dict[BucketKey, int] = {}
         self._buckets: dict[BucketKey, BucketWriter] = {}
         self._failure: BaseException | None = None
@@ -397,7 +397,7 @@ class TableWriter:
         next_sequence_number, files = self._next_sequence_numbers.get(key, 0), BucketFiles(self._context, key)
         if self._merge_function is None:
             return append_bucket_writer(self._context, files, next_sequence_number)
-        factory = self._compactor_of  # may become None at any moment
+        factory = self._compactor_of  # another thread may set it to None at any time
         return PrimaryKeyBucketWriter(
             self._context,
             files,

@@ -113,7 +113,7 @@ def _row(column: pa.Array, data_type: DataType, fields: Sequence[DataField], pla
     if not pa.types.is_struct(column.type):
         raise place.misfit(data_type, column.type, "it is no struct")
     _check_field_names(column, [f.name for f in fields], place)
-    given = dict(zip((f.name for f in column.type), column.flatten(), strict=True))  # null where the struct is
+    given = dict(zip((f.name for f in column.type), column.flatten(), strict=True))  # null if the struct is
     children = []
     for f in fields:
         part = FieldLocation(place, f.name)

@@ -40,7 +40,7 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             USING_ROWS,
             other_than("table", "materialized-table", example="object-table"),
-            "only tables with rows of their own are supported",
+            "only tables that store rows themselves are supported",
             USE_JAVA,
         ),
         immutable=True,

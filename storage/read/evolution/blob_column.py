@@ -72,7 +72,7 @@ def _givers(
         if len(blob.lengths) != file.row_count:
             raise CorruptFile(paths[which], f"{file.row_count} rows, as its manifest says", f"{len(blob.lengths)}")
         if ids.start < rows.start or ids.stop > rows.stop:
-            raise CorruptFile(paths[which], f"values of rows {rows}, as the files beside it", f"of rows {ids}")
+            raise CorruptFile(paths[which], f"values of rows {rows}, as the other files of the group", f"of rows {ids}")
         part = slice(ids.start - rows.start, ids.stop - rows.start)
         is_taken = (giver[part] < 0) & ~blob.is_placeholder
         giver[part][is_taken] = which
@@ -80,5 +80,7 @@ def _givers(
         is_covered[part] = True
     if not is_covered.all():
         missing = rows.start + int(np.argmin(is_covered))
-        raise CorruptFile(paths[0], f"values of rows {rows}, with those of the files beside it", f"none of {missing}")
+        raise CorruptFile(
+            paths[0], f"values of rows {rows}, together with the other files of the group", f"none of {missing}"
+        )
     return giver, position

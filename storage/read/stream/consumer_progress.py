@@ -94,8 +94,9 @@ class ConsumerProgress:
         if not self._is_lazy and any(p.rows or p.next_snapshot_id != first.next_snapshot_id for p in positions):
             raise BadInput(
                 f"consumer {self._name!r} of {self._context.name} was read by another number of readers, which stopped "
-                f"at different positions ({', '.join(found)}): changes would come again. Let those come to the same "
-                "snapshot first, allow repeated changes with consumer.mode = at-least-once, or pass start= a position"
+                f"at different positions ({', '.join(found)}): changes would be repeated. Let these readers reach the "
+                "same snapshot first, allow repeated changes with consumer.mode = at-least-once, or pass a position as "
+                "start="
             )
         return ChangePosition(first.next_snapshot_id, after=first.after)
 

@@ -269,14 +269,14 @@ class MicroBatches:
         raise UnsupportedFeature(
             f"snapshot {snapshot.id} of {self._context.name} in a stream",
             "it replaced rows without saying which (OVERWRITE)",
-            f"Set {option}=true to read what it replaced as changes, or skip-overwrites=true to pass over it",
+            f"Set {option}=true to read what it replaced as changes, or skip-overwrites=true to skip it",
         )
 
     def _report_newer_schema(self, snapshot: Snapshot) -> None:
         if snapshot.schema_id > self._context.schema.id and snapshot.schema_id not in self._newer_schemas:
             self._newer_schemas.add(snapshot.schema_id)
             _log.warning(
-                "schema of the table changed, and the stream goes on under its first one",
+                "schema of the table changed, and the stream continues with its first one",
                 table=self._context.name,
                 schema=snapshot.schema_id,
                 of_the_stream=self._context.schema.id,

@@ -209,7 +209,7 @@ class DynamicBucketAssigner:
         if lacking := sorted({entry.bucket for entry in live} - files.keys()):
             raise UnsupportedFeature(
                 f"{self._name(partition)}: bucket {lacking[0]} has rows and no hash index",
-                "its keys would be put into a second bucket. Some engine wrote it that keeps no index",
+                "its keys would be put into a second bucket. An engine that keeps no index wrote it",
                 "Rewrite the partition with an overwrite",
             )
 
