@@ -139,7 +139,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     dynamic_bucket_assigner_parallelism = OptionValue[int | None]("dynamic-bucket.assigner-parallelism")
     # Limit of buckets in a partition; -1: limited only by the range of bucket ids
     dynamic_bucket_max = OptionValue[int]("dynamic-bucket.max-buckets")
-    # For keys that move between partitions: how long a key is remembered, and how many files are read in parallel
+    # For keys that move between partitions: how long a key is remembered, and how many sections are read in parallel
     cross_partition_index_ttl_ms = OptionValue[int | None]("cross-partition-upsert.index-ttl")
     cross_partition_bootstrap = OptionValue[int]("cross-partition-upsert.bootstrap-parallelism")
 

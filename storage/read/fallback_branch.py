@@ -38,7 +38,7 @@ _OF_ONE_BRANCH: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  #
 class FallbackBranch:
     """The other branch that a read takes partitions from.
 
-    context: with the schema to read with
+    context: its schema is used for the read
     snapshot: None if the branch has no snapshot
     goes_first: its partitions have priority over those of the opened branch
     """

@@ -55,7 +55,7 @@ class SkipReason(StrEnum):
 class TableScan:
     """The request of a scan of one table: which rows of a snapshot to read.
 
-    context: with the schema to read with.
+    context: its schema is used for the read.
     keep_entry: returns False for a file that must be left out, before any other rule is applied.
     in_key_order: for a primary-key table: plan one split for each bucket, whose rows are ordered by their keys.
     report: called with each file that is left out, except for those that keep_entry leaves out.

@@ -39,7 +39,7 @@ class SnapshotDiff:
     """The difference between two states of a table.
 
     before: None for an empty table
-    context: with the schema that rows are mapped to
+    context: rows are mapped to its schema
     columns: only these columns and the primary key are read, in the table's order. Rows that differ only in other
         columns count as equal.
 

@@ -55,7 +55,7 @@ class _Bucket:
 class SnapshotReader:
     """Reads splits of one table.
 
-    context: with the schema to read with; rows written under other schemas are mapped to it
+    context: its schema is used for the read; rows written under other schemas are mapped to it
     columns: names in the wanted order
     predicate: applied to every row
 

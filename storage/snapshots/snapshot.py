@@ -195,7 +195,7 @@ class SnapshotStore:
     def latest_id(self) -> int | None:
         """Returns None for a table without snapshots.
 
-        The hint is used if the snapshot that it names exists and the next one does not. Otherwise it lists them.
+        The hint is used if its snapshot exists and the next one does not. Otherwise the directory is listed.
         """
         hint = self._hint(self._paths.latest_hint)
         if hint is not None and not self.exists(hint + 1) and self.exists(hint):

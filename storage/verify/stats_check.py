@@ -61,7 +61,7 @@ class _CheckedColumn:
 class StatsCheck:
     """Checks the statistics of one file: `add` each of its batches, then get the `findings`.
 
-    context: with the schema of the file.
+    context: its schema is that of the file.
     columns: the columns of the batches; `_KEY_x` is compared with key statistics.
     """
 

@@ -85,7 +85,7 @@ class Compactor(Protocol):
         ...
 
     def trigger(self, *, full: bool = False) -> None:
-        """Starts the next task, if there is work. While a task exists, only a full compaction can be requested."""
+        """Starts the next task, if there is work. While a task exists, only a full one after it can be requested."""
         ...
 
     def take(self, *, wait: bool) -> CompactResult | None:

@@ -88,7 +88,7 @@ def change_source(files: ChangeSource, kind: CommitKind, *, has_changelog: bool)
 class ChangeReader:
     """Reads the changes of single snapshots.
 
-    context: with the schema that rows are mapped to (the latest).
+    context: rows are mapped to its schema (the latest).
     share: which of several readers this one is.
     files: which files hold the changes. None: the changelog producer decides, and overwritten rows are read as changes
         if the options say so.

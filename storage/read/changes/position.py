@@ -28,8 +28,7 @@ class ChangePosition:
     next_snapshot_id: the snapshot that is read next, or whose reading continues.
     rows: how many of its rows were read already. The order of a snapshot's rows never changes.
     is_full: all rows of the table at this snapshot are read. Otherwise only the snapshot's changes are read.
-    files_since_ms: for a full read: only files created at this time or later are read, in epoch milliseconds. None: all
-        files.
+    files_since_ms: in a full read, only files created at this time or later are read (epoch milliseconds). None: all.
     after: the name of the previous snapshot's delta manifest list, which is unique; None if it is not known.
     """
 

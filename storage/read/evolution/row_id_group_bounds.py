@@ -25,7 +25,7 @@ from storage.types import arrow_type
 def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> Bounds:
     """Returns bounds by column name, one for each group, for the table's columns and `_ROW_ID`.
 
-    context: with the schema to read with.
+    context: its schema is used for the read.
     """
     files = [file for group in groups for file in group]
     of_files = value_bounds(context, files)

@@ -42,7 +42,7 @@ from storage.types import DataField, arrow_schema, arrow_type
 class RowIdGroupReader:
     """Reads row-id groups of one table.
 
-    context: with the schema to read with.
+    context: its schema is used for the read.
     fields: columns of the table, `_ROW_ID`, `_SEQUENCE_NUMBER`. A column that no file of a group holds is null.
     condition: rows that don't fulfil it may be skipped, but are not always. The caller must filter again.
     """

@@ -102,7 +102,7 @@ def column_sources(
 
     At least one source is returned, because the rows must be counted.
 
-    context: with the schema to read with
+    context: its schema is used for the read
     wanted: columns of the table, `_ROW_ID`, `_SEQUENCE_NUMBER`
     """
     left = {field.id: field for field in wanted}

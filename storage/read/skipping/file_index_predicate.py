@@ -38,7 +38,7 @@ Evaluator: TypeAlias = Callable[[FileIndexes], Answer]
 class FileIndexPredicate:
     """A condition that is evaluated on the indexes of data files.
 
-    context: with the schema to read with.
+    context: its schema is used for the read.
     """
 
     def __init__(self, context: TableContext, condition: Predicate | None) -> None:

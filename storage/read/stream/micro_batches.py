@@ -125,7 +125,7 @@ class BatchLimits:
 class MicroBatches:
     """Plans the batches of one stream. Used by one thread.
 
-    context: with the schema that all rows of the stream are mapped to.
+    context: all rows of the stream are mapped to its schema.
     skips_overwrites: skip what OVERWRITE snapshots replaced. If false, and if the options don't turn overwrites into
         changes, such a snapshot ends the stream with an error.
     """
