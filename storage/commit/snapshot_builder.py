@@ -154,7 +154,7 @@ class SnapshotBuilder:
         return name
 
     def _latest_schema_id(self) -> int:
-        """Returns the table's latest schema id, not that of the rows. Ids are consecutive, so no directory is listed."""
+        """Returns the table's latest schema id, not that of the rows. Ids are consecutive: no directory is listed."""
         while self._io.exists(self._paths.schema(self._schema_id + 1)):
             self._schema_id += 1
         return self._schema_id
