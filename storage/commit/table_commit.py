@@ -43,11 +43,13 @@ _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; as in Java's API, o
 class TableCommit:
     """The commits of one commit user to one table. Keep it as long as the writer: it remembers the snapshots that it
     has seen, so that a commit reads almost nothing. Not thread-safe.
+
     commit_user: name of this stream of commits; it never changes
     guard: see `Publisher`
     on_lost_compaction: called with the messages of a compaction that met a conflict after the rows of the same commit
         were published (two jobs compact one bucket). Its files are deleted, and the commit succeeds without it. Also
         called with buckets whose compaction was committed without knowing all of their files
+
     Commits and overwrites return the id of the last snapshot they made. They return None if (user, identifier) was
     committed before (then drop the files with `discard_replayed`), and if there was nothing to commit and no empty
     snapshot is needed.

@@ -50,6 +50,7 @@ class TableWriter:
         New rows are compacted before they are committed, if readers would not see them on level 0.
     bucket_assigner: chooses the bucket of each row; None: the assigner of the table's bucket mode.
     restored: the state of the buckets that will be written; None: it is read when the first row arrives.
+
     Call it from one thread at a time, in the process that created it. After any error except BadInput of `write` and
     `route` the writer can't be used: open another one, and write again what was not committed.
     """
@@ -165,12 +166,13 @@ class TableWriter:
         self, identifier: int = BATCH_COMMIT_IDENTIFIER, *, is_last: bool = False
     ) -> list[CommitMessage]:
         """Flushes all buckets, in threads. Returns a message for each bucket with new files, and hands the files over.
-        After an error, nothing was handed over.
+        After an error, nothing was handed over. Idle buckets are closed: a table with one partition per day must not
+        keep all of them open. Running compactions join a later commit. The call waits for them if no later commit may
+        follow (a one-off commit or is_last), or if options require it: `commit.force-compact`,
+        `full-compaction.delta-commits`, `lookup-wait`.
 
-        identifier: the identifier of the commit. Running compactions join a later commit. It waits for them if no later
-        commit may follow (a one-off commit, or is_last: this writer ends, as one of many), or if options require it:
-        `commit.force-compact`, `full-compaction.delta-commits`, `lookup-wait`.
-        Idle buckets are closed: a table with one partition per day must not keep all of them open.
+        identifier: the identifier of the commit.
+        is_last: this writer ends, and is one of many.
         """
         waits = is_last or identifier == BATCH_COMMIT_IDENTIFIER or self._waits_for_lookups
         with self._fatal_errors():
