@@ -1,4 +1,4 @@
-"""The table: format, files, merge, snapshots, reading. It imports no other package.
+"""Tables: format, files, merge, snapshots, reading. This package imports no other package of the project.
 
-Everything here is synchronous and may be called from any thread; the event loop lives in `ingest` and `tidelake.aio`.
+Everything here is synchronous and may be called from any thread. Event loops are in `ingest` and `tidelake.aio`.
 """

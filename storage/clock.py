@@ -1,4 +1,4 @@
-"""What time it is, in milliseconds."""
+"""Returns the current time in milliseconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def epoch_ms() -> int:
 
 
 def local_time_as_utc_ms() -> int:
-    """The local wall clock, taken as if it were UTC. So Java writes when a data file was made; see
-    `DataFileMeta.created_epoch_ms` for the way back.
+    """Returns the local wall clock as if it were UTC. Java records the creation time of data files like this.
+    `DataFileMeta.created_epoch_ms` reverses it.
     """
     return int(datetime.now().replace(tzinfo=UTC).timestamp() * 1000)

@@ -1,7 +1,6 @@
-"""The errors of this project. A message says what happened and what to do next.
+"""The errors of this project. Every message names the problem, the reason and the remedy.
 
-Few types: a new one only where a caller would act differently. Every message names the thing, the reason and the
-remedy.
+There are few types: a new one is added only if a caller would act differently.
 """
 
 from __future__ import annotations

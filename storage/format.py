@@ -1,7 +1,6 @@
-"""Every number and name that a file on disk contains. On disk forever: never renumber, never reuse.
+"""All numbers and names in files on disk. They are permanent: never renumber, never reuse.
 
-FORMAT.md next to this file shows the whole format; Java Paimon is the reference. A reader refuses a version it does not
-know.
+FORMAT.md in this directory shows the whole format; Java Paimon is the reference. Readers reject unknown versions.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ INDEX_MANIFEST_VERSION: Final = 1
 # Identifier of commits that are not part of a numbered stream (Java: BatchWriteBuilder.COMMIT_IDENTIFIER).
 BATCH_COMMIT_IDENTIFIER: Final = 2**63 - 1
 
-# In the properties of our COMPACT snapshots: why files were compacted, for people. Paimon's own properties begin
-# otherwise, and it keeps what it does not know.
+# Property of our COMPACT snapshots with the reason for the compaction, for people. Paimon's own properties have other
+# prefixes, and it keeps unknown ones.
 COMPACTION_REASON_PROPERTY: Final = "tidelake.compaction.reason"
 
 
@@ -37,7 +36,7 @@ class RowKind(IntEnum):
 
     @property
     def is_retract(self) -> bool:
-        """-U and -D take a row back; +I and +U add one."""
+        """-U and -D retract a row; +I and +U add one."""
         return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
 
@@ -64,38 +63,38 @@ class CommitKind(StrEnum):
     ANALYZE = "ANALYZE"
 
 
-# Columns that a primary-key data file holds before the table's own (Java: SpecialFields).
+# Columns of a primary-key data file before the table's own columns (Java: SpecialFields).
 KEY_COLUMN_PREFIX: Final = "_KEY_"
 SEQUENCE_COLUMN: Final = "_SEQUENCE_NUMBER"
 KIND_COLUMN: Final = "_VALUE_KIND"
 LEVEL_COLUMN: Final = "_LEVEL"
 ROW_ID_COLUMN: Final = "_ROW_ID"
-POSITION_COLUMN: Final = "_POSITION"  # of a row in its file; only while reading
+POSITION_COLUMN: Final = "_POSITION"  # position of a row in its file; exists only while reading
 RESERVED_COLUMNS: Final = frozenset({SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, "rowkind"})
-"""No table may have them; the last is a column of the system table audit_log."""
+"""Names that no column of a table may have; the last one is a column of the system table audit_log."""
 
 
 def is_reserved_column(name: str) -> bool:
-    """Whether no table may have such a column."""
+    """Whether no column of a table may have this name."""
     return name in RESERVED_COLUMNS or name.startswith(KEY_COLUMN_PREFIX)
 
 
 # Blob files (Java: BlobFormatWriter, BlobDescriptor). Little-endian.
 BLOB_MAGIC: Final = 1481511375  # before each value
-BLOB_VERSION: Final = 1  # last byte of a file. A reader refuses a version it does not know
+BLOB_VERSION: Final = 1  # last byte of a file. Readers reject unknown versions
 BLOB_NULL_LENGTH: Final = -1
 BLOB_PLACEHOLDER_LENGTH: Final = -2  # the value is in an older file
-BLOB_DESCRIPTOR_VERSION: Final = 2  # first byte of a descriptor; version 1 had no magic
+BLOB_DESCRIPTOR_VERSION: Final = 2  # first byte of a descriptor; version 1 had no magic number
 BLOB_DESCRIPTOR_MAGIC: Final = 0x424C4F4244455343  # "BLOBDESC"
-BLOB_FORMAT: Final = "blob"  # extension of a file
-VECTOR_FILE_MARK: Final = ".vector."  # in the name of a file that holds vectors alone
+BLOB_FORMAT: Final = "blob"  # file extension
+VECTOR_FILE_MARK: Final = ".vector."  # part of the name of a file that holds only vectors
 
-SYSTEM_FIELD_ID_START: Final = 2**30 - 1  # field ids from here on are Paimon's own; `_KEY_x` = id of x + this
+SYSTEM_FIELD_ID_START: Final = 2**30 - 1  # larger field ids are Paimon's own; `_KEY_x` = id of x + this
 SEQUENCE_FIELD_ID: Final = 2**31 - 1 - 1
 KIND_FIELD_ID: Final = 2**31 - 1 - 2
 LEVEL_FIELD_ID: Final = 2**31 - 1 - 3
-ROW_ID_FIELD_ID: Final = 2**31 - 1 - 5  # 4 is a column of a system table
-POSITION_FIELD_ID: Final = 2**31 - 1 - 1000  # in no file
+ROW_ID_FIELD_ID: Final = 2**31 - 1 - 5  # 4 belongs to a column of a system table
+POSITION_FIELD_ID: Final = 2**31 - 1 - 1000  # not in files
 
 # Ids of list elements, map keys and map values inside data files (Java: SpecialFields.getArrayElementFieldId, ...).
 NESTED_FIELD_ID_BASE: Final = 536_870_911  # 2**29 - 1
@@ -108,7 +107,7 @@ DEFAULT_BRANCH: Final = "main"
 LATEST_HINT: Final = "LATEST"
 EARLIEST_HINT: Final = "EARLIEST"
 
-# What options call a compression, and what the format calls it.
+# Names of compressions in options, and their names in the format.
 PARQUET_CODECS: Final = {
     "none": "NONE",
     "uncompressed": "NONE",
@@ -121,7 +120,7 @@ PARQUET_CODECS: Final = {
 }
 AVRO_CODECS: Final = {
     "zstd": "zstandard",
-    "none": "null",  # Java knows only the word "null"
+    "none": "null",  # Java accepts only the word "null"
     **{codec: codec for codec in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")},
 }
 
@@ -133,7 +132,7 @@ HASH_INDEX: Final = "HASH"  # `_INDEX_TYPE` of an index manifest's entry
 
 # Deletion vectors (Java: DeletionVectorsIndexFile, BitmapDeletionVector, Bitmap64DeletionVector).
 DELETION_VECTORS_INDEX: Final = "DELETION_VECTORS"  # `_INDEX_TYPE` of an index manifest's entry
-DELETION_VECTORS_VERSION: Final = 1  # first byte of an index file. A reader refuses a version it does not know
+DELETION_VECTORS_VERSION: Final = 1  # first byte of an index file. Readers reject unknown versions
 DELETION_VECTOR_32_MAGIC: Final = 1581511376  # big-endian
 DELETION_VECTOR_64_MAGIC: Final = 1681511377  # little-endian; Apache Iceberg's
 

@@ -3,8 +3,8 @@
     log = get_logger(__name__)
     log.warning("option unknown", option=key)
 
-They end in the standard library's `logging`, wherever the program sends it, and not, as structlog's would, on standard
-output, where data belongs. A program that set nothing up sees warnings on standard error.
+Events are passed to the standard library's `logging`, which the program configures. structlog's own loggers would write
+to standard output, which is for data. Without configuration, warnings are written to standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import structlog
 
-FIELDS: Final = "event_fields"  # attribute of a log record: its fields, for handlers that keep them apart
+FIELDS: Final = "event_fields"  # attribute of a log record: its fields, for handlers that need them separately
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -30,7 +30,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def _to_record(_: object, __: str, event: MutableMapping[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
-    """Arguments for the standard library's logger: the event with its fields behind it, and the fields on their own."""
+    """Returns arguments for a standard logger: the event followed by its fields, and the fields as a dictionary."""
     text = str(event.pop("event"))
     exc_info = event.pop("exc_info", None)
     said = " ".join([text, *(f"{key}={value!r}" for key, value in event.items())])

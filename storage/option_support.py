@@ -1,8 +1,8 @@
-"""What of a table this release can't do justice to, and which operation that stops.
+"""Checks which features of a table this release lacks, and which operations they prevent.
 
-An option that would be ignored in silence is refused by the operation it would change, with the reason and a remedy;
-the other operations go on. Which options these are: `storage.options.registry`. Creating a table, or altering it,
-refuses what a later operation would refuse; tables of that kind that others made can be opened and dropped.
+An option must not be ignored silently. The operation that it would change raises an error with the reason and a remedy;
+other operations still work. `storage.options.registry` defines these options. Creating or altering a table refuses what
+a later operation would refuse. Existing tables of this kind can be opened and dropped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from storage.types import DataField, Root, walk_types
 
 _log = get_logger(__name__)
 
-# What a new table must be good for. Compaction is no part of it: a write-only table may be compacted by Java Paimon.
+# Operations that a new table must support. COMPACT is not included: Java Paimon may compact a write-only table.
 _OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Operation.WRITE)
 
 
 @dataclass(frozen=True, slots=True)
 class Limitation:
-    """One thing about a table that stops an operation.
+    """A property of a table that prevents an operation.
 
     feature: the option with its value, or the column.
     """
@@ -44,9 +44,9 @@ class Limitation:
 
 
 def check_supported(context: TableContext, operation: Operation) -> None:
-    """Raises UnsupportedFeature for the first thing about the table that would make the operation wrong.
+    """Raises UnsupportedFeature for the first property of the table that would make the operation wrong.
 
-    Options without effect, and those that Paimon doesn't know either, are logged, once each in a process.
+    Options without effect, and options that Paimon doesn't know, are logged once in each process.
     """
     if operation is Operation.WRITE and context.options.is_on("metastore.partitioned-table"):
         _check_partitions_are_kept(context)
@@ -68,13 +68,13 @@ def _check_partitions_are_kept(context: TableContext) -> None:
 
 
 def check_creatable(name: str, schema: TableSchema) -> None:
-    """Raises UnsupportedFeature for what reading or writing the new table would refuse."""
+    """Raises UnsupportedFeature if reading or writing the new table would be refused."""
     for found in _limitations_later(schema, DEFAULT_BRANCH):
         raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot create: {_later(found)}", found.remedy)
 
 
 def check_alterable(name: str, old: TableSchema, new: TableSchema, branch: str) -> None:
-    """Raises UnsupportedFeature for what the change would bring in. What stands in the way already may stay."""
+    """Raises UnsupportedFeature for problems that the change would add. Existing problems are accepted."""
     known = set(_limitations_later(old, branch))
     for found in _limitations_later(new, branch):
         if found not in known:
@@ -87,7 +87,7 @@ def _later(found: Limitation) -> str:
     return f"{found.operation} would be refused then, because {found.reason}"
 
 
-# ---------------------------------------------------------------- what there is
+# ---------------------------------------------------------------- the limitations of a table
 
 
 def _limitations_later(schema: TableSchema, branch: str) -> Iterator[Limitation]:
@@ -122,9 +122,9 @@ def _blob_limitations(
     if field.type.root is not Root.BLOB:
         yield Limitation(where, operation, "this release knows no arrays and maps of blobs", USE_JAVA)
     elif schema.has_primary_key or not options.data_evolution_enabled:
-        yield Limitation(where, operation, "its values lie in files of their own, which need data evolution", USE_JAVA)
+        yield Limitation(where, operation, "its values are in separate files, which need data evolution", USE_JAVA)
     elif operation is Operation.COMPACT:
-        yield Limitation(where, operation, "its values lie in files of their own", USE_JAVA)
+        yield Limitation(where, operation, "its values are in separate files", USE_JAVA)
 
 
 def _refused(option: Option, key: str, options: TableOptions, operation: Operation) -> Iterator[Limitation]:
@@ -152,14 +152,14 @@ def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: O
         )
 
 
-# ---------------------------------------------------------------- said once
+# ---------------------------------------------------------------- logged once
 
 _logged: set[str] = set()
 _logged_lock = threading.Lock()
 
 
 def log_options_without_effect(registry: OptionRegistry, options: Mapping[str, str]) -> None:
-    """A line for each, once in a process: neither a typo nor an option that waits for Flink goes by in silence."""
+    """Logs each such option once in a process, so that a typo or an option of Flink is not ignored silently."""
     for key, value in options.items():
         option = registry.find(key)
         if option is None:

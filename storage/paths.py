@@ -1,4 +1,4 @@
-"""Every file name in a table is built here and parsed here.
+"""Builds and parses all file names of a table.
 
 Source: Java `utils/FileStorePathFactory.java`, `io/DataFilePathFactory.java`, `utils/PartitionPathUtils.java`,
 `utils/BranchManager.java`.
@@ -43,11 +43,12 @@ _POSTPONE_DIRECTORY: Final = BUCKET_DIRECTORY_PREFIX + "postpone"
 
 @dataclass(frozen=True)
 class TablePaths:
-    """Where the files of one table, seen through one branch, lie. Immutable; pickles.
+    """The paths of the files of one table, for one branch. Immutable; can be pickled.
+
+    Schemas, snapshots, changelogs, tags and consumers belong to a branch; everything else is below the root.
 
     location: the table's root, without a trailing slash.
     data_directory: option `data-file.path-directory`.
-    Schemas, snapshots, changelogs, tags and consumers belong to a branch; everything else is below the root.
     """
 
     location: str
@@ -61,7 +62,7 @@ class TablePaths:
     def _branch_root(self) -> str:
         return self.location if self.branch == DEFAULT_BRANCH else self.branch_root(self.branch)
 
-    # ------------------------------------------------------------ of a branch
+    # ------------------------------------------------------------ paths of a branch
 
     @property
     def schema_directory(self) -> str:
@@ -117,11 +118,11 @@ class TablePaths:
     def consumer(self, name: str) -> str:
         return f"{self.consumer_directory}/{CONSUMER_PREFIX}{name}"
 
-    # ------------------------------------------------------------ of the whole table
+    # ------------------------------------------------------------ paths of the whole table
 
     @property
     def branch_directory(self) -> str:
-        """Holds every branch but main."""
+        """The directory of all branches except main."""
         return f"{self.location}/branch"
 
     def branch_root(self, name: str) -> str:
@@ -137,7 +138,7 @@ class TablePaths:
         return f"{self.location}/manifest"
 
     def manifest(self, name: str) -> str:
-        """A manifest, a manifest list or an index manifest."""
+        """The path of a manifest, a manifest list or an index manifest."""
         return f"{self.manifest_directory}/{name}"
 
     @property
@@ -156,12 +157,12 @@ class TablePaths:
 
     @property
     def moved_rows_directory(self) -> str:
-        """What pipelines keep of rows that move to another key; Paimon knows nothing of it."""
+        """The directory for moved rows of pipelines. Paimon does not know it."""
         return f"{self.location}/moved-rows"
 
     @property
     def data_root(self) -> str:
-        """Holds the partition directories, or the bucket directories of an unpartitioned table."""
+        """The directory of the partition directories, or of the bucket directories of an unpartitioned table."""
         return f"{self.location}/{self.data_directory.strip('/')}" if self.data_directory else self.location
 
     def bucket_directory(self, partition_path: str, bucket: int) -> str:
@@ -170,11 +171,11 @@ class TablePaths:
         return f"{parent}/{bucket_name(bucket)}"
 
 
-# ---------------------------------------------------------------- names with a number or a word in them
+# ---------------------------------------------------------------- names with a number or a word
 
 
 def parse_snapshot_id(name: str) -> int | None:
-    """The number in `snapshot-12`; None for hint files, temporary files and the like."""
+    """Returns the number in `snapshot-12`; None for hint files, temporary files and other names."""
     return _number_after(SNAPSHOT_PREFIX, name)
 
 
@@ -204,12 +205,12 @@ def _word_after(prefix: str, name: str) -> str | None:
 
 def _number_after(prefix: str, name: str) -> int | None:
     digits = _word_after(prefix, name)
-    # Only as it is built: the file of "snapshot-007" would be looked for as snapshot-7.
+    # Leading zeros are rejected: the file of "snapshot-007" would be opened as snapshot-7.
     return int(digits) if digits and re.fullmatch(r"0|[1-9][0-9]*", digits) else None
 
 
 def check_branch_name(name: str) -> None:
-    """Raises BadInput for what Java refuses too (main, blank, only digits), and for what is no directory name."""
+    """Raises BadInput for names that Java refuses (main, blank, only digits), and for invalid directory names."""
     if name == DEFAULT_BRANCH:
         raise BadInput(f"{DEFAULT_BRANCH} is the table itself, not a branch of it; choose another name")
     if _is_blank(name) or name.isdecimal() or "/" in name:
@@ -222,7 +223,7 @@ def bucket_name(bucket: int) -> str:
 
 
 def parse_bucket(name: str) -> int | None:
-    """The bucket of a directory name; None when it is not one of a bucket."""
+    """Returns the bucket of a directory name; None if it is no name of a bucket."""
     return POSTPONE_BUCKET if name == _POSTPONE_DIRECTORY else _number_after(BUCKET_DIRECTORY_PREFIX, name)
 
 
@@ -230,14 +231,14 @@ def parse_bucket(name: str) -> int | None:
 
 _ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
-_NOT_WHITESPACE_IN_JAVA: Final = "\u00a0\u2007\u202f"  # the spaces that forbid a line break
+_NOT_WHITESPACE_IN_JAVA: Final = "\u00a0\u2007\u202f"  # non-breaking spaces
 
 
 def partition_path(names: Sequence[str], texts: Sequence[str | None], default_name: str) -> str:
-    """`k=v/k2=v2`, escaped, without a slash at the end; "" when there are no partition columns.
+    """Returns `k=v/k2=v2`, escaped, without a trailing slash; "" without partition columns.
 
-    texts: of the values, from `partition_text.partition_texts`. None, "" and blank texts all become default_name
-    (`partition.default-name`), so a path doesn't determine the value: read it from the manifest.
+    texts: texts of the values, from `partition_text.partition_texts`. None, "" and blank texts all become default_name
+        (`partition.default-name`). So a path does not determine the value: read it from the manifest.
     """
     return "/".join(
         partition_directory_name(name, default_name if text is None or _is_blank(text) else text)
@@ -246,12 +247,12 @@ def partition_path(names: Sequence[str], texts: Sequence[str | None], default_na
 
 
 def partition_directory_name(name: str, text: str) -> str:
-    """`k=v`, escaped."""
+    """Returns `k=v`, escaped."""
     return f"{escape_partition_text(name)}={escape_partition_text(text)}"
 
 
 def parse_partition_path(path: str) -> dict[str, str]:
-    """Name -> text, both unescaped. Raises BadInput when a part of the path is not `name=text`."""
+    """Returns name -> text, both unescaped. Raises BadInput if a part of the path is not `name=text`."""
     parts = [part.partition("=") for part in path.split("/")] if path else []
     if any(not name or not equals for name, equals, _ in parts):
         raise BadInput(f"{path!r} is not a partition path such as 'dt=2024-05-14/hour=7'")
@@ -259,7 +260,7 @@ def parse_partition_path(path: str) -> dict[str, str]:
 
 
 def escape_partition_text(text: str) -> str:
-    """As it stands in a directory's name."""
+    """Returns the text as it is written in directory names."""
     return text.translate(_ESCAPED)
 
 
@@ -278,7 +279,7 @@ def _is_blank(text: str) -> bool:
 
 # ---------------------------------------------------------------- file names
 
-# Codecs whose extension is not their own name, and `none`, which adds nothing (Java: HadoopCompressionType).
+# Codecs whose extension differs from their name, and `none`, which has no extension (Java: HadoopCompressionType).
 _COMPRESSION_EXTENSION: Final = {
     "none": "",
     "gzip": "gz",
@@ -290,9 +291,9 @@ _TEXT_FORMATS: Final = frozenset({"json", "csv"})
 
 
 def file_extension(file_format: str, compression: str, include_compression: bool = False) -> str:
-    """`.parquet`, or `.zst.parquet` with include_compression (option `file.suffix.include.compression`).
+    """Returns `.parquet`, or `.zst.parquet` with include_compression (option `file.suffix.include.compression`).
 
-    compression: the codec as the options spell it. Text formats always show it, and last: `.json.gz`.
+    compression: the codec as options name it. Text formats always have it as the last part: `.json.gz`.
     """
     codec = _COMPRESSION_EXTENSION.get(compression.lower(), compression)
     if codec and file_format.lower() in _TEXT_FORMATS:
@@ -303,9 +304,9 @@ def file_extension(file_format: str, compression: str, include_compression: bool
 
 
 def format_of(file_name: str) -> str:
-    """The format that a data file's name says it has; trust this and not the table's options.
+    """Returns the format in a data file's name. It is decisive, not the table's options.
 
-    Raises BadInput when the name has no extension.
+    Raises BadInput if the name has no extension.
     """
     extensions = file_name.split(".")[1:]
     if extensions and extensions[-1].lower() in _COMPRESSED_FILE_EXTENSIONS:
@@ -316,7 +317,7 @@ def format_of(file_name: str) -> str:
 
 
 def file_index_name(data_file_name: str) -> str:
-    """The index file of a data file, next to it."""
+    """Returns the name of the index file next to a data file."""
     return data_file_name + FILE_INDEX_SUFFIX
 
 
@@ -325,16 +326,16 @@ def is_file_index_name(name: str) -> bool:
 
 
 def next_file_index_name(data_file_name: str, present: str) -> str:
-    """Of the index that replaces `present`: `….index`, then `…-1.index`, `…-2.index`."""
+    """Returns the name of the index that replaces `present`: `….index`, then `…-1.index`, `…-2.index`."""
     stem = present.removesuffix(FILE_INDEX_SUFFIX).removeprefix(data_file_name)
     number = int(stem[1:]) if stem[:1] == "-" and stem[1:].isdecimal() else 0
     return f"{data_file_name}-{number + 1}{FILE_INDEX_SUFFIX}"
 
 
 class DataFileNames:
-    """Fresh names for the data files, or the changelog files, of one writer: `data-<uuid>-0.parquet`, …
+    """Creates names for the data files, or the changelog files, of one writer: `data-<uuid>-0.parquet`, … Thread-safe.
 
-    prefix: option `data-file.prefix` or `changelog-file.prefix`. Thread-safe.
+    prefix: option `data-file.prefix` or `changelog-file.prefix`.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -343,7 +344,7 @@ class DataFileNames:
 
     @cached_property
     def _stem(self) -> str:
-        """Most writers of thousands of buckets never ask."""
+        """Computed on first use: most writers of a table with thousands of buckets never need it."""
         return f"{self._prefix}{uuid.uuid4()}"
 
     def next(self, extension: str) -> str:
@@ -352,7 +353,7 @@ class DataFileNames:
 
 
 class MetadataFileNames:
-    """Fresh names for what one writer puts below `manifest/`. Thread-safe."""
+    """Creates names for the files that one writer creates below `manifest/`. Thread-safe."""
 
     def __init__(self) -> None:
         self._uuid = uuid.uuid4()
@@ -372,7 +373,7 @@ class MetadataFileNames:
 
 
 class IndexFileNames:
-    """Fresh names for the index files of one writer. Thread-safe."""
+    """Creates names for the index files of one writer. Thread-safe."""
 
     def __init__(self) -> None:
         self._uuid = uuid.uuid4()

@@ -1,7 +1,7 @@
-"""Frozen dataclasses that pickle as their fields' values.
+"""Makes frozen dataclasses pickle as the values of their fields.
 
-Of those with slots the standard library looks the fields up again for each object, both ways: of ten thousand files
-that took longer than to write five hundred.
+For dataclasses with slots, the standard library looks up the fields of each object again, in both directions. For ten
+thousand files this took longer than to write five hundred of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def pickles_as_values(cls: type[T]) -> type[T]:
-    """For a dataclass of two or more fields, all of which its constructor takes in their order."""
+    """Decorates a dataclass of two or more fields. Its constructor must accept all fields in their order."""
     values: Callable[[Any], tuple[Any, ...]] = attrgetter(*(field.name for field in fields(cls)))  # type: ignore[arg-type]
 
     def reduce(self: T) -> tuple[type[T], tuple[Any, ...]]:

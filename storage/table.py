@@ -1,4 +1,4 @@
-"""What one needs to know to act on a table: where it is, its schema, its options, and its stores. (The facade is
+"""The context of a table for all operations: its location, schema, options and stores. (The public facade is
 `tidelake.table`.)
 """
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class SnapshotCommits(Protocol):
-    """How a catalog commits snapshots, of whichever of its tables. It pickles.
+    """How a catalog commits snapshots of any of its tables. Can be pickled.
 
     keeps_partitions: whether the catalog learns of a table's new partitions with its commits
         (`metastore.partitioned-table`).
@@ -41,14 +41,15 @@ class SnapshotCommits(Protocol):
 
 @dataclass(frozen=True)
 class TableContext:
-    """One table at one version of its schema. Immutable, cheap to copy. It pickles; its stores are made again there.
+    """One table with one version of its schema. Immutable, cheap to copy. Can be pickled; its stores are then created
+    again.
 
     location: the table's root, without a trailing slash.
     name: `database.table`, for messages.
-    schema: the version to act under.
-    options: those of the schema, overridden by what the caller passed.
+    schema: the version to use.
+    options: the options of the schema, overridden by the caller's options.
     snapshot_commit: how the table's catalog commits snapshots; None is the file system (`storage.commit`).
-    metadata_cache: what metadata files of the table hold; copies of the context share it.
+    metadata_cache: the content of metadata files of the table; copies of the context share it.
     """
 
     io: FileIO
@@ -68,7 +69,7 @@ class TableContext:
 
     @cached_property
     def schemas(self) -> SchemaStore:
-        """Every version of the schema, by id; read once and kept."""
+        """All versions of the schema, by id. Each is read once."""
         return SchemaStore(self.io, self.paths)
 
     @cached_property
@@ -78,12 +79,12 @@ class TableContext:
 
     @cached_property
     def tags(self) -> TagStore:
-        """Those of the branch."""
+        """The tags of the branch."""
         return TagStore(self.io, self.paths)
 
     @cached_property
     def changelogs(self) -> ChangelogStore:
-        """Those of the branch that outlive their snapshots."""
+        """The changelogs of the branch that outlive their snapshots."""
         return ChangelogStore(self.io, self.paths)
 
     @cached_property
@@ -97,9 +98,9 @@ class TableContext:
         return TableIdentity(self.io, self.paths, self.schema, self.name)
 
     def shared(self, make: Callable[[TableContext], T]) -> T:
-        """What `make` makes of this context: made at the first call, the same object afterwards. Thread-safe.
+        """Returns the result of `make` for this context. Later calls return the same object. Thread-safe.
 
-        For stores that stand above this module: `context.shared(ManifestStore)`.
+        For stores in packages above this module: `context.shared(ManifestStore)`.
         """
         found = self._shared.get(make)
         return cast(T, found if found is not None else self._shared.setdefault(make, make(self)))
@@ -111,19 +112,19 @@ class TableContext:
     # ------------------------------------------------------------ copies
 
     def with_schema(self, schema: TableSchema) -> TableContext:
-        """The same table seen under another version of its schema; dynamic options stay."""
+        """Returns the same table with another version of its schema and the same dynamic options."""
         return replace(self, schema=schema, options=self.options.rebase(schema.options))
 
     def with_options(self, options: Mapping[str, str]) -> TableContext:
-        """The same table with dynamic options over its own."""
+        """Returns the same table with these dynamic options on top of its own."""
         return replace(self, options=self.options.overridden(options))
 
     def with_cache(self, cache: MetadataCache) -> TableContext:
-        """The same table with a cache of metadata that the caller keeps."""
+        """Returns the same table with a metadata cache of the caller."""
         return replace(self, metadata_cache=cache)
 
     def of_branch(self, branch: str) -> TableContext:
-        """Another branch of the table, at its latest schema. Raises BadInput when there is none."""
+        """Returns another branch of the table, with its latest schema. Raises BadInput if it does not exist."""
         commit = self.snapshot_commit
         return TableContext.open(self.io, self.location, self.name, branch=branch, snapshot_commit=commit)
 
@@ -144,7 +145,7 @@ class TableContext:
         options: Mapping[str, str] | None = None,
         snapshot_commit: SnapshotCommits | None = None,
     ) -> TableContext:
-        """The table at its latest schema. Raises BadInput when there is no table (or no such branch)."""
+        """Returns the table with its latest schema. Raises BadInput if the table or the branch does not exist."""
         schemas = SchemaStore(io, TablePaths(location, branch))
         schema = schemas.latest()
         if schema is None:

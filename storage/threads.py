@@ -24,7 +24,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-_SHARES_A_CORE: Final = 16  # of many items: as many as leave no core idle at the end
+_SHARES_A_CORE: Final = 16  # for many items: enough shares for each core that none is idle at the end
 IO_THREADS_MAX: Final = 32  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
 
 
@@ -39,7 +39,7 @@ class _Threads:
 
     def __init__(self) -> None:
         self._make()
-        # In a child the parent's threads aren't there: work for them would wait forever.
+        # A forked child does not have the parent's threads: work for them would wait forever.
         os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
@@ -50,7 +50,7 @@ class _Threads:
 
     @contextmanager
     def one_core(self) -> Iterator[ThreadPoolExecutor]:
-        """A pool of one thread for this caller alone. The thread is kept for the next caller."""
+        """A pool of one thread that only this caller uses. The thread is kept for the next caller."""
         try:
             pool = self.idle.pop()
         except IndexError:  # other callers use the one that was kept
@@ -68,7 +68,7 @@ _threads: Final = _Threads()
 
 
 def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
-    """Run `work` for all items in parallel; results are in the order of items. Blocks.
+    """Runs `work` for all items in parallel; results are in the order of items. Blocks.
 
     work: mostly waits, and starts no parallel work itself
     """
@@ -76,10 +76,10 @@ def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
 
 
 def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THREADS_MAX) -> list[T]:
-    """Like `map_parallel`, in `at_once` threads, each of which takes items until none is left. Blocks.
+    """Does the same as `map_parallel`, in `at_once` threads, each of which takes items until none is left. Blocks.
 
     For many short tasks: more threads than a disk can use would only compete for the GIL. An error is raised when no
-    task runs any more; tasks that have not started by then are skipped.
+    task is running any more; tasks that have not started by then are skipped.
     """
     outcomes, left = dict[int, T](), deque(range(len(items)))
 
@@ -103,12 +103,12 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
 
 
 def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
-    """Run `work`, which computes mostly in Arrow, for all items, in as many threads as there are cores. Blocks.
+    """Runs `work`, which mostly computes in Arrow, for each item, in parallel on all cores. Blocks.
 
     A single item runs in a thread that is kept from call to call. A new thread would have to fill the caches of Arrow
-    and of the interpreter, a quarter of the CPU time of a small flush. In the caller's thread Arrow's allocator would
-    keep 35 MiB more after ten flushes, next to what the caller allocates there. Of many items a thread takes several
-    at a time. An error is raised once no item is being processed any more; items that did not begin are skipped.
+    and of the interpreter again, which took a quarter of the CPU time of a small flush. In the caller's thread Arrow's
+    allocator kept 35 MiB more after ten flushes. Of many small items, a thread takes several at once.
+    An error is raised when no task is running any more; tasks that have not started by then are skipped.
     """
     if len(items) == 1:
         with _threads.one_core() as thread:
@@ -125,14 +125,14 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
 
 
 async def run_uncancellable(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
+    """Runs `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
     return await _await_to_end(_submit(_threads.uncancellable, partial(work, *args, **kwargs)))
 
 
 async def run_with_cancel(
     cancel: Callable[[], object], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """As `run_uncancellable`; cancelled, it calls `cancel` first, which has the work end early."""
+    """Does the same as `run_uncancellable`. If it is cancelled, it calls `cancel` first, to end the work early."""
     return await _await_to_end(_submit(_threads.uncancellable, partial(work, *args, **kwargs)), cancel)
 
 
@@ -144,11 +144,13 @@ async def map_uncancellable(
     *,
     keep_going: bool = False,
 ) -> list[T]:
-    """`work` for each item as in `run_uncancellable`, `at_once` at a time; the outcomes in the order of the items.
+    """Runs `work` for each item as `run_uncancellable` does, `at_once` at a time. Returns results in the items' order.
 
-    on_result: called in the event loop with each outcome as soon as it is there. An error is raised when nothing goes
-    on any more; several at once come as a group. What had not begun by then is left, also by a cancellation.
-    keep_going: in either case it is done all the same, and reported.
+    An error is raised when no task is running any more; several errors are raised as a group. After an error or a
+    cancellation, tasks that have not started are skipped.
+
+    on_result: called in the event loop with each result as soon as it exists.
+    keep_going: after an error or a cancellation, the remaining items are processed and reported nevertheless.
     """
     left, outcomes, errors = enumerate(items), dict[int, T](), list[Exception]()
 
@@ -174,12 +176,12 @@ async def map_uncancellable(
         await (_await_to_end(asyncio.ensure_future(all_of_them())) if keep_going else all_of_them())
     except BaseExceptionGroup as group:
         one = sole_error(group)
-        raise one from one.__cause__  # not None: that would take the cause away
+        raise one from one.__cause__  # `from None` would remove the cause
     return [outcomes[number] for number in range(len(outcomes))]
 
 
 def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error in a group of groups; the group when there are several."""
+    """Returns the single error in nested groups; the group if there are several."""
     while len(group.exceptions) == 1:
         inner = group.exceptions[0]
         if not isinstance(inner, BaseExceptionGroup):
@@ -189,31 +191,31 @@ def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def run_cpu_bound(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work`, which mostly makes Python objects or many small arrays, in the one thread of this process for it.
+    """Runs `work`, which mostly creates Python objects or many small arrays, in this process's one thread for it.
 
-    Two threads at such work get no more done than one, as it holds the interpreter's lock. But whenever the lock
-    changes hands, data goes from one core's cache to another's, and who gives it up for a moment waits 5 ms to get it
-    back: a folder of change logs took 40 % more CPU time that way, and took as long. Work that waits would
-    make all others wait here.
+    Two threads with such work are no faster than one, because it holds the interpreter's lock. But each time the lock
+    changes its owner, data moves between the caches of the cores, and a thread that released it for a moment waits 5 ms
+    to get it back. A folder of change logs took 40 % more CPU time this way, and the same total time. Work that waits
+    would make all other work wait here.
     """
     return await _await_to_end(_submit(_threads.cpu_bound, partial(work, *args, **kwargs)))
 
 
 class RunCpuBound(Protocol):
-    """`run_cpu_bound`, or what stands in its place."""
+    """`run_cpu_bound`, or a replacement."""
 
     async def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
 class ShortWork:
-    """Runs CPU-bound work that never waits in the event loop's own thread, while it is short; else as `run_cpu_bound`.
+    """Runs short CPU-bound work that never waits in the event loop's own thread; longer work as `run_cpu_bound` does.
 
-    For pipelines whose event loop makes many Python objects itself, as one that reads from Kafka does: in parallel to
-    it, in another thread, decoding a batch took half as much CPU time again, as the interpreter's lock went to and fro.
-    The loop has to wait in either case: a thread gives the lock up after 5 ms, and most batches take less than 10.
+    For pipelines whose event loop creates many Python objects itself, as for a Kafka source. Decoding a batch in
+    another thread at the same time took 50 % more CPU time, because the interpreter's lock moved between the threads.
+    The loop must wait in both cases: a thread releases the lock after 5 ms, and most batches take less than 10 ms.
 
-    short_ms: CPU time. A function runs in the other thread at first, and whenever it took longer the last time. (What
-        takes twice as long is slow to asyncio's debug mode.)
+    short_ms: limit of CPU time. A function runs in the other thread the first time, and whenever its last call took
+        longer. (asyncio's debug mode reports work of twice the default as slow.)
     """
 
     def __init__(self, short_ms: float = 50) -> None:
@@ -221,12 +223,12 @@ class ShortWork:
         self._last_s: dict[object, float] = {}
 
     async def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        function = getattr(work, "__func__", work)  # of a method: whatever object it is of
+        function = getattr(work, "__func__", work)  # the same for methods of different objects
         timed = partial(self._timed, function, partial(work, *args, **kwargs))
         if self._last_s.get(function, float("inf")) > self._short_s:
             return await run_cpu_bound(timed)
         result = timed()
-        await asyncio.sleep(0)  # others' turn
+        await asyncio.sleep(0)  # lets other tasks run
         return result
 
     def _timed(self, function: object, work: Callable[[], T]) -> T:
@@ -238,7 +240,7 @@ class ShortWork:
 
 
 def _submit(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:
-    # A task around `asyncio.to_thread` would be cancelled when `asyncio.run` ends, as all tasks are: work abandoned.
+    # `asyncio.run` cancels all tasks at its end, which would abandon the work of a task around `asyncio.to_thread`.
     return asyncio.get_running_loop().run_in_executor(executor, copy_context().run, work)
 
 
@@ -251,5 +253,5 @@ async def _await_to_end(running: asyncio.Future[T], cancel: Callable[[], object]
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({running})
         if not running.cancelled():
-            running.exception()  # seen, or asyncio logs that it was never retrieved
+            running.exception()  # retrieved; otherwise asyncio logs that it never was
         raise

@@ -1,1 +1,1 @@
-"""How commit messages become the table's next snapshot."""
+"""Turns commit messages into the table's next snapshot."""

@@ -1,4 +1,4 @@
-"""Splits a committable into snapshots: first the written files, then the compacted ones.
+"""Divides a committable into snapshots: first one with the written files, then one with the compacted files.
 
 Source: Java `operation/commit/ManifestEntryChanges.java`, `FileStoreCommitImpl.commit`; vectors `commit_kinds.json`.
 """
@@ -38,12 +38,12 @@ class CommitChanges:
 def commit_changes(
     messages: Sequence[CommitMessage], default_total_buckets: int, *, ignore_empty: bool
 ) -> list[CommitChanges]:
-    """The changes of a commit: those of zero, one or two snapshots.
+    """Returns the changes of zero, one or two snapshots.
 
     A change that deletes files or marks rows as deleted is an OVERWRITE: readers of changes can't follow it.
 
     default_total_buckets: the option `bucket`, for messages without a number of buckets
-    ignore_empty: make no snapshot if nothing was written; otherwise an empty one records that the identifier is done
+    ignore_empty: make no snapshot if nothing was written. Otherwise an empty snapshot records the identifier as done.
     """
 
     def entries(kind: FileKind, message: CommitMessage, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
@@ -73,8 +73,9 @@ def commit_changes(
 def _index(
     of_messages: Sequence[tuple[CommitMessage, Sequence[IndexFileMeta], Sequence[IndexFileMeta]]],
 ) -> list[IndexEntry]:
-    """of_messages: the files that a message replaces, and those that it adds. What one adds and a later one replaces
-    is left out: they are committed together.
+    """Returns the index entries of the messages. A file that one message adds and a later one replaces is left out.
+
+    of_messages: each message with the files that it replaces, and those that it adds.
     """
     passing = {file.file_name for _, _, new in of_messages for file in new}
     passing &= {file.file_name for _, old, _ in of_messages for file in old}

@@ -1,4 +1,4 @@
-"""What writers hand to the committer.
+"""The messages that writers pass to the committer.
 
 Source: Java `table/sink/CommitMessageImpl.java`, `manifest/ManifestCommittable.java`.
 """
@@ -18,22 +18,24 @@ from storage.pickled_values import pickles_as_values
 @pickles_as_values
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """Files of one bucket, complete and durable, not visible yet. Pickles.
+    """Files of one bucket, complete and durable, not visible yet. They can be pickled.
 
     partition: serialized BinaryRow.
-    total_buckets: None takes the table's option `bucket`.
-    new_files, deleted_files, changelog_files, …: what was written, what it replaces by name, and the changelog of it.
-    new_index_files, deleted_index_files: files of the bucket's index that were written, and those that they replace.
-    compact_*: what a compaction read, what it wrote, the changes it found, the index files, and why it was picked, for
-        people. They become a second snapshot.
+    total_buckets: None: the table's option `bucket`.
+    new_files: files that were written.
+    deleted_files: files that they replace, by name.
+    changelog_files: the changelog of the written files.
+    new_index_files: files of the bucket's index that were written.
+    deleted_index_files: index files that they replace.
+    compact_*: the files that a compaction read and wrote, its changelog and index files, and the reason for it. They
+        become a second snapshot.
     compact_tombstones, known_files: see `storage.commit.tombstones`.
-    base_hash_index: of dynamic buckets, the index files of the partition that say where its keys live; None: whatever
-        there is.
-    base_key_index: of tables whose keys move between partitions, the snapshot up to which their index knows them (0: of
-        none); None: not looked up.
-    base_row_ids: of columns that were written for rows of older files, the snapshot that had these rows.
-    base_snapshot_id: the snapshot whose files the sequence numbers of new_files continue; None when the table had
-        none.
+    base_hash_index: for dynamic buckets: the index files of the partition that the buckets were chosen with. None: not
+        checked.
+    base_key_index: for tables whose keys move between partitions: the snapshot whose keys the index had (0: an empty
+        table). None: not tracked.
+    base_row_ids: for columns that were written for rows of older files: the snapshot that had these rows.
+    base_snapshot_id: the snapshot whose sequence numbers new_files continue; None if the table had no snapshot.
     """
 
     partition: bytes
@@ -58,7 +60,7 @@ class CommitMessage:
     known_files: frozenset[str] = frozenset()
 
     def without_compaction(self) -> CommitMessage:
-        """The message with only the written files."""
+        """Returns the message with only the written files."""
         return replace(
             self,
             compact_before=(),
@@ -72,12 +74,12 @@ class CommitMessage:
         )
 
     def only_compaction(self) -> CommitMessage:
-        """The message without the written files; the files that they replace are still named."""
+        """Returns the message without the written files; the files that they replace are still named."""
         return replace(self, new_files=(), changelog_files=(), new_index_files=())
 
 
 def reasons_text(reasons: Iterable[str]) -> str:
-    """Why compactions were picked, the most frequent reason first: `size ratio (3), full compaction`."""
+    """Returns why compactions were picked, the most frequent reason first: `size ratio (3), full compaction`."""
     counts = Counter(reasons).most_common()
     return ", ".join(reason if count == 1 else f"{reason} ({count})" for reason, count in counts)
 
@@ -86,11 +88,11 @@ def reasons_text(reasons: Iterable[str]) -> str:
 class Committable:
     """The messages and properties of one commit identifier.
 
-    identifier: numbers the commits of a user, upwards (BATCH_COMMIT_IDENTIFIER for one-off commits).
+    identifier: the number of the commit, rising for each user (BATCH_COMMIT_IDENTIFIER for one-off commits).
     watermark: epoch milliseconds.
-    properties: kept in the snapshot.
+    properties: stored in the snapshot.
 
-    Raises BadInput for what a snapshot can't hold.
+    Raises BadInput for values that a snapshot can't hold.
     """
 
     identifier: int

@@ -1,4 +1,4 @@
-"""Steps that every commit needs: retry when another commit was first, and settle the writer afterwards."""
+"""Steps of every commit: retries after conflicts, and calls to the writer after the commit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ T = TypeVar("T")
 
 
 def retry_on_conflict(attempts: int, work: Callable[[], T]) -> T:
-    """work: everything that depends on the table's state, from reading it to the commit.
+    """Calls `work` again after a conflict.
 
-    Raises CommitConflict and SnapshotExpired of the last attempt, and at once whatever else `work` raises.
+    work: must include everything that depends on the table's state, from reading it to the commit.
+
+    Raises CommitConflict and SnapshotExpired of the last attempt. Other errors of `work` are raised at once.
     """
     for _ in range(attempts - 1):
         try:
@@ -26,7 +28,7 @@ def retry_on_conflict(attempts: int, work: Callable[[], T]) -> T:
 
 
 class CommittedWriter(Protocol):
-    """What a commit tells its writer, see `storage.write.table_writer.TableWriter`."""
+    """What a commit calls on its writer, see `storage.write.table_writer.TableWriter`."""
 
     def committed(self, snapshot_id: int) -> None: ...
     def dropped(self) -> None: ...
@@ -40,13 +42,15 @@ def settle_writer(
     writer: CommittedWriter,
     on_published: Callable[[int], None] = lambda snapshot_id: None,
 ) -> int | None:
-    """published: what `commit` said of the committable; None: it was in the table before.
-    on_published: before compactions that the commit left are made.
+    """Tells the writer the outcome of its commit, and publishes the compactions that the commit left.
 
-    Returns the last snapshot of the commit, that of its compaction included; None for a replay.
+    published: the result of `commit` for the committable; None: the table had it before.
+    on_published: called before the remaining compactions are made.
+
+    Returns the last snapshot of the commit, including its compaction; None for a replay.
     """
     if published is None:
-        writer.dropped()  # before its files go: a compaction may be reading them
+        writer.dropped()  # before its files are deleted: a compaction may be reading them
         commit.discard_replayed(committable)
     else:
         writer.committed(published)

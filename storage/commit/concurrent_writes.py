@@ -1,6 +1,6 @@
-"""Which buckets other writers touched, and in which snapshot last.
+"""Finds the buckets that other writers changed, and the newest snapshot that changed each.
 
-Compactions don't count: they keep rows and sequence numbers as they are. See `conflicts.check_base_is_current`.
+Compactions are ignored: they change neither rows nor sequence numbers. See `conflicts.check_base_is_current`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 class ConcurrentWrites:
     """Remembers what the snapshots of one range of ids wrote. `observe` and `after` extend the range. Not thread-safe.
 
-    delta_entries: reads what a snapshot added and deleted.
+    delta_entries: returns what a snapshot added and deleted.
     """
 
     def __init__(
@@ -31,19 +31,19 @@ class ConcurrentWrites:
         self._delta_entries = delta_entries
         self._commit_user = commit_user
         self._table_name = table_name
-        self._first = self._end = 0  # ids from _first up to, not including, _end are known
+        self._first = self._end = 0  # snapshots from _first up to, not including, _end are known
         self._newest: dict[Bucket, int] = {}
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Spares reading it again when it comes next."""
+        """Adds a snapshot that follows the range, so that it is not read again."""
         if snapshot.id == self._end:
             self._add(snapshot)
             self._end += 1
 
     def after(self, base_id: int, latest: Snapshot | None) -> Mapping[Bucket, int]:
-        """For each bucket the newest snapshot that touched it; complete from base_id + 1 to the latest.
+        """Returns for each bucket the newest snapshot that changed it. Complete from base_id + 1 to the latest.
 
-        Raises CommitConflict when a snapshot of that range expired: then it is unknown who wrote.
+        Raises CommitConflict if a snapshot of that range expired: then it is unknown who wrote.
         """
         if not self._first or base_id >= self._end:
             self._first = self._end = base_id + 1

@@ -1,7 +1,7 @@
-"""What makes a commit wrong because of what is in the table already. Pure: no file is read here.
+"""Checks a commit against the table's current content. The functions read no files.
 
-Each check raises CommitConflict. Entries: `base` are the live files of the partitions that the commit touches,
-`delta` is what it adds and deletes. Which kind of commit is checked for what:
+Each check raises CommitConflict. `base` are the live files of the partitions that the commit changes; `delta` is what
+the commit adds and deletes. These checks apply to each kind of commit:
 
                        one bucket count   deletes are live   levels don't overlap   no write in between
     APPEND             first snapshot     -                  -                      where order of rows matters
@@ -9,7 +9,7 @@ Each check raises CommitConflict. Entries: `base` are the live files of the part
     OVERWRITE          -                  yes                yes                    -
 
 Source: Java `operation/commit/ConflictDetection.java`, `PrimaryKeyConflictDetection.java`. The last column
-is ours: Paimon does not check it.
+is an addition: Paimon does not check it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def check_no_conflict(
     *,
     also: Collection[Bucket] = (),
 ) -> list[ManifestEntry]:
-    """Check a commit that deletes files for conflicts. Returns the live files after it, in the buckets it touches.
+    """Checks a commit that deletes files. Returns the live files after it, in the buckets that it changes.
 
-    key_types: of the trimmed primary key; empty for an append table.
-    also: buckets whose index it touches.
+    key_types: types of the trimmed primary key; empty for an append table.
+    also: buckets whose index it changes.
     """
     if kind is not CommitKind.OVERWRITE:
         check_bucket_counts([*base, *delta], name_partition)
@@ -54,7 +54,7 @@ def check_no_conflict(
 
 
 def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePartition) -> None:
-    """Check that all files of a partition have the same number of buckets; otherwise a key could be in two."""
+    """Raises if files of a partition have different numbers of buckets: then a key could be in two buckets."""
     known: dict[bytes, int] = {}
     for entry in entries:
         if entry.total_buckets <= 0:
@@ -68,10 +68,10 @@ def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePa
 
 
 def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-    """The live files after the commit.
+    """Returns the live files after the commit.
 
-    The delta must make sense by itself (readers merge it through a map: a file deleted and added again would be
-    lost), and what it deletes must be there.
+    The delta must be consistent: readers merge it through a map, so a file that is deleted and added again would be
+    lost. The files that it deletes must exist.
     """
     try:
         merge_entries(delta)
@@ -94,7 +94,7 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
 
 
 def check_levels(live: Iterable[ManifestEntry], key_types: Sequence[DataType], name_partition: NamePartition) -> None:
-    """Above level 0 the files of one level of a bucket hold disjoint key ranges."""
+    """Raises if files of one level above 0 have overlapping key ranges."""
     levels: dict[tuple[bytes, int, int], list[DataFileMeta]] = defaultdict(list)
     for entry in live:
         if entry.file.level > 0:
@@ -113,7 +113,7 @@ def check_levels(live: Iterable[ManifestEntry], key_types: Sequence[DataType], n
 
 
 def first_overlap(ranges: Sequence[KeyRange]) -> tuple[DataFileMeta, DataFileMeta] | None:
-    """Two neighbours in key order that share a key, or None."""
+    """Returns two neighbours in key order that share a key, or None."""
     ordered = sorted(ranges, key=lambda item: item.min_key)
     return next(((a.file, b.file) for a, b in pairwise(ordered) if a.max_key >= b.min_key), None)
 
@@ -121,11 +121,12 @@ def first_overlap(ranges: Sequence[KeyRange]) -> tuple[DataFileMeta, DataFileMet
 def check_base_is_current(
     bases: Mapping[Bucket, int], concurrent_writes: Mapping[Bucket, int], name_partition: NamePartition
 ) -> None:
-    """No other writer wrote to a bucket since the state that our sequence numbers continue.
+    """Raises if another writer wrote to a bucket after the snapshot whose sequence numbers we continue.
 
-    A newer row of another writer could have numbers at or above ours, and an older row would win.
-    bases: for each bucket we append to, the snapshot it was opened at (0: before the first).
-    concurrent_writes: the newest snapshot, other than COMPACT, of another commit user that touched the bucket.
+    A newer row of another writer could have the same or higher numbers than ours, and an older row would win.
+
+    bases: for each bucket that we write to, the snapshot at which it was opened (0: before the first).
+    concurrent_writes: the newest snapshot, other than COMPACT, of another commit user that changed the bucket.
     """
     for (partition, bucket), base in bases.items():
         written = concurrent_writes.get((partition, bucket), 0)

@@ -1,11 +1,11 @@
-"""Snapshots committed by the file system alone: `snapshot-N` is created if absent.
+"""Commits snapshots with the file system alone: it creates `snapshot-N` if absent.
 
-Created is not enough: it must follow the newest. A writer that slept so long that its id was used and expired would add
-a snapshot below the earliest, which no reader looks at. So after its creation the snapshot is looked at: its base still
-stands, or what is above it was built on it. A first snapshot has no base: the table itself must still be the one that
-was opened. What is not the next is withdrawn.
+Creation alone is not enough: the snapshot must follow the newest one. A writer may pause so long that its snapshot id
+is used by others and expires. It would then add a snapshot below the earliest one, which no reader reads. So the
+snapshot is checked after its creation: its base must still exist, or later snapshots must be built on it. A first
+snapshot has no base: then the table must still be the one that was opened. Any other snapshot is withdrawn.
 
-Source: Java `catalog/RenamingSnapshotCommit.java`. The look after the creation is ours.
+Source: Java `catalog/RenamingSnapshotCommit.java`. The check after the creation is an addition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from storage.table import TableContext
 
 
 class FileSystemSnapshotCommit:
-    """See `SnapshotCommit`. The FileIO's `create_if_absent` excludes others; it needs no lock."""
+    """See `SnapshotCommit`. It needs no lock: the FileIO's `create_if_absent` excludes other writers."""
 
     keeps_partitions: ClassVar[bool] = False
 
@@ -48,16 +48,17 @@ class FileSystemSnapshotCommit:
         return True
 
     def _is_next(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Of a snapshot that was just found in the table; withdraws one that is not."""
+        """Checks a snapshot that was just found in the table, and withdraws it if it is not the next one."""
         if self._is_in_history(base, snapshot):
             return True
         self._snapshots.withdraw(snapshot.id)
         return False
 
     def _is_in_history(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """While its base stands it is: expiry takes the smallest id first and rollback the largest, so no other
-        snapshot had its id before and went. Else the base expired, or there never was one: then what is above it
-        decides.
+        """Whether the snapshot belongs to the table's history.
+
+        It does if its base still exists. Expiry deletes the smallest id first and rollback the largest, so no other
+        snapshot can have had its id before. If the base expired, or never existed, the later snapshots decide.
         """
         if base is None:
             if self._identity.loss() is not None:
@@ -65,7 +66,7 @@ class FileSystemSnapshotCommit:
         elif self._snapshots.find(base.id) == base:
             return True
         newest = max(self._snapshots.ids(), default=0)
-        if newest <= snapshot.id and self._snapshots.exists(snapshot.id):  # smaller: the store's listing lags
+        if newest <= snapshot.id and self._snapshots.exists(snapshot.id):  # smaller if the listing is outdated
             return True
         successor = self._snapshots.find(snapshot.id + 1)
         if successor is not None:
@@ -78,7 +79,7 @@ class FileSystemSnapshotCommit:
         )
 
     def _is_built_on(self, successor: Snapshot, snapshot: Snapshot) -> bool:
-        """By the names of manifests; where these were merged meanwhile, by the files they list."""
+        """Compares the names of manifests. If the manifests were merged in the meantime, compares the live files."""
         delta = {meta.file_name for meta in self._manifests.read_list(delta_list(snapshot))}
         before = self._manifests.read_list(base_list(successor))
         if delta and delta <= {meta.file_name for meta in before}:
@@ -93,5 +94,5 @@ def _live(entries: Iterable[ManifestEntry]) -> set[Identity]:
 
 
 def snapshot_commit_of(context: TableContext) -> SnapshotCommit:
-    """The snapshot commit of the table's catalog, or that of the file system."""
+    """Returns the snapshot commit of the table's catalog, or that of the file system."""
     return (context.snapshot_commit or FileSystemSnapshotCommit)(context)

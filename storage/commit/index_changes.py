@@ -1,15 +1,15 @@
-"""What the index of a table is after a commit, and what makes the commit wrong. Pure: no file is read here.
+"""Computes the table's index after a commit, and checks the commit for conflicts. The functions read no files.
 
-Per index type a bucket has at most one file; append tables without buckets have as many files of deletion vectors as
-there are. A commit of deletion vectors names the files that it replaces, so that vectors of another commit, which it
-doesn't know, are never lost. Hashes replace what the bucket has.
+A bucket has at most one file of each index type. Append tables without buckets may have many files of deletion vectors.
+A commit of deletion vectors names the files that it replaces, so that vectors of another commit, which it doesn't know,
+are never lost. A file of hashes replaces the bucket's previous one.
 
     data file     its deletion vector         after a commit that removes the data file
-    live          at most one                 gone with it: else rows that another commit deleted come back
+    live          at most one                 must be removed with it, or rows that another commit deleted reappear
     gone          none
 
 Source: Java `manifest/IndexManifestFileHandler.java`, `operation/commit/ConflictDetection.java`
-(`buildBaseEntriesWithDV`, of tables without buckets). That it holds of all tables is ours.
+(`buildBaseEntriesWithDV`, for tables without buckets). Applying it to all tables is an addition.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def changed_index(
     *,
     one_file_a_bucket: bool,
 ) -> list[IndexEntry]:
-    """The complete index after the changes. Raises CommitConflict.
+    """Returns the complete index after the changes. Raises CommitConflict.
 
-    one_file_a_bucket: of a type; unless the table has no buckets.
+    one_file_a_bucket: whether a bucket has one file of a type. False for a table without buckets.
     """
     index = {_place(entry): entry for entry in previous}
     for entry in changes:
@@ -69,9 +69,11 @@ def _make_room(index: dict[_Place, IndexEntry], entry: IndexEntry, name_partitio
 def check_hash_index(
     index: Iterable[IndexEntry], messages: Iterable[CommitMessage], name_partition: NamePartition
 ) -> None:
-    """Buckets were chosen by the index that the table has. Another writer may have put the same keys elsewhere.
+    """Checks that buckets were chosen with the table's current index. Otherwise another writer may have put the same
+    keys into other buckets.
 
-    index: before the commit. Of several messages of a partition the first counts: the others build on it.
+    index: the index before the commit.
+    messages: of several messages of a partition the first one counts, because the others build on it.
     Raises CommitConflict.
     """
     bases: dict[bytes, frozenset[str]] = {}
@@ -98,11 +100,11 @@ def check_vectors(
     live: Iterable[ManifestEntry],
     name_partition: NamePartition,
 ) -> None:
-    """Each vector belongs to one live data file, and goes with it.
+    """Checks that each vector belongs to one live data file, and is removed with it.
 
-    index: complete, after the commit.
-    changes, delta: what it changes.
-    live: data files of the buckets that it touches, after it. Only what the commit has to do with is looked at.
+    index: the complete index after the commit.
+    changes, delta: what the commit changes.
+    live: data files of the changed buckets, after the commit. Other buckets are not checked.
     Raises CommitConflict.
     """
     live_names = {((entry.partition, entry.bucket), entry.file.file_name) for entry in live}

@@ -1,4 +1,4 @@
-"""What an overwrite replaces.
+"""Computes what an overwrite replaces.
 
 Source: Java `operation/commit/OverwriteChangesProvider.java`, `FileStoreCommitImpl.tryUpgrade`.
 """
@@ -24,7 +24,7 @@ from storage.types import DataType, arrow_type
 
 
 def delete_entries(live: Sequence[ManifestEntry], table_bucket: int, *, drop_stats: bool) -> list[ManifestEntry]:
-    """A DELETE for each file. Postponed files (bucket -2) stay, unless the whole table postpones."""
+    """Returns a DELETE for each file. Postponed files (bucket -2) stay, unless the table has `bucket = -2`."""
     return [
         entry.as_delete(drop_stats=drop_stats) for entry in live if entry.bucket >= 0 or table_bucket == POSTPONE_BUCKET
     ]
@@ -33,12 +33,12 @@ def delete_entries(live: Sequence[ManifestEntry], table_bucket: int, *, drop_sta
 def matching_partitions(
     partitions: Collection[bytes], specs: Sequence[Mapping[str, Any]], context: TableContext
 ) -> set[bytes]:
-    """Partitions that match one of the specs.
+    """Returns the partitions that match one of the specs.
 
-    specs: column -> value (None or the text of `partition.default-name` for null); columns left out match anything. A
-        text is understood as the column's type.
+    specs: column -> value (None or the text of `partition.default-name` for null). Columns that are left out match any
+        value. A text is converted to the column's type.
 
-    Raises BadInput for a column that does not part the table, or a value that is not of its type.
+    Raises BadInput for a column that is no partition column, or a value that is not of its type.
     """
     fields = context.schema.partition_fields
     types = {field.name: field.type for field in fields}
@@ -79,9 +79,9 @@ def _same(one: pa.Scalar, other: pa.Scalar) -> bool:
 
 
 def upgraded(new: Sequence[ManifestEntry], key_types: Sequence[DataType], top_level: int) -> list[ManifestEntry]:
-    """Files that replace a bucket go to the top level at once, where they don't overlap: nothing is below them.
+    """Moves files that replace a bucket to the top level if they don't overlap: the bucket has no other files.
 
-    Only when all files are of level 0 and in real buckets.
+    It changes nothing unless all files are of level 0 and in real buckets.
     """
     if any(entry.file.level > 0 or entry.bucket < 0 or entry.kind is not FileKind.ADD for entry in new):
         return list(new)

@@ -1,6 +1,7 @@
-"""Keeps an object from being used in a process that was forked from its own.
+"""Prevents the use of an object in a process that was forked from its own process.
 
-A forked writer is a copy of one that goes on: both would write files of the same names, and publish the same rows.
+A forked writer is a copy of a writer that continues. Both would write files with the same names, and publish the same
+rows.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from storage.errors import BadInput
 
 
 class OwnerProcess:
-    """The process that made it.
+    """The process that created this object.
 
-    what: whose it is, for messages: `db.t: a writer`.
+    what: describes the owned object in messages: `db.t: a writer`.
     """
 
     def __init__(self, what: str) -> None:

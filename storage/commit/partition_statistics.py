@@ -1,4 +1,4 @@
-"""What a commit changes in each partition, counted from its files.
+"""Counts what a commit changes in each partition, from its files.
 
 Source: Java `manifest/PartitionEntry.java`.
 """
@@ -13,7 +13,10 @@ from storage.snapshots.snapshot_commit import PartitionStatistics
 
 
 def partition_statistics(entries: Iterable[ManifestEntry]) -> list[PartitionStatistics]:
-    """entries: of one commit, in its order. One result a partition, in the order in which they come first."""
+    """Returns one result for each partition, in the order in which the partitions occur first.
+
+    entries: the entries of one commit, in its order.
+    """
     found: dict[bytes, PartitionStatistics] = {}
     for entry in entries:
         now = _of_entry(entry)

@@ -1,35 +1,35 @@
 """Commits one snapshot, safe against concurrent commits and unknown answers of the store.
 
 Invariants
-    A. snapshot-N is created only if absent, and counts only if it was built on snapshot N-1 as it stands. So states
-       form one chain, and no commit is lost.
+    A. snapshot-N is created only if absent, and counts only if it was built on the current snapshot N-1. So states form
+       one chain, and no commit is lost.
     B. (commit user, identifier, kind) is published at most once. An identifier below its user's newest is an error.
-    C. Nothing is deleted that a snapshot may name: not while the outcome of its publication is unknown.
+    C. No file is deleted that a snapshot may name. This includes snapshots whose publication has an unknown outcome.
 
-Steps of one attempt, and what a crash after each leaves behind
-    1. Refresh: read the newest snapshot, and all since last time. Check that the snapshots seen before still exist,
-       that it is the same table, and whether this is a replay or an earlier attempt of ours was published. The guard
-       may
-       refuse: a newer writer fenced us.
-       *Crash: nothing.*
+Steps of one attempt, and what remains after a crash in each step
+    1. Refresh: read the newest snapshot, and all since the last refresh. Check that the snapshots seen before still
+       exist, that the table is the same, and whether this is a replay or an earlier attempt was published. The guard
+       may refuse the commit: a newer writer fenced this one.
+       *Crash: nothing remains.*
     2. Compute the changes from that snapshot; check them for conflicts.
-       *Crash: nothing.*
-    3. Write manifests and manifest lists under fresh names.
-       *Crash: orphans, files that no snapshot names.*
-    4. Pass it to the catalog's `SnapshotCommit`. **This is the commit.** The file system's (`file_system_commit`)
+       *Crash: nothing remains.*
+    3. Write manifests and manifest lists under new names.
+       *Crash: orphans remain, files that no snapshot names.*
+    4. Pass it to the catalog's `SnapshotCommit`. **This is the commit.** The one of the file system
+       (`file_system_commit`)
        a. creates snapshot-N if absent.
-          *Crash: it is published, or there are orphans; step 1 of the next process finds out which.*
-       b. checks that it is the next, and withdraws it if it is not.
-          *Crash before that: a file outside of the chain, which no reader follows.*
+          *Crash: it is published, or orphans remain; step 1 of the next process finds out which.*
+       b. checks that it is the next snapshot, and withdraws it if it is not.
+          *Crash before that: a file outside of the chain remains, which no reader follows.*
        c. writes the hint.
-          *Crash: the hint lags; readers list the directory.*
+          *Crash: the hint is outdated; readers list the directory.*
 
 Answers of step 4
     True        Committed.
-    False       Lost: another snapshot is in its place. Delete our orphans, and start again.
-    an error    Unknown: our file may still appear. Start again: step 1 finds it, or finds N taken by another (lost), or
-                N is free and the next attempt competes with the first; only one can win.
-If attempts or time run out, or anything else fails, while an outcome is unknown: CommitOutcomeUnknown.
+    False       Lost: another snapshot has this id. Delete our orphans, and start again.
+    an error    Unknown: our file may still appear. Start again: step 1 finds it, or finds that another snapshot has N
+                (lost), or N is free and the next attempt competes with the first; only one of them can win.
+CommitOutcomeUnknown is raised if attempts or time run out, or anything else fails, while an outcome is unknown.
 
 Source: Java `operation/FileStoreCommitImpl.java`.
 """
@@ -72,9 +72,9 @@ Guard = Callable[[Sequence[Snapshot]], None]
 
 @dataclass(frozen=True, slots=True)
 class CommitEnvironment:
-    """Clock, randomness and uuids, which tests replace.
+    """Clock, randomness and uuids. Tests replace them.
 
-    random: from 0 up to, not including, 1.
+    random: returns a number from 0 up to, not including, 1.
     """
 
     now_ms: Callable[[], int] = epoch_ms
@@ -86,12 +86,13 @@ class CommitEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """One snapshot that is wanted.
+    """A snapshot to be published.
 
-    changes: what it changes, seen from the snapshot it will build on (None: the table has none).
-    bases: buckets whose sequence numbers continue the snapshot named (0: none); see `conflicts.check_base_is_current`.
-    is_first: the first snapshot of its identifier. The second one, COMPACT, is no replay of the first.
-    is_more: another COMPACT snapshot of an identifier that is committed already: never a replay.
+    changes: returns what it changes, for the snapshot that it builds on (None: the table has none).
+    bases: buckets, and the snapshot whose sequence numbers they continue (0: none); see
+        `conflicts.check_base_is_current`.
+    is_first: this is the first snapshot of its identifier. The second one, COMPACT, is no replay of the first.
+    is_more: this is another COMPACT snapshot of an identifier that is committed already: never a replay.
     """
 
     committable: Committable
@@ -108,9 +109,9 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The snapshot that a request became.
+    """The snapshot that was published for a request.
 
-    is_replay: we did not publish it now.
+    is_replay: it was published before, not by this call.
     """
 
     snapshot: Snapshot
@@ -120,9 +121,8 @@ class CommitResult:
 class Publisher:
     """Publishes the snapshots of one commit user to one table.
 
-    guard: sees all snapshots since the last refresh; raises WriterFenced to stop a commit before it is published
-    attempts: attempts to commit a snapshot since this was created; each retry counts
-
+    guard: gets all snapshots since the last refresh; raises WriterFenced to stop a commit before it is published
+    attempts: number of attempts to commit a snapshot since this was created; each retry counts
     Not thread-safe, and only for the process that created it.
     """
 
@@ -138,7 +138,7 @@ class Publisher:
         self._options = context.options
         self._commit_user = commit_user
         self._guard = guard
-        self._unguarded = NewSnapshots([])  # seen by us, and not yet by the guard
+        self._unguarded = NewSnapshots([])  # known to us, but not yet passed to the guard
         self.attempts = 0
         self._environment = environment
         self._manifests = context.shared(ManifestStore)
@@ -151,15 +151,15 @@ class Publisher:
         self._concurrent_writes = ConcurrentWrites(self._store, self._delta_entries, commit_user, context.name)
 
     def adopt_schema(self, context: TableContext) -> None:
-        """Commit under this version of the schema from now on: the same table, the same keys."""
+        """Uses this version of the schema for later commits. The table and its keys must be the same."""
         self._context = context
         self._builder = SnapshotBuilder(context)
 
     def publish(self, request: CommitRequest) -> CommitResult:
-        """Publish, with retries until the outcome is known.
+        """Publishes the snapshot, with retries until the outcome is known.
 
-        Raises CommitOutcomeUnknown. After any other error, also one of the store, this call has published nothing and
-        never will. After an interrupt (not an `Exception`) the outcome is unknown.
+        Raises CommitOutcomeUnknown. After any other error, including errors of the store, this call has published
+        nothing and never will. After an interrupt (not an `Exception`) the outcome is unknown.
         """
         self._owner.check()
         unknown: list[PreparedSnapshot] = []  # published, but the store did not answer whether it succeeded
@@ -190,24 +190,24 @@ class Publisher:
             retry += 1
 
     def latest_of_user(self) -> Snapshot | None:
-        """Our user's newest numbered snapshot now. The guard sees it, and all later ones, at the next commit."""
+        """Returns our user's newest numbered snapshot now. The next commit passes it and later ones to the guard."""
         self._refresh(search_own=True)
         return self.known_latest_of_user
 
     @property
     def known_latest_of_user(self) -> Snapshot | None:
-        """Our user's newest known numbered snapshot; reads nothing."""
+        """Our user's newest known numbered snapshot. Reads nothing."""
         return self._tracker.latest_of_user
 
     @property
     def snapshots_since_guard(self) -> Sequence[Snapshot]:
-        """Known snapshots since the guard was last called; at first, since our newest snapshot. Reads nothing."""
+        """Known snapshots since the last call of the guard; before it, since our newest snapshot. Reads nothing."""
         return self._unguarded.snapshots
 
     def snapshots_of_user(self, identifier: int) -> Sequence[Snapshot] | None:
-        """Our snapshots of the newest known identifier: that of its rows, of its compaction, or both.
+        """Returns our snapshots of the newest known identifier: that of its rows, of its compaction, or both.
 
-        None if one may have expired.
+        Returns None if one may have expired.
         """
         found: list[Snapshot] = []
         newest = self._tracker.latest_of_user
@@ -228,13 +228,13 @@ class Publisher:
     # ------------------------------------------------------------ one attempt
 
     def _attempt(self, request: CommitRequest, unknown: list[PreparedSnapshot], retry: int) -> CommitResult | None:
-        """None: try again. `unknown` is kept up to date."""
+        """Returns None to try again. Updates `unknown`."""
         self.attempts += 1
         self._refresh(search_own=request.is_numbered or self._guard is not None)
         landed = self._find_published(unknown)
         if landed is not None:
             return self._resolve(landed, unknown, self._snapshot_commit.is_committed(landed.base, landed.snapshot))
-        # Before replays: an identifier may be "committed" because the writer that fenced us used it for its own.
+        # Before replays: the identifier may count as committed because the writer that fenced us used it.
         self._run_guard()
         replay = self._replay(request)
         if replay is not None:
@@ -261,7 +261,7 @@ class Publisher:
             self._unguarded = self._unguarded.followed_by(new_snapshots)
 
     def _find_published(self, unknown: list[PreparedSnapshot]) -> PreparedSnapshot | None:
-        """The attempt of ours that is in the table after all. Those whose id another snapshot took are lost."""
+        """Returns our attempt that was published after all. Attempts whose id another snapshot has are lost."""
         newest_id = self._tracker.latest.id if self._tracker.latest is not None else 0
         for prepared in [prepared for prepared in unknown if prepared.snapshot.id <= newest_id]:
             found = self._store.find(prepared.snapshot.id)
@@ -282,7 +282,7 @@ class Publisher:
             self._discard(prepared, unknown)
             return None
         unknown.remove(prepared)
-        for other in list(unknown):  # their id is taken, by this one
+        for other in list(unknown):  # this snapshot has their id
             self._discard(other, unknown)
         if self._tracker.latest is None or self._tracker.latest.id < prepared.snapshot.id:
             self._tracker.published(prepared.snapshot)
@@ -290,15 +290,15 @@ class Publisher:
         return CommitResult(prepared.snapshot)
 
     def _discard(self, prepared: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> None:
-        """Surely not published, now or later: nothing names its metadata files."""
+        """Deletes the metadata files of a snapshot that surely is not published, and never will be."""
         unknown.remove(prepared)
-        with suppress(Exception):  # they are orphans, for the orphan cleaner if need be
+        with suppress(Exception):  # files that are left are orphans
             self._manifests.delete(prepared.files)
 
     # ------------------------------------------------------------ replays, fencing, conflicts
 
     def _replay(self, request: CommitRequest) -> CommitResult | None:
-        """Raises BadInput for an identifier below the newest of our user."""
+        """Returns the result of a replay, otherwise None. Raises BadInput for an identifier below our user's newest."""
         identifier, newest = request.committable.identifier, self._tracker.latest_of_user
         if not request.is_numbered or newest is None or newest.commit_identifier < identifier:
             return None
@@ -309,8 +309,8 @@ class Publisher:
             return CommitResult(newest, is_replay=True) if is_same else None
         raise BadInput(
             f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest that "
-            f"{self._commit_user!r} committed. Identifiers of a commit user only grow; go on with a larger one, or use "
-            "another commit user"
+            f"{self._commit_user!r} committed. Identifiers of a commit user only grow; continue with a larger one, or "
+            "use another commit user"
         )
 
     def _run_guard(self) -> None:
@@ -327,7 +327,7 @@ class Publisher:
     def _checked(
         self, request: CommitRequest, changes: CommitChanges, base: Snapshot | None
     ) -> tuple[CommitChanges, Sequence[IndexEntry] | None]:
-        """The changes to publish, and the complete index where they change it. Raises CommitConflict."""
+        """Returns the changes to publish, and the complete index if they change it. Raises CommitConflict."""
         messages = request.committable.messages
         check_rows_are_as_they_were(messages, base, self._store, self._delta_entries, self._context.name)
         if request.is_first:
@@ -364,7 +364,7 @@ class Publisher:
         return changes, index
 
     def _check_key_index(self, request: CommitRequest, base: Snapshot | None) -> None:
-        """Places were chosen by an index that knows the table up to some snapshot: others brought no rows since."""
+        """Checks that others added no rows after the snapshot whose key index placed our rows."""
         known = [m.base_key_index for m in request.committable.messages if m.base_key_index is not None]
         if not known:
             return
@@ -377,7 +377,7 @@ class Publisher:
             )
 
     def _changed_index(self, changes: CommitChanges, base: Snapshot | None) -> Sequence[IndexEntry] | None:
-        """None where the index stays as it is."""
+        """Returns None if the index does not change."""
         if not changes.index:
             return None
         previous = self._manifests.read_index(base.index_manifest) if base is not None else ()
@@ -419,5 +419,5 @@ class Publisher:
         return CommitOutcomeUnknown(
             f"{self._context.name}: the commit of {self._commit_user!r}, identifier {request.committable.identifier}, "
             f"may or may not have been published ({error}). Nothing was deleted. Commit it again under the same user "
-            "and identifier: if it landed, that is recognised"
+            "and identifier: if it was published, that is recognised"
         )

@@ -1,8 +1,9 @@
-"""Row ids of new files: each row gets the next one, when its snapshot is made; and what stands in the way of columns
-that were written for rows of older files.
+"""Assigns row ids to the rows of new files when their snapshot is built. Also checks for conflicts if columns were
+written for rows of older files.
 
-    sequence number 0 of a new file    the snapshot that commits it
-    first row id, none                 the next of the table; blobs have those of the file before them
+    a new file with                    gets
+    sequence number 0                  the id of the snapshot that commits it
+    no first row id                    the next row id of the table; blob files get the ids of the data file before them
 
 Source: Java `operation/commit/RowTrackingCommitUtils.java`, `operation/commit/ConflictDetection.java`
 (checkForRowIdFromSnapshot).
@@ -25,13 +26,13 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 def with_row_ids(
     entries: Sequence[ManifestEntry], snapshot_id: int, next_row_id: int
 ) -> tuple[list[ManifestEntry], int]:
-    """The entries as the snapshot holds them, and the first row id that is free after it.
+    """Returns the entries as the snapshot stores them, and the next free row id.
 
-    entries: a file of blobs stands behind the data file that its rows are in.
+    entries: a blob file must come after the data file that has its rows.
     """
     found = []
-    start = next_row_id  # of the data file that blobs belong to
-    blob_ends: dict[str, int] = {}  # by column: up to where the rows of that file have their blobs
+    start = next_row_id  # the first row id of the data file that the next blob files belong to
+    blob_ends: dict[str, int] = {}  # by column: the end of the row ids that have their blobs
     for entry in entries:
         file = entry.file
         if entry.kind is FileKind.ADD:
@@ -45,7 +46,7 @@ def with_row_ids(
                     start, blob_ends = next_row_id, {}
                     file = replace(file, first_row_id=next_row_id)
                     next_row_id += file.row_count
-            elif file.first_row_id is not None:  # of rows that are there, or came with their ids
+            elif file.first_row_id is not None:  # for existing rows, or for rows that have ids already
                 next_row_id = max(next_row_id, file.first_row_id + file.row_count)
         found.append(replace(entry, file=file))
     return found, next_row_id
@@ -69,8 +70,8 @@ def check_rows_are_as_they_were(
     delta_entries: Callable[[Snapshot], Iterable[ManifestEntry]],
     table_name: str,
 ) -> None:
-    """Columns were written for rows as a snapshot had them: no other commit wrote the same columns of them since, or
-    moved or removed their files. Raises CommitConflict.
+    """Checks columns that were written for rows of a snapshot. Since then, no other commit may have written the same
+    columns of these rows, or moved or removed their files. Raises CommitConflict.
     """
     ours = [(m.partition, file) for m in messages if m.base_row_ids is not None for file in m.new_files]
     bases = [m.base_row_ids for m in messages if m.base_row_ids is not None]

@@ -1,4 +1,4 @@
-"""Writes the metadata of a snapshot that does not exist yet: manifests, lists, and the JSON to publish.
+"""Writes the metadata of a new snapshot: manifests, manifest lists, and the JSON to publish.
 
 Source: Java `operation/FileStoreCommitImpl.tryCommitOnce`.
 """
@@ -28,7 +28,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """Metadata of a snapshot, except its files. commit_user to operation: as in `Snapshot`."""
+    """Metadata of a snapshot, except its files. The fields commit_user to operation are those of `Snapshot`."""
 
     commit_user: str
     commit_identifier: int
@@ -41,7 +41,7 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSnapshot:
-    """A snapshot ready to be published, the one it builds on, and the metadata files that only it names."""
+    """A snapshot ready to be published, its base snapshot, and the metadata files that only it names."""
 
     snapshot: Snapshot
     base: Snapshot | None
@@ -49,7 +49,7 @@ class PreparedSnapshot:
 
 
 class SnapshotBuilder:
-    """Not thread-safe."""
+    """Builds snapshots of one table. Not thread-safe."""
 
     def __init__(self, context: TableContext) -> None:
         self._io = context.io
@@ -70,15 +70,17 @@ class SnapshotBuilder:
         *,
         merge: bool,
     ) -> PreparedSnapshot:
-        """index: complete, where the changes change it; None keeps that of the base.
-        merge: join small manifests on the way. When this raises, what it wrote is deleted again.
+        """Writes the metadata of a snapshot. After an error, it deletes what it wrote.
+
+        index: the complete index if the changes change it; None: that of the base.
+        merge: merge small manifests.
         """
         files: list[str] = []
         try:
             with paused_collection():
                 return self._build(base, changes, index, envelope, merge, files)
         except Exception:
-            with suppress(Exception):  # the error that made us give up is the one to raise
+            with suppress(Exception):  # the first error is raised, not one of the cleanup
                 self._manifests.delete(files)
             raise
 
@@ -152,19 +154,19 @@ class SnapshotBuilder:
         return name
 
     def _latest_schema_id(self) -> int:
-        """Of the table, not of the rows: schema ids are consecutive and only grow, so no directory is listed."""
+        """Returns the table's latest schema id, not that of the rows. Ids are consecutive: no directory is listed."""
         while self._io.exists(self._paths.schema(self._schema_id + 1)):
             self._schema_id += 1
         return self._schema_id
 
     def _inherited_statistics(self, base: Snapshot | None) -> str | None:
-        """Statistics count on columns: under another schema than theirs they are not passed on."""
+        """Returns the base's statistics file. Statistics depend on columns, so it is not kept under another schema."""
         if base is None or base.statistics is None:
             return None
         return base.statistics if self._statistics_schema(base.statistics) == self._latest_schema_id() else None
 
     def _statistics_schema(self, name: str) -> int | None:
-        """None for a file that can't be read: they are an aid to planners, and no reason to stop writing."""
+        """Returns None for an unreadable file: statistics only help planners, and must not stop writes."""
         if name not in self._schema_of_statistics:
             try:
                 schema_id: int | None = int(json.loads(self._io.read(self._paths.statistics(name)))["schemaId"])
@@ -188,7 +190,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 @cache
 def writer_version() -> str:
-    """The name and version of the writer, for snapshots."""
+    """Returns the name and version of the writer, for snapshots."""
     try:
         return f"tidelake-{metadata.version('tidelake')}"
     except metadata.PackageNotFoundError:

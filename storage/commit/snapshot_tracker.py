@@ -1,7 +1,7 @@
-"""Follows a table for one committer: what is new since its last refresh, and whether what it saw still stands.
+"""Follows a table for one committer: finds new snapshots, and checks that the snapshots seen before still exist.
 
-Source: Java `operation/FileStoreCommitImpl.java` (filterCommitted) for replays. That what was seen must still stand is
-our rule: Java on a local disk can replace a snapshot.
+Source: Java `operation/FileStoreCommitImpl.java` (filterCommitted) for replays. The check that snapshots still exist is
+an addition: Java on a local disk can replace a snapshot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storage.snapshots.table_identity import TableIdentity
 class NewSnapshots:
     """Snapshots committed since the last refresh, oldest first.
 
-    is_complete: False when some between the last one seen and the first one here expired before we looked.
+    is_complete: False if snapshots between the last one seen and the first one here expired before this refresh.
     """
 
     snapshots: Sequence[Snapshot]
@@ -31,9 +31,9 @@ class NewSnapshots:
 class SnapshotTracker:
     """A committer's view of a table's snapshots. Not thread-safe.
 
-    latest: the newest snapshot at the last refresh, None for a table without any
-    latest_of_user: our user's newest numbered snapshot, as far as we looked; None when there is none
-    identity: asked where what was seen before is not found again, which would prove that the table is the same
+    latest: the newest snapshot at the last refresh; None for a table without snapshots
+    latest_of_user: our user's newest numbered snapshot, as far as known; None if it has none
+    identity: checked if the last snapshot seen is not found again, which would prove that the table is the same
     """
 
     def __init__(self, store: SnapshotStore, commit_user: str, table_name: str, identity: TableIdentity) -> None:
@@ -41,21 +41,21 @@ class SnapshotTracker:
         self._identity = identity
         self._commit_user = commit_user
         self._table_name = table_name
-        self._seen_id: int | None = None  # of `latest`, 0 for a table without snapshots; None before the first look
+        self._seen_id: int | None = None  # id of `latest`, 0 if the table has none; None before the first refresh
         self._has_searched_own = False
         self.latest: Snapshot | None = None
         self.latest_of_user: Snapshot | None = None
 
     def refresh(self, *, search_own: bool) -> NewSnapshots:
-        """New snapshots since the last refresh; none at the first.
+        """Returns the new snapshots since the last refresh; none at the first.
 
-        search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and report what
-        came since, itself included: so a replay is recognised, and a fence that was set meanwhile is seen.
-        Raises CommitConflict when the last snapshot seen was replaced or rolled back, or the table is another one.
+        search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and return it
+            and all later ones. So a replay is recognised, and a fence that was set in the meantime is seen.
+        Raises CommitConflict if the last snapshot seen was replaced or rolled back, or if the table is another one.
         """
         newest = self._store.latest()
         if self.latest is None or not self._stands(self.latest, newest):
-            self._identity.check_before_change()  # after looking: what was found is surely of the same table then
+            self._identity.check_before_change()  # only now: then the snapshot found surely belongs to this table
         newest_id = newest.id if newest is not None else 0
         first_new = self._seen_id + 1 if self._seen_id is not None else newest_id + 1
         searching = search_own and not self._has_searched_own
@@ -73,7 +73,7 @@ class SnapshotTracker:
         return NewSnapshots(snapshots, newest_id < first_new or any(snapshot.id == first_new for snapshot in snapshots))
 
     def published(self, snapshot: Snapshot) -> None:
-        """We made this one, and it is the table's next."""
+        """Called when we published this snapshot as the table's next one."""
         self.latest, self._seen_id = snapshot, snapshot.id
         self._note(snapshot)
 
@@ -85,7 +85,7 @@ class SnapshotTracker:
         return snapshot.commit_user == self._commit_user and snapshot.is_numbered
 
     def _stands(self, seen: Snapshot, newest: Snapshot | None) -> bool:
-        """False when it expired. Raises CommitConflict when something else became of it."""
+        """Returns False if the snapshot expired. Raises CommitConflict if it was replaced or rolled back."""
         if newest is None or newest.id < seen.id:
             there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(

@@ -1,6 +1,6 @@
 """Commits to one table under one commit user: makes snapshots of the files of its writers.
 
-How a snapshot gets published, and what a crash leaves behind: `storage.commit.publisher`.
+`storage.commit.publisher` describes how a snapshot is published, and what a crash leaves behind.
 
 Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.java`.
 """
@@ -37,31 +37,30 @@ _log = get_logger(__name__)
 
 _File = TypeVar("_File", DataFileMeta, IndexFileMeta)
 
-_TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; other kinds of work leave it out, as Java's API does
+_TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; as in Java's API, other operations don't set it
 
 
 class TableCommit:
     """The commits of one commit user to one table. Keep it as long as the writer: it remembers the snapshots that it
-    has seen, so that a commit reads almost nothing.
+    has seen, so that a commit reads almost nothing. Not thread-safe.
 
-    commit_user: name of this stream of commits. It never changes
+    commit_user: name of this stream of commits; it never changes
     guard: see `Publisher`
     on_lost_compaction: called with the messages of a compaction that met a conflict after the rows of the same commit
         were published (two jobs compact one bucket). Its files are deleted, and the commit succeeds without it. Also
         called with buckets whose compaction was committed without knowing all of their files
 
-    Commits and overwrites return the id of the last snapshot they made. They return None when (user, identifier) was
-    committed before (then drop the files with `discard_replayed`), and when there was nothing to commit and no empty
-    snapshot was asked for.
+    Commits and overwrites return the id of the last snapshot they made. They return None if (user, identifier) was
+    committed before (then drop the files with `discard_replayed`), and if there was nothing to commit and no empty
+    snapshot is needed.
 
     Errors:
     - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same again, under the same identifier;
-      delete nothing. Also after an interrupt.
+      delete nothing. The same applies after an interrupt.
     - WriterFenced, raised by a guard: a newer writer owns the table. The rows may have been committed just before it.
     - CommitConflict: this call published nothing. Open the table, write again. StaleSequenceNumbers: or commit the
       same rows with newer numbers (`storage.write.sequence_renumbering`).
-    - Any other, such as a full disk: this call published nothing. Commit its files again, or drop them (`abort`).
-    One thread at a time.
+    - Any other error, as a full disk: this call published nothing. Commit its files again, or drop them (`abort`).
     """
 
     def __init__(
@@ -85,36 +84,36 @@ class TableCommit:
         self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment())
 
     def adopt_schema(self, context: TableContext) -> None:
-        """Commit under this version of the schema from now on: the same table, the same keys and bucket."""
+        """Uses this version of the schema for later commits. The table, its keys and bucket must be the same."""
         self._context = context
         self._publisher.adopt_schema(context)
 
     def latest_of_user(self) -> Snapshot | None:
-        """The newest numbered snapshot of this commit user, as the table stands now."""
+        """Returns the newest numbered snapshot of this commit user in the table's current state."""
         return self._publisher.latest_of_user()
 
     @property
     def snapshots_since_guard(self) -> Sequence[Snapshot]:
-        """Known snapshots that the guard will see at the next commit, oldest first. Reads nothing."""
+        """Known snapshots that the guard will get at the next commit, oldest first. Reads nothing."""
         return self._publisher.snapshots_since_guard
 
     @property
     def attempts(self) -> int:
-        """Attempts to commit a snapshot since this was created; each retry counts."""
+        """The number of attempts to commit a snapshot since this was created; each retry counts."""
         return self._publisher.attempts
 
     @property
     def known_latest_of_user(self) -> Snapshot | None:
-        """The newest known numbered snapshot of this commit user, its own commits included; reads nothing."""
+        """The newest known numbered snapshot of this commit user, including its own commits. Reads nothing."""
         return self._publisher.known_latest_of_user
 
     def commit(self, committable: Committable, operation: str | None = None) -> int | None:
-        """Commit the written files, then the compacted ones: one snapshot or two.
+        """Commits the written files, then the compacted ones: one or two snapshots.
 
-        An identifier without files makes an empty snapshot, which records that it is done; a batch commit without files
-        makes none (option `snapshot.ignore-empty-commit`).
+        An identifier without files makes an empty snapshot, which records the identifier as done. A batch commit
+        without files makes none (option `snapshot.ignore-empty-commit`).
 
-        operation: the first snapshot's `operation`
+        operation: the `operation` of the first snapshot
         """
         changes = self._changes(committable.messages, ignore_empty=self._ignores_empty(committable.identifier))
         bases = self._bases(committable.messages)
@@ -129,13 +128,13 @@ class TableCommit:
         return settled.snapshot.id if settled is not None else None
 
     def compact_left(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
-        """Compact the rows that a commit left on level 0, where readers don't see them, and publish the result.
+        """Compacts the rows that a commit left on level 0, where readers don't see them, and publishes the result.
 
         Returns the id of the last snapshot, or None. Raises nothing: the rows are in the table, and a later commit
         compacts them.
 
         committable: the commit of these rows
-        compact: `TableWriter.compact_left`; called until it returns nothing, as other commits may come first
+        compact: `TableWriter.compact_left`; called until it returns nothing, because other commits may be first
         """
         published: int | None = None
         try:
@@ -163,11 +162,11 @@ class TableCommit:
         *,
         dynamic: bool | None = None,
     ) -> int | None:
-        """Replace rows by the written ones. Makes no changelog.
+        """Replaces rows by the written ones. Makes no changelog.
 
         partition: column -> value. Rows of all partitions with these values are replaced; all files must be in them.
             None replaces the partitions that files were written to (dynamic), or the whole table.
-        dynamic: None takes option `dynamic-partition-overwrite`, which has no effect on unpartitioned tables. A dynamic
+        dynamic: None: option `dynamic-partition-overwrite`, which has no effect on unpartitioned tables. A dynamic
             overwrite without files replaces nothing.
         """
         is_partitioned = bool(self._context.schema.partition_keys)
@@ -193,13 +192,13 @@ class TableCommit:
         return None if settled.is_replay else settled.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
-        """Remove all rows."""
+        """Removes all rows."""
         return self._remove(None, identifier)
 
     def drop_partitions(
         self, specs: Sequence[Mapping[str, Any]], identifier: int = BATCH_COMMIT_IDENTIFIER
     ) -> int | None:
-        """Remove the rows of partitions that match one of the specs; each names some or all partition columns."""
+        """Removes the rows of partitions that match one of the specs; each names some or all partition columns."""
         if not specs or not all(specs):
             raise BadInput(
                 f"{self._context.name}: partition={list(specs)!r} names no partition. Give a partition column and "
@@ -209,7 +208,7 @@ class TableCommit:
         return self._remove(specs, identifier)
 
     def remove_partitions(self, choose: Callable[[Sequence[ManifestEntry]], set[bytes]]) -> None:
-        """Remove the rows of partitions that are chosen of all live files, again at each attempt."""
+        """Removes the rows of the partitions that `choose` returns for all live files. Each attempt calls it again."""
 
         def changes(base: Snapshot | None) -> CommitChanges:
             chosen = choose(live_entries_of(self._manifests, base, None, self._context.name))
@@ -218,19 +217,19 @@ class TableCommit:
         self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes))
 
     def add_statistics(self, name: str) -> int:
-        """Commit a statistics file that is written already. Returns the id of its snapshot."""
+        """Commits a statistics file that is written already. Returns the id of its snapshot."""
         changes = _always(CommitChanges(CommitKind.ANALYZE, statistics=name))
         return self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes)).snapshot.id
 
     def abort(self, messages: Iterable[CommitMessage]) -> None:
-        """Delete the files of messages that were certainly not committed, and never will be.
+        """Deletes the files of messages that were certainly not committed, and never will be.
 
         After CommitOutcomeUnknown, WriterFenced or an interrupt, check the table first: the files may be part of it.
         """
         paths: list[str] = []
         for message in messages:
             directory = bucket_directory(self._context, message.partition, message.bucket)
-            # moved to another level only: the file itself is the table's, or among the new ones
+            # an upgraded file: it is a file of the table, or one of the new files
             kept = {file.file_name for file in message.compact_before}
             compacted = [file for file in message.compact_after if file.file_name not in kept]
             compacted += [*message.compact_changelog, *message.compact_tombstones]
@@ -241,21 +240,21 @@ class TableCommit:
         self._context.io.delete_all(paths)
 
     def discard_replayed(self, committable: Committable) -> None:
-        """Delete the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.
+        """Deletes the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.
 
-        An attempt whose outcome stayed unknown may have committed these very files: what the snapshots of the
-        identifier name stays, and everything where one of them is gone or can't be read.
+        An attempt with an unknown outcome may have committed these very files. So files that the snapshots of the
+        identifier name are kept. All files are kept if one of these snapshots expired or can't be read.
         """
         try:
             named = self._named_by(committable.identifier)
             if named is not None:
                 self.abort([_without(message, named) for message in committable.messages])
-        except Exception as error:  # the rows are in the table all the same
+        except Exception as error:  # the commit still succeeded: its rows are in the table
             _log.warning("files of a replay stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
     def _named_by(self, identifier: int) -> set[str] | None:
-        """Data, changelog and index files that our snapshots of an identifier added; None when that isn't known any
-        more.
+        """Returns the data, changelog and index files that our snapshots of an identifier added; None if that is no
+        longer known.
         """
         own = self._publisher.snapshots_of_user(identifier)
         if own is None:
@@ -293,7 +292,7 @@ class TableCommit:
             raise CommitOutcomeUnknown(
                 f"{self._context.name}: the rows of {rows.snapshot.commit_user!r}, identifier "
                 f"{rows.snapshot.commit_identifier}, are in the table, in snapshot {rows.snapshot.id}; what was "
-                f"compacted beside them is not ({e}). Don't write these rows again"
+                f"compacted with them is not ({e}). Don't write these rows again"
             ) from e
 
     def _discard_compaction(self, messages: Sequence[CommitMessage], reason: CommitConflict) -> None:
@@ -301,7 +300,7 @@ class TableCommit:
         self._on_lost_compaction(messages)
         try:
             self.abort([message.only_compaction() for message in messages])
-        except Exception as error:  # the rows are in the table all the same
+        except Exception as error:  # the commit still succeeded: its rows are in the table
             _log.warning("its files stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
     def _with_needed_tombstones(
@@ -325,7 +324,7 @@ class TableCommit:
         return changes
 
     def _settle_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
-        """Delete those that the snapshot of the compaction did not need. Raises nothing: it is published."""
+        """Deletes tombstones that the published compaction did not need. Raises nothing."""
         having = [message for message in messages if message.compact_tombstones]
         if not having:
             return
@@ -353,12 +352,12 @@ class TableCommit:
         )
 
     def _bases(self, messages: Sequence[CommitMessage]) -> dict[Bucket, int]:
-        """Buckets whose new rows are ordered by sequence numbers alone."""
+        """Returns the base snapshots of buckets whose new rows are ordered by sequence numbers alone."""
         if not self._is_ordered_by_arrival:
             return {}
         bases: dict[Bucket, int] = {}
         for message in messages:
-            if message.new_files and message.bucket != POSTPONE_BUCKET:  # whose rows have no numbers
+            if message.new_files and message.bucket != POSTPONE_BUCKET:  # postponed rows have no sequence numbers
                 bucket, base = (message.partition, message.bucket), message.base_snapshot_id or 0
                 bases[bucket] = min(base, bases.get(bucket, base))
         return bases
@@ -366,7 +365,7 @@ class TableCommit:
     # ------------------------------------------------------------ overwriting
 
     def _overwrite_changes(self, messages: Sequence[CommitMessage]) -> tuple[CommitChanges, CommitChanges]:
-        """What is new, and the compaction that follows; without changelogs."""
+        """Returns the written changes and the compaction after them, both without changelogs."""
         silent = [replace(message, changelog_files=(), compact_changelog=()) for message in messages]
         by_kind = {change.kind: change for change in self._changes(silent, ignore_empty=True)}
         compacted = by_kind.pop(CommitKind.COMPACT, CommitChanges(CommitKind.COMPACT))
@@ -382,9 +381,9 @@ class TableCommit:
         partitions: set[bytes] | None = None,
         specs: Sequence[Mapping[str, Any]] | None = None,
     ) -> Callable[[Snapshot | None], CommitChanges]:
-        """Live files of the given partitions (None: all) that agree with one of the specs (None: all) go.
+        """Removes live files of the given partitions (None: all) that match one of the specs (None: all).
 
-        Computed again on every attempt: what others added meanwhile is replaced too.
+        It is computed again for every attempt, so files that others added in the meantime are replaced, too.
         """
 
         def changes(base: Snapshot | None) -> CommitChanges:
@@ -414,7 +413,7 @@ class TableCommit:
 
 
 def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
-    """The message without what it made of files with these names."""
+    """Returns the message without new files of these names."""
 
     def others(files: Iterable[_File]) -> tuple[_File, ...]:
         return tuple(file for file in files if file.file_name not in names)
@@ -432,13 +431,13 @@ def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
 
 
 def new_commit_user(options: TableOptions) -> str:
-    """A new commit user, for commits that are never replayed. It starts with option `commit.user-prefix`."""
+    """Returns a new commit user, for commits that are never replayed. Its prefix is option `commit.user-prefix`."""
     prefix = options.commit_user_prefix
     return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
 
 
 def _with_reasons(committable: Committable) -> Committable:
-    """Says, in the snapshot of the compaction, why it was picked."""
+    """Adds to the compaction's snapshot the reason why it was picked."""
     text = reasons_text(message.compact_reason for message in committable.messages if message.compact_reason)
     if not text:
         return committable
@@ -446,5 +445,5 @@ def _with_reasons(committable: Committable) -> Committable:
 
 
 def _always(changes: CommitChanges) -> Callable[[Snapshot | None], CommitChanges]:
-    """Whatever the snapshot it will build on."""
+    """Returns the same changes for any base snapshot."""
     return lambda _: changes

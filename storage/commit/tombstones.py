@@ -1,12 +1,12 @@
 """Tombstones: -D rows that a compaction dropped, kept in case they are still needed.
 
-A compaction into the highest level drops -D rows, as no older row is left that they could hide: none in the files that
-it knows. With sequence numbers alone, rows in other files are newer. With a `sequence.field`, another writer may have
-committed an older row meanwhile, which would reappear.
+A compaction into the highest level drops -D rows, because the files that it knows have no older row of these keys left.
+With sequence numbers alone, rows in other files are newer. With a `sequence.field`, another writer may have committed
+an older row in the meantime, which would reappear.
 
 So the compaction of such a table also writes the dropped -D rows to files of level 0, and lists the files of the bucket
-that it knew. If the bucket has another file at commit, they are committed with it; otherwise they are deleted. Either
-way the compaction does not change the table's rows, and no work is lost.
+that it knew. If the bucket has another file at the commit, the tombstones are committed, too; otherwise they are
+deleted. In both cases the compaction does not change the table's rows, and no work is lost.
 
 A row that is committed after its -D was dropped counts as new, as in Java.
 """
@@ -22,7 +22,7 @@ from storage.manifests.manifest_entry import ManifestEntry
 
 
 def buckets_needing_tombstones(messages: Sequence[CommitMessage], live: Iterable[ManifestEntry]) -> set[Bucket]:
-    """Buckets with files that were unknown to a compaction that dropped -D rows.
+    """Returns the buckets with files that were unknown to a compaction that dropped -D rows.
 
     live: live files of their partitions
     """

@@ -1,6 +1,6 @@
-"""Reading and writing files, wherever they are.
+"""Reads and writes files on local disks and in object stores.
 
-`open_file_io(location)` picks the implementation; everyone else talks to the `FileIO` protocol.
+`open_file_io(location)` chooses the implementation. All other packages use only the `FileIO` protocol.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file
 
 
 def open_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
-    """The FileIO for a location; it serves every path of the same kind, not only those below.
+    """Returns the FileIO for a location. It serves every path of the same kind. Opens no connection.
 
-    options: Paimon's, such as `s3.endpoint`; those of other kinds of store are left alone. Opens no connection.
+    options: Paimon's, such as `s3.endpoint`. Options for other kinds of stores are ignored.
     Raises BadInput for an unknown scheme.
     """
     scheme = scheme_of(location)
     if scheme == LOCAL_SCHEME:
         return LocalFileIO()
-    # The client of object stores takes 6 MiB and 30 ms: a process whose tables are on a disk does without.
+    # The client of object stores takes 6 MiB and 30 ms, so it is not loaded for tables on a local disk.
     if scheme == MEMORY_SCHEME:
         from storage.fileio.memory import MemoryFileIO  # noqa: PLC0415
 
@@ -39,6 +39,6 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
 
 
 def open_retrying_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
-    """The same for who runs unattended: what fails for a passing reason is tried again (see `RetryingFileIO`)."""
+    """Opens a FileIO for unattended processes: temporary failures are retried (see `RetryingFileIO`)."""
     io = open_file_io(location, options)
     return RetryingFileIO(io) if isinstance(io, LocalFileIO) else io

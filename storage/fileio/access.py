@@ -1,4 +1,4 @@
-"""What the operating system says when it doesn't let us at a file, in words that name the remedy."""
+"""Turns permission errors of the operating system into errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.errors import AccessDenied
 
 
 class Access(StrEnum):
-    """What a file is wanted for."""
+    """How a file is to be accessed."""
 
     READ = "read"
     WRITE = "write"
@@ -22,15 +22,15 @@ _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def access(wanted: Access, path: str, otherwise: str = "") -> AccessErrors:
-    """A block that raises AccessDenied where the operating system refuses; every other error passes.
+    """Returns a context manager that raises AccessDenied if the operating system denies access. Other errors pass.
 
-    otherwise: what can be done besides giving the right, as the end of a sentence: `, or set …`.
+    otherwise: an alternative to granting access, as the end of a sentence: `, or set …`.
     """
     return AccessErrors(wanted, path, otherwise)
 
 
 class AccessErrors:
-    """See `access`. No generator: a commit enters dozens, and each would take three times as long."""
+    """See `access`. Not a generator: a commit enters dozens of them, and each would take three times as long."""
 
     __slots__ = ("_otherwise", "_path", "_wanted")
 

@@ -1,8 +1,8 @@
-"""What the table needs from a place that keeps files.
+"""The protocols of a place that stores a table's files.
 
 A path is a full location as text, with `/` between its parts: `/data/shop.db/orders/...`, `s3://bucket/shop.db/...`,
-`memory://name/...`. Directories exist as far as files are in them; an empty one may or may not be listed, unless
-`make_directory` made it.
+`memory://name/...`. A directory exists if files are in it. An empty directory may or may not be listed, unless
+`make_directory` created it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """One entry of a directory. `name` is the last part of the path.
+    """One entry of a directory.
 
-    `size_bytes` is 0 for directories, and so is `modified_ms` where the store does not keep it. `is_link`: what it
-    stands for is elsewhere (a symbolic link); the other members are of that.
+    name: the last part of the path.
+    size_bytes: 0 for directories.
+    modified_ms: 0 for directories if the store does not record it.
+    is_link: this is a symbolic link; all other members describe its target.
     """
 
     name: str
@@ -31,12 +33,13 @@ class FileStatus:
 
 
 class Output(Protocol):
-    """A file being written. It appears under its path, whole and durable, when the `with` block ends well;
-    when the block raises, nothing appears and what was written is dropped. After a power cut before the block's end a
-    part of it may be there: it is for files that count only once something durable names them.
+    """A file that is being written. If the `with` block succeeds, the file appears under its path at its end, complete
+    and durable. If the block raises, no file appears, and the data is dropped. After a power cut before the end of the
+    block, a part of the file may exist. So it is for files that count only once something durable names them.
 
-    `stream` is what Arrow and fastavro write to, inside the block; one thread at a time. Whether they close it is all
-    the same. `write`, once and instead of it, is for who has the whole content.
+    stream: a stream for Arrow and fastavro, to be used inside the block by one thread at a time. They may or may not
+        close it.
+    write: writes the whole content. It is called once, instead of using `stream`.
     """
 
     @property
@@ -52,84 +55,83 @@ class Output(Protocol):
 
 @runtime_checkable
 class FileIO(Protocol):
-    """The contract; `tests/contracts/test_file_io.py` is its text.
+    """The contract of a file system or store; `tests/contracts/test_file_io.py` defines it.
 
-    A missing file raises FileNotFoundError from every call that needs it. What else goes wrong with a disk or store
-    is an OSError that names the path; a path that cannot be one here is BadInput. All calls are thread-safe and
-    block. Implementations pickle (Spark ships them to executors).
+    A missing file raises FileNotFoundError from every call that needs it. Other failures of a disk or store are an
+    OSError with the path. A path that is invalid here raises BadInput. All calls are thread-safe and block.
+    Implementations can be pickled (Spark sends them to executors).
     """
 
     def read(self, path: str) -> bytes:
-        """The whole file. For metadata: small files."""
+        """Returns the whole file. For small files of metadata."""
         ...
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Random access. Reading one column of a Parquet file must not fetch the whole file from a remote store."""
+        """Opens a file for random access. Reading one column of a Parquet file must not fetch the whole remote file."""
         ...
 
     def open_output(self, path: str) -> Output:
-        """A new file under a unique name (data files, manifests). See `Output` for when it appears.
+        """Opens a new file with a unique name (data files, manifests). `Output` says when it appears.
 
-        What is found by listing a directory (dead letters) is for `create_if_absent`.
+        Files that are found by listing a directory (dead letters) must use `create_if_absent`.
         """
         ...
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Create or replace, all at once: a reader sees the old bytes or the new ones (consumers, hints).
+        """Creates or replaces a file atomically: a reader sees the old bytes or the new ones (consumers, hints).
 
-        Durable: after a power cut too; once this returned, the new ones. Not durable: after a power cut the file may
-        hold anything, or nothing. That is for the hint `LATEST`.
+        durable: the same applies after a power cut, and the new bytes survive it once this returned. If false, the file
+            may have any content after a power cut, or none. This is for the hint `LATEST`.
         """
         ...
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        """Publish `data` under `path`, unless something is there already: then False, and what is there stays.
+        """Creates the file, unless `path` exists already: then returns False, and the existing file is unchanged.
 
-        Atomic among all processes and machines that use the store; True means durable. This is what a commit stands on.
-        Never a rename that could replace, never exists-then-write. A store that cannot do this is refused with
-        UnsupportedFeature; after that, and after BadInput, nothing was published. After any other exception the outcome
-        is unknown.
+        Atomic among all processes and machines that use the store; True means durable. Commits depend on this. An
+        implementation must never use a rename that could replace, or a check followed by a write. A store that can't do
+        this raises UnsupportedFeature. After that, and after BadInput, nothing was published. After any other exception
+        the outcome is unknown.
         """
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file (not a directory) is there."""
+        """Whether a file (not a directory) exists."""
         ...
 
     def size_bytes(self, path: str) -> int:
-        """Of one file."""
+        """Returns the size of one file."""
         ...
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """Direct children, in any order. A directory that does not exist is an empty list."""
+        """Returns the direct children, in any order; an empty list if the directory does not exist."""
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make an empty directory that is listed by its parent. One that is there already is no error."""
+        """Creates an empty directory that its parent lists. An existing directory is no error."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove one file. A file that is not there is no error."""
+        """Deletes one file. A missing file is no error."""
         ...
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        """Remove many files, in parallel where that helps. Missing ones are no error."""
+        """Deletes many files, in parallel if that helps. Missing files are no error."""
         ...
 
     def delete_directory(self, path: str) -> None:
-        """Remove a directory and all below it. A missing one is no error."""
+        """Deletes a directory and everything below it. A missing directory is no error."""
         ...
 
     def delete_empty_directory(self, path: str) -> bool:
-        """Remove a directory that holds nothing; whether it was removed. One that holds something, or is not there,
-        stays as it is. Where directories exist only as far as files are in them, there is nothing to do.
+        """Deletes an empty directory, and returns whether it did. A directory with content, or a missing one, is not
+        changed. A store without empty directories does nothing.
         """
         ...
 
     def rename_directory(self, source: str, target: str) -> None:
-        """Move everything below `source` to `target`. Atomic on local disks only.
+        """Moves everything below `source` to `target`. Atomic on local disks only.
 
-        Raises FileExistsError when there are files below `target`, FileNotFoundError when there are none below
-        `source`.
+        Raises FileExistsError if there are files below `target`, FileNotFoundError if there are none below `source`.
         """
         ...

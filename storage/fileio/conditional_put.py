@@ -1,13 +1,12 @@
-"""Creating an object only if there is none: what a commit to an object store stands on.
+"""Creates an object only if it does not exist. Commits to an object store depend on this.
 
-One request decides: a put with `If-None-Match: *` (S3, Azure) or `x-goog-if-generation-match: 0` (GCS). Of any number
-of writers the store lets one through. Two things could still make the answer wrong:
-
-1. The client repeats a put that was answered with a server error, or not at all, or not to the end. If the first had
-   landed all the same, the second finds the name taken, by ourselves. So each call leaves a mark of its own on the
-   object, and whose mark is found decides.
-2. A store that does not know the condition ignores it and replaces the object; one that drops metadata loses the mark.
-   So before the first call, once a bucket and process, both are tried on an object of its own name.
+One request decides: a put with `If-None-Match: *` (S3, Azure) or `x-goog-if-generation-match: 0` (GCS). Among any
+number of writers the store accepts one. Two things could still make the answer wrong:
+1. The client repeats a put if the answer was a server error, missing or incomplete. If the first put succeeded
+   nevertheless, the second one finds that the name is taken, by ourselves. So each call writes a unique mark to the
+   object's metadata, and the mark that is found decides.
+2. A store that does not know the condition ignores it and replaces the object. A store that drops metadata loses the
+   mark. So before the first call, once for each bucket and process, both are tested with an object of a unique name.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from storage.fileio.store_errors import first_paragraph, retry_incomplete
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-# Lower case only: Azure takes nothing else for the name of metadata, S3 and GCS would change upper case.
+# Lower case only: Azure allows nothing else in names of metadata, and S3 and GCS would change upper case.
 _MARK: Final = "tidelakepublisher"
 
 _ATTEMPTS: Final = 5
 
 
 def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
-    """True: the object is ours. False: another one is there. After obstore's errors and OSError that is unknown."""
+    """Returns True if the object is ours, False if another one exists. After obstore's errors and OSError: unknown."""
     mark = uuid4().hex
     for _ in range(_ATTEMPTS):
         try:
             _put_marked(store, key, data, mark)
         except AlreadyExistsError:
-            # obstore says so for S3's 409 as well: two concurrent puts, or a put during a delete. Then there may be
-            # nothing.
+            # obstore raises this also for S3's 409: two concurrent puts, or a put during a delete. Then the object may
+            # not exist.
             with suppress(FileNotFoundError):
                 return _mark_of(store, key) == mark
         else:
@@ -50,7 +49,7 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
 
 
 def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
-    """Point 2 above, tried on a hidden name next to `key`. Raises UnsupportedFeature about `place`."""
+    """Tests point 2 of the module, with a hidden object next to `key`. Raises UnsupportedFeature about `place`."""
     directory, name = posixpath.split(key)
     trial, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
     try:
@@ -62,7 +61,7 @@ def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
             return
         fault = "it drops the metadata of an object, so its creator can't be known"
     except BaseError as error:
-        # 501 is the answer of a store that knows the condition and lacks it.
+        # A store answers 501 if it knows the condition, but does not implement it.
         if not isinstance(error, NotSupportedError) and "501 Not Implemented" not in str(error):
             raise
         fault = f"it cannot create an object only if absent ({first_paragraph(error)})"

@@ -1,4 +1,4 @@
-"""Which file system is full, and how full, for people who have to free some of it."""
+"""Reports which file system is full, and how full, for people who must free space."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_disk_full(error: OSError) -> bool:
-    """A full disk, or a quota that is used up."""
+    """Whether the error means a full disk, or an exhausted quota."""
     return error.errno in _NO_ROOM
 
 
 def find_disk_full_error(error: BaseException | None) -> OSError | None:
-    """What says that there is no room: the error itself, a cause of it, or one of a group. None when nothing does."""
+    """Returns the disk-full error: the error itself, a cause of it, or one of a group. None if there is none."""
     while error is not None:
         if isinstance(error, OSError) and is_disk_full(error):
             return error
@@ -33,7 +33,7 @@ def find_disk_full_error(error: BaseException | None) -> OSError | None:
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """A file system of this machine, as seen by a user who is not root."""
+    """A file system of this machine, with the space available to a user other than root."""
 
     mounted_at: str
     size_bytes: int
@@ -42,7 +42,7 @@ class DiskSpace:
 
     @classmethod
     def around(cls, path: str) -> DiskSpace | None:
-        """The one that holds a path, be it there or not. None for what is no path of this machine."""
+        """Returns the file system of a path, which need not exist. None if it is no path of this machine."""
         try:
             place = os.path.abspath(local_path(path))
             while not os.path.lexists(place):

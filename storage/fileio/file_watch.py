@@ -1,7 +1,7 @@
-"""Waits for files to appear on a local disk: one thread of the process polls for all waiters.
+"""Waits for files to appear on a local disk. One thread of the process polls for all waiters.
 
-A look costs a microsecond, so a hundred waiting readers cost a process next to nothing, and each hears of its file
-within some thirty milliseconds. The thread ends when no reader waits.
+A check takes a microsecond, so a hundred waiting readers cost almost nothing. Each is notified within about thirty
+milliseconds. The thread ends when no reader waits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Wait:
 
 
 class FileWatch:
-    """Thread-safe. A process that was forked begins with a watch of its own."""
+    """Polls for files. Thread-safe. A forked child process starts with a new, empty watch."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,8 +38,9 @@ class FileWatch:
     def when_there(
         self, path: str, call: Callable[[], None], or_when: Callable[[], bool] | None = None
     ) -> Callable[[], None]:
-        """`call` is called once, in another thread, when the file is there or `or_when` holds. What is returned ends
-        the waiting.
+        """Calls `call` once, in another thread, when the file exists or `or_when` returns true.
+
+        Returns a function that ends the waiting.
         """
         wait = _Wait(path, call, or_when)
         with self._lock:
@@ -74,7 +75,7 @@ class FileWatch:
             called = [wait for wait in over if wait in self._waits]
             self._waits.difference_update(called)
         for wait in called:
-            with suppress(RuntimeError):  # an event loop that was closed meanwhile hears of nothing any more
+            with suppress(RuntimeError):  # raised by an event loop that was closed in the meantime
                 wait.call()
 
 
@@ -92,5 +93,5 @@ os.register_at_fork(after_in_child=_restart_in_child)
 def when_there(
     io: FileIO, path: str, call: Callable[[], None], or_when: Callable[[], bool] | None = None
 ) -> Callable[[], None] | None:
-    """See `FileWatch.when_there`. None where files are not on a local disk: ask again after a while."""
+    """See `FileWatch.when_there`. Returns None if files are not on a local disk: the caller must poll."""
     return _watch.when_there(path, call, or_when) if isinstance(io, LocalFileIO) else None

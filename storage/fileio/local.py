@@ -1,13 +1,13 @@
 """Files on a disk of this machine, or on one mounted here.
 
-What must survive a power cut is fsynced: a file's bytes, and its name. POSIX wants two calls for that, one for the
-file and one for its directory, and one more for each parent that had to be made. The file systems of nearly all Linux
-machines (`_KEEPS_NAMES`) make a file's name durable with its bytes: there a data file or a manifest costs one. What a
-power cut leaves of a commit, `tests/support/model_disk.py` works out.
+Everything that must survive a power cut is fsynced: a file's bytes, and its name. POSIX needs two calls for that, one
+for the file and one for its directory, and one more for each new parent directory. The file systems of nearly all Linux
+machines (`_KEEPS_NAMES`) make a file's name durable with its bytes. There a data file or a manifest needs one call.
+`tests/support/model_disk.py` computes what a power cut leaves of a commit.
 
-Temporary files are hidden (`.NAME.UUID.tmp`) and lie where their file will. One that a crash left in `snapshot/`,
-`manifest/`, `index/`, `statistics/` or a bucket is removed by Java Paimon's orphan cleaner; elsewhere it stays, and no
-reader takes it for more than it is.
+Temporary files are hidden (`.NAME.UUID.tmp`), in the directory of the final file. If a crash left one in `snapshot/`,
+`manifest/`, `index/`, `statistics/` or a bucket, Java Paimon's orphan cleaner removes it. In other directories it
+remains, and readers ignore it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from storage.fileio.location import local_path
 _AT_FDCWD: Final = -100  # linux/fcntl.h
 _RENAME_NOREPLACE: Final = 1  # linux/fs.h
 
-# File systems (statfs(2), linux/magic.h) on which fsync of a file makes durable its present name and the directories
-# above that were made since: the journal or log that it forces out holds them. Looked at on Linux 6 by copying the
-# device under a mounted file system, right after the call. Elsewhere the directories are fsynced too.
+# File systems (statfs(2), linux/magic.h) on which fsync of a file also makes durable its current name and the new
+# directories above it, because they are in the journal or log that it writes. Verified on Linux 6 by copying the device
+# under a mounted file system, right after the call. On others the directories are fsynced, too.
 _KEEPS_NAMES: Final = frozenset({0xEF53, 0x58465342, 0x9123683E})  # ext4, XFS, Btrfs
 
-# How a file system says that it has no hard links (vfat, exFAT: EPERM), and no rename that never replaces.
+# Errors of file systems without hard links (vfat, exFAT: EPERM), and without a rename that never replaces.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NO_RENAME: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
-# What only a write can meet. Arrow does not say for which file; inside an output's block it is that output's.
+# Errors that only a write can cause. Arrow does not name the file; inside an output's block it is the output's file.
 _WRITE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-# A name may have 255 bytes; cut so that the hidden name of a long one fits too (48 characters are at most 192 bytes).
+# A name may have 255 bytes; shortened so that the hidden name of a long one fits, too (48 characters: up to 192 bytes).
 _TEMPORARY_STEM_LENGTH: Final = 48
 _DIRECTORY_TRIES: Final = 5
 
@@ -77,7 +77,7 @@ class LocalFileIO:
         with _NamedInErrors(Access.WRITE, target):
             temporary = _write_temporary(target, data, durable=durable)
             try:
-                # Not unlinked first, though ext4 would take that for less: readers without LATEST list the directory.
+                # Not unlinked first, though ext4 would then write less: readers without LATEST list the directory.
                 os.replace(temporary, target)
             except BaseException:
                 _remove(temporary)
@@ -88,8 +88,9 @@ class LocalFileIO:
     def create_if_absent(self, path: str, data: bytes) -> bool:
         """See FileIO. The content is durable before the name appears, and the name before this returns True.
 
-        An OSError from writing the temporary file (a full disk) published nothing; one from the link (a lost answer
-        of a network file system) or from fsyncing the directory leaves that open. Callers need not distinguish them.
+        After an OSError from writing the temporary file (a full disk), nothing was published. After one from the link
+        (a lost answer of a network file system) or from fsyncing the directory, the outcome is unknown. Callers need
+        not distinguish them.
         """
         target = local_path(path)
         with _NamedInErrors(Access.WRITE, target):
@@ -103,7 +104,7 @@ class LocalFileIO:
         return created
 
     def exists(self, path: str) -> bool:
-        try:  # os.path.isfile would call a file absent that it may not look at
+        try:  # os.path.isfile would report a file as absent if access is denied
             with access(Access.READ, path):
                 return stat.S_ISREG(os.stat(local_path(path)).st_mode)
         except (FileNotFoundError, NotADirectoryError):
@@ -122,7 +123,7 @@ class LocalFileIO:
         found = []
         with entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # deleted since
+                with suppress(FileNotFoundError):  # deleted in the meantime
                     found.append(_status(entry))
         return found
 
@@ -142,18 +143,18 @@ class LocalFileIO:
         directory = local_path(path)
         while os.path.lexists(directory):
             with suppress(FileNotFoundError), _NamedInErrors(Access.WRITE, directory):
-                shutil.rmtree(directory)  # another process deletes at the same time: look again
+                shutil.rmtree(directory)  # if another process deletes at the same time, the loop tries again
 
     def delete_empty_directory(self, path: str) -> bool:
-        """See FileIO. A process that creates a file in it at this moment creates the directory again."""
+        """See FileIO. If a process creates a file in it at the same time, that process creates the directory again."""
         try:
             os.rmdir(local_path(path))
-        except OSError:  # it holds something, or is gone
+        except OSError:  # it has content, or does not exist
             return False
         return True
 
     def rename_directory(self, source: str, target: str) -> None:
-        """See FileIO. rename(2) refuses a target that holds anything, and takes the place of an empty directory."""
+        """See FileIO. rename(2) rejects a target directory with content, and replaces an empty one."""
         old, new = local_path(source), local_path(target)
         try:
             with access(Access.WRITE, new):
@@ -168,11 +169,11 @@ class LocalFileIO:
 
 
 class _LocalOutput:
-    """Written under a hidden name, renamed, then made durable.
+    """A file that is written under a hidden name, renamed, and then made durable.
 
-    Writing under the final name at once would save the rename, a few microseconds, compared with the fsync. But then a
-    directory that is listed rather than read from a manifest (orphan files) would show half a file, and disk and
-    object store would differ. Durable last, because on most file systems the one fsync then also keeps the name.
+    Without the hidden name, the rename would be saved, a few microseconds compared with the fsync. But then a listing
+    of the directory (orphan files) could show a partial file, and disk and object store would behave differently. The
+    fsync comes last, because on most file systems it then also makes the name durable.
     """
 
     def __init__(self, path: str) -> None:
@@ -186,7 +187,7 @@ class _LocalOutput:
 
     @property
     def stream(self) -> pa.NativeFile:
-        """Opened when it is asked for: Arrow opens the file once more, which takes as long as writing a small one."""
+        """Opened on first use: Arrow opens the file once more, which takes as long as writing a small file."""
         if self._stream is None:
             with _NamedInErrors(Access.WRITE, self._target):
                 self._stream = pa.OSFile(self._temporary, "w")
@@ -198,8 +199,7 @@ class _LocalOutput:
 
     def __enter__(self) -> Self:
         with _NamedInErrors(Access.WRITE, self._target):
-            # A second descriptor next to Arrow's: after the stream is closed, fsync reports what went wrong with its
-            # pages.
+            # A second descriptor in addition to Arrow's: after the stream is closed, fsync reports errors of its pages.
             self._descriptor, self._temporary = _create_temporary(self._target)
         return self
 
@@ -228,7 +228,7 @@ class _LocalOutput:
                     _sync_directory(directory)
             except BaseException:
                 self._drop()
-                _remove(self._target)  # under a unique name: if it is there, it is ours
+                _remove(self._target)  # the name is unique: if the file exists, it is ours
                 raise
 
     def _drop(self) -> None:
@@ -245,11 +245,11 @@ def _status(entry: os.DirEntry[str]) -> FileStatus:
     return FileStatus(entry.name, size_bytes, status.st_mtime_ns // 1_000_000, is_directory, entry.is_symlink())
 
 
-# ---------------------------------------------------------------- the steps that publishing is made of
+# ---------------------------------------------------------------- steps of publishing a file
 
 
 def _create_temporary(target: str) -> tuple[int, str]:
-    """An open descriptor of an empty file next to `target`, and its name. Creates the directory if needed."""
+    """Creates an empty file next to `target`. Returns a descriptor and its name. Creates the directory if needed."""
     directory, name = os.path.split(target)
     temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{os.urandom(16).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -262,7 +262,7 @@ def _create_temporary(target: str) -> tuple[int, str]:
 
 
 def _write_temporary(target: str, data: bytes, *, durable: bool = True) -> str:
-    """The name of a file next to `target` with `data`."""
+    """Writes `data` to a temporary file next to `target`, and returns its name."""
     descriptor, temporary = _create_temporary(target)
     try:
         try:
@@ -278,14 +278,14 @@ def _write_temporary(target: str, data: bytes, *, durable: bool = True) -> str:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Not through `open`, which looks five times at what it was given before it writes; so does `_read_all`."""
+    """Writes without `open`, which checks the file five times before it writes. The same applies to `_read_all`."""
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 def _read_all(descriptor: int) -> bytes:
-    """From the beginning. Usually one call: what is there, and one byte more, which isn't."""
+    """Reads from the beginning. Usually one call is enough: it requests one byte more than the file has."""
     parts: list[bytes] = []
     wanted = os.fstat(descriptor).st_size + 1
     while part := os.read(descriptor, wanted):
@@ -296,12 +296,12 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _link(temporary: str, target: str) -> bool:
-    """Give the file its name, unless the name is taken: then False."""
+    """Gives the file its name. Returns False if the name is taken."""
     try:
         os.link(temporary, target)
     except FileExistsError:
-        # Over NFS the answer to a link that worked can get lost; the repeated request then finds our own file. The
-        # number of names tells (open(2), O_EXCL).
+        # Over NFS the answer to a successful link can get lost; the repeated request then finds our own file. The
+        # number of links shows this (open(2), O_EXCL).
         return os.stat(temporary).st_nlink > 1
     except OSError as error:
         if error.errno not in _NO_LINKS:
@@ -331,29 +331,29 @@ def _rename_no_replace(source: str, target: str) -> bool:
 
 
 def _make_directory(directory: str) -> None:
-    """Make it, and the parents it lacks. Each new entry is durable no later than what is made durable below it."""
+    """Creates the directory and missing parents. Each new entry is durable before, or with, anything below it."""
     if not directory or os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
     _make_directory(parent)
-    with suppress(FileExistsError):  # another writer of the same partition; its entry is as little durable as ours
+    with suppress(FileExistsError):  # created by another writer of the partition; its entry may not be durable either
         os.mkdir(directory)
     if not _keeps_names(parent):
         _sync_directory(parent)
 
 
 def _keeps_names(directory: str) -> bool:
-    """Whether what was done to names in this directory becomes durable with the next fsync of the file concerned."""
+    """Whether changes of names in this directory become durable with the next fsync of the file."""
     if sys.platform != "linux":
         return False
-    found = (ctypes.c_long * 64)()  # struct statfs has 120 bytes or less, and begins with f_type
+    found = (ctypes.c_long * 64)()  # struct statfs has at most 120 bytes, and starts with f_type
     failed = _libc().statfs(os.fsencode(directory or os.curdir), found)
     return not failed and found[0] in _KEEPS_NAMES
 
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Made once: each new one costs more than the calls that are made of it."""
+    """Returns one shared object: creating it costs more than the calls to it."""
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -366,13 +366,13 @@ def _sync_directory(directory: str) -> None:
 
 
 def _remove(path: str) -> None:
-    """Best effort: the error that made us give up is the one to raise."""
+    """Deletes a file if possible. The error that made this necessary is the one to raise."""
     with suppress(OSError):
         os.unlink(path)
 
 
 class _NamedInErrors(AccessErrors):
-    """An OSError names the file that was wanted, not of a temporary one or of none."""
+    """Sets the name of the wanted file in each OSError, which may name a temporary file or none."""
 
     __slots__ = ()
 
@@ -381,5 +381,5 @@ class _NamedInErrors(AccessErrors):
     ) -> None:
         if isinstance(error, OSError) and error.errno is not None:  # without one, the message would be lost
             error.filename = self._path
-            del error.filename2  # None would be shown as a second name
+            del error.filename2  # None would be displayed as a second name
         super().__exit__(kind, error, trace)

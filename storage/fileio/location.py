@@ -1,7 +1,7 @@
-"""A location as text, taken apart.
+"""Parses locations.
 
-Nothing is percent-decoded: `dt=2024-01-01%3A00` is the name of a directory, on disk and in a bucket. So does Java
-Paimon's `Path`.
+Nothing is percent-decoded: `dt=2024-01-01%3A00` is the name of a directory, on disk and in a bucket. Java Paimon's
+`Path` does the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REMOTE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOT
 
 
 class RemotePath(NamedTuple):
-    """`s3://bucket/a/b` is scheme `s3`, authority `bucket`, key `a/b`: no slash at either end, empty for the root."""
+    """`s3://bucket/a/b` has scheme `s3`, authority `bucket` and key `a/b`. The key has no outer slashes; root: ""."""
 
     scheme: str
     authority: str
@@ -32,7 +32,7 @@ class RemotePath(NamedTuple):
 
 
 def scheme_of(location: str) -> str:
-    """In lower case; `file` for a plain path, relative or not."""
+    """Returns the scheme in lower case; `file` for a plain path, relative or absolute."""
     if _LOCAL.fullmatch(location):
         return LOCAL_SCHEME
     match = _REMOTE.fullmatch(location)
@@ -40,22 +40,22 @@ def scheme_of(location: str) -> str:
 
 
 def remote_path(location: str) -> RemotePath:
-    """Raises BadInput where no authority is named or it holds a password, and for an empty part, `.` or `..` below."""
+    """Raises BadInput if no authority is named, if it has a password, or if a part of the key is empty, `.` or `..`."""
     match = _REMOTE.fullmatch(location)
     if match and re.search(":.*@", match[2]):
-        # Not shown: locations end up in snapshots, logs and messages.
+        # The location is not shown, because messages end up in snapshots and logs.
         raise BadInput(f"a {match[1]}:// location holds a user and password; hand them over as options")
     if match is None or not match[2]:
         raise BadInput(f"{location!r} names no bucket; write scheme://bucket/path")
     key = match[3].rstrip("/")
-    # Stores take `a//b` and `a/../b` for names of their own; such a path is a mistake.
+    # Stores treat `a//b` and `a/../b` as different names; such a path is a mistake.
     if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise BadInput(f"{location!r} has an empty part, '.' or '..' in its path; write it without")
     return RemotePath(match[1].lower(), match[2], key)
 
 
 def local_path(location: str) -> str:
-    """For the operating system. Takes `/a/b`, `a/b`, `file:/a/b`, `file:///a/b`; raises BadInput for anything else."""
+    """Returns a path for the operating system. Accepts `/a/b`, `a/b`, `file:/a/b`, `file:///a/b`. Raises BadInput."""
     if scheme_of(location) != LOCAL_SCHEME:
         raise BadInput(f"{location!r} is not a local path; use what open_file_io gives for it")
     url = _LOCAL.fullmatch(location)
@@ -70,7 +70,7 @@ def local_path(location: str) -> str:
 
 
 def absolute(location: str) -> str:
-    """The same place, whatever becomes the current directory later, or in another process. Remote ones as they are."""
+    """Returns an absolute location, independent of the current directory. Remote locations are not changed."""
     if scheme_of(location) != LOCAL_SCHEME or os.path.isabs(path := local_path(location)):
         return location
     return os.path.abspath(path)

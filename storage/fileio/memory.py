@@ -1,4 +1,4 @@
-"""Files in the memory of this process, for tests: `memory://name/...`, shared by all who say the same name."""
+"""Files in the memory of this process, for tests: `memory://name/...`. All users of a name share the files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _STORES: Final[dict[str, MemoryStore]] = {}
-# With the process id: a forked child has this too, and another machine may have the same id.
+# Added to the process id: a forked child has the same value, and a process of another machine may have the same id.
 _START: Final = uuid4().hex
 
 
 class MemoryFileIO(ObjectStoreFileIO):
-    """Pickles within the process; another process is refused, for it would find nothing and say that all is lost."""
+    """Can be pickled within the process. Any other process is rejected: it would find no files and report them lost."""
 
     def _open(self, scheme: str, authority: str) -> ObjectStore:
         if scheme != MEMORY_SCHEME:

@@ -1,4 +1,4 @@
-"""A file on its way into an object store: one put at the end, or parts that become an object only then."""
+"""Writes a file to an object store: with one put at the end, or in parts that become visible only then."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from typing_extensions import Buffer
 
-# Parts of this size; a smaller file is one put. S3 takes 10,000 parts, so a file may have 80 GB.
+# A smaller file is one put. S3 allows 10,000 parts, so a file may have 80 GB.
 PART_BYTES: Final = 8 << 20
 
-# Of one file, at a time. With the part being filled, what an output holds in memory at most: 40 MiB.
+# Parts of one file that are sent at the same time. With the part being filled, an output holds at most 40 MiB.
 _PARTS_IN_FLIGHT: Final = 4
 
 
@@ -58,14 +58,14 @@ class ObjectOutput:
             with as_os_errors(self._path):
                 self._writer.close()
         else:
-            # Aborts. When that fails too, the parts stay, unseen and paid for, until a lifecycle rule of the bucket
-            # clears them.
+            # Aborts. If that fails, too, the parts remain, invisible but charged, until a lifecycle rule of the bucket
+            # deletes them.
             with suppress(BaseError, OSError):
                 self._writer.__exit__(kind, error, trace)
 
 
 class _Sink:
-    """What `pyarrow.PythonFile` writes to. Closing it does not publish: the end of the output's block does."""
+    """The file object for `pyarrow.PythonFile`. Closing it does not publish; the end of the output's block does."""
 
     def __init__(self, writer: WritableFile, path: str) -> None:
         self._writer = writer
@@ -74,11 +74,11 @@ class _Sink:
 
     def write(self, data: Buffer) -> int:
         with as_os_errors(self._path):
-            # obstore keeps what it is given, without a copy, until it is sent; a writer may reuse its buffer before.
+            # obstore keeps the object without a copy until it is sent, but a writer may reuse its buffer before.
             return self._writer.write(bytes(data))
 
     def flush(self) -> None:
-        """Nothing to do: the bytes are not visible yet."""
+        """Does nothing: the bytes are not visible yet."""
 
     def close(self) -> None:
         self.closed = True

@@ -1,6 +1,6 @@
-"""Files in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage.
+"""Files in an object store: S3 and compatible stores, Google Cloud Storage, Azure Blob Storage.
 
-Directories are what the names of objects have in common up to a slash.
+A directory is a common prefix of object names that ends in a slash.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _COPIES_IN_FLIGHT: Final = 8
 
-# An empty object by which a directory without files exists; hidden to Java, and not listed here.
+# An empty object that makes a directory without files exist. Java does not show it, and it is not listed here.
 _DIRECTORY_MARK: Final = ".directory"
 
-# Buckets whose store has passed require_conditional_put in this process. Only who writes needs that, and asks for it.
+# Buckets whose store passed require_conditional_put in this process. Only writers need it, so it runs on first use.
 _TRIED: Final[set[tuple[str, str, Options]]] = set()
 _TRYING: Final = threading.Lock()
 
@@ -47,10 +47,10 @@ _log = get_logger(__name__)
 
 
 class ObjectStoreFileIO:
-    """`FileIO` for `s3://`, `gs://`, `abfss://` and their kin; one instance serves all buckets that its options open.
+    """`FileIO` for `s3://`, `gs://`, `abfss://` and similar schemes. One instance serves all buckets of its options.
 
-    An error of the store is a FileNotFoundError, a PermissionError or another OSError, with the path. Requests that may
-    safely be repeated are, for about a minute.
+    Errors of the store are raised as FileNotFoundError, PermissionError or another OSError, with the path. Requests
+    that can be repeated safely are repeated for about a minute.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
@@ -72,7 +72,7 @@ class ObjectStoreFileIO:
 
     def _locate_file(self, path: str) -> tuple[ObjectStore, str]:
         store, key = self._locate(path)
-        if not key:  # a request for it would be answered: with what stores say of a bucket
+        if not key:  # a request without a key would return data about the bucket
             raise BadInput(f"{path} is a whole bucket; a file has a name in one")
         return store, key
 
@@ -84,7 +84,7 @@ class ObjectStoreFileIO:
             return obstore.get(store, key).bytes().to_bytes()
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """One request now, for size and tail (see RangedFile); a file of up to 64 KiB needs no other."""
+        """Sends one request for size and tail (see RangedFile). A file of up to 64 KiB needs no other request."""
         store, key = self._locate_file(path)
         with as_os_errors(path):
             size_bytes, tail = _size_and_tail(store, key)
@@ -107,7 +107,7 @@ class ObjectStoreFileIO:
             return obstore.head(store, key)["size"]
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """`modified_ms` of a directory is 0: stores do not keep it."""
+        """`modified_ms` of a directory is 0, because stores do not record it."""
         store, key = self._locate(path)
         with as_os_errors(path):
             listed = retry_incomplete(lambda: obstore.list_with_delimiter(store, key or None))
@@ -129,20 +129,20 @@ class ObjectStoreFileIO:
             retry_incomplete(lambda: obstore.put(store, key, data, use_multipart=False))
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        """See FileIO and conditional_put. After an OSError the put may have landed, or may yet."""
+        """See FileIO and conditional_put. After an OSError the put may have succeeded, or may still succeed."""
         store, key = self._locate_file(path)
         scheme, authority, _ = remote_path(path)
         with as_os_errors(path):
             with _TRYING:
                 if (bucket := (scheme, authority, self._options)) not in _TRIED:
-                    # A catalog with a lock, once there is one, may let a store pass that fails here.
+                    # If catalogs with a lock exist one day, they may accept a store that fails this check.
                     require_conditional_put(store, key, f"{scheme}://{authority}")
                     _TRIED.add(bucket)
                     _log.info("tried: the store creates an object only if absent", store=f"{scheme}://{authority}")
             return put_if_absent(store, key, data, path)
 
     def make_directory(self, path: str) -> None:
-        """See FileIO. Not by Hadoop's mark: an object whose name ends in a slash is one that obstore cannot write."""
+        """See FileIO. It doesn't use Hadoop's mark: obstore can't write an object whose name ends in a slash."""
         self.write(f"{path.rstrip('/')}/{_DIRECTORY_MARK}", b"")
 
     def delete(self, path: str) -> None:
@@ -157,7 +157,7 @@ class ObjectStoreFileIO:
                 _delete(self._bucket(scheme, authority), keys)
 
     def delete_directory(self, path: str) -> None:
-        """See FileIO. A whole bucket is refused with BadInput."""
+        """See FileIO. Raises BadInput for a whole bucket."""
         store, key = self._locate(path)
         if not key:
             raise BadInput(f"{path} is a whole bucket; this deletes a directory in one")
@@ -165,11 +165,11 @@ class ObjectStoreFileIO:
             _delete(store, [entry["path"] for entry in _list(store, key)])
 
     def delete_empty_directory(self, path: str) -> bool:
-        """See FileIO: there are none but those that `make_directory` made, and these stay."""
+        """See FileIO. Does nothing: only `make_directory` creates empty directories, and these are kept."""
         return False
 
     def rename_directory(self, source: str, target: str) -> None:
-        """See FileIO. Copies all, then deletes: a crash in between leaves the source whole, and part of a copy."""
+        """See FileIO. It copies all files, then deletes: after a crash in between, the source is complete."""
         (old_scheme, old_bucket, old), (new_scheme, new_bucket, new) = remote_path(source), remote_path(target)
         if (old_scheme, old_bucket) != (new_scheme, new_bucket):
             raise BadInput(f"{source} and {target} are in two buckets; copy the files with the tools of the store")
@@ -198,7 +198,7 @@ def _size_and_tail(store: ObjectStore, key: str) -> tuple[int, Buffer]:
         return tail.meta["size"], tail.bytes()
     except FileNotFoundError:
         raise
-    except BaseError:  # Azure knows no range counted from the end, and S3 has none of an empty object
+    except BaseError:  # Azure has no range relative to the end, and S3 none for an empty object
         size_bytes = obstore.head(store, key)["size"]
         start = max(size_bytes - TAIL_BYTES, 0)
         return size_bytes, obstore.get_range(store, key, start=start, end=size_bytes) if size_bytes else b""
@@ -214,18 +214,18 @@ def _copy(store: ObjectStore, entry: ObjectMeta, target: str) -> None:
         obstore.copy(store, entry["path"], target)
     except FileNotFoundError:
         if entry["size"]:
-            raise  # else Hadoop's mark of a directory, listed under a name that it does not have
+            raise  # an empty object may be Hadoop's mark of a directory, which is listed under a wrong name
 
 
 def _list(store: ObjectStore, key: str) -> list[ObjectMeta]:
-    """All below."""
+    """Lists all objects below."""
     return retry_incomplete(lambda: [entry for some in obstore.list(store, key) for entry in some])
 
 
 def _delete(store: ObjectStore, keys: list[str]) -> None:
     try:
         retry_incomplete(lambda: obstore.delete(store, keys))
-    except FileNotFoundError:  # S3 does not mind a missing object; other stores do, and stop there
+    except FileNotFoundError:  # S3 ignores a missing object; other stores raise an error and stop there
         for key in keys:
             with suppress(FileNotFoundError):
                 obstore.delete(store, key)

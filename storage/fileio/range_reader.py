@@ -1,8 +1,8 @@
 """Random access to a remote object, with few and small requests.
 
-Arrow asks for what it needs: the end of the file for the footer, then each column chunk (or, with `pre_buffer`,
-neighbouring chunks at once) in one read. Those pass through as they are. Readers of small pieces (Avro, ORC) get more
-than they ask for, growing with how long they have been reading straight on.
+Arrow requests exactly what it needs: the end of the file for the footer, then each column chunk in one read (or, with
+`pre_buffer`, neighbouring chunks together). These requests are passed on unchanged. Readers of small pieces (Avro, ORC)
+get more than they request. The amount grows with the length of the sequential read.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 MIN_REQUEST_BYTES: Final = 64 << 10
 MAX_READAHEAD_BYTES: Final = 4 << 20
 
-# What Arrow reads first of a Parquet file to find its footer; fetching it already when the file is opened tells the
-# size as well.
+# Arrow first reads this part of a Parquet file to find its footer. It is fetched when the file is opened, and that
+# request also returns the size.
 TAIL_BYTES: Final = 64 << 10
 
 
 def plan_request(position: int, wanted_bytes: int, run_bytes: int, size_bytes: int) -> range:
-    """The bytes to fetch when `wanted_bytes` at `position` are not at hand; never past the end.
+    """Returns the bytes to fetch for `wanted_bytes` at `position`, never past the end of the file.
 
-    run_bytes: how much was read straight on up to `position`, 0 after a jump. At most that much comes on top of what is
-    wanted, or what is missing to MIN_REQUEST_BYTES.
+    run_bytes: how much was read sequentially up to `position`, 0 after a jump. At least this much is fetched, but not
+        less than MIN_REQUEST_BYTES and, unless more is wanted, not more than MAX_READAHEAD_BYTES.
     """
     at_least = min(max(run_bytes, MIN_REQUEST_BYTES), MAX_READAHEAD_BYTES)
     return range(position, min(position + max(wanted_bytes, at_least), size_bytes))
@@ -35,9 +35,8 @@ def plan_request(position: int, wanted_bytes: int, run_bytes: int, size_bytes: i
 class RangedFile:
     """A binary file for `pyarrow.PythonFile`, which locks it: one thread at a time.
 
-    fetch(start, end): the bytes [start, end) of the object.
-
-    tail: its last bytes, kept as long as the reader.
+    fetch: fetch(start, end) returns the bytes [start, end) of the object.
+    tail: the last bytes of the object, kept as long as the reader.
     """
 
     def __init__(self, fetch: Callable[[int, int], Buffer], size_bytes: int, tail: Buffer) -> None:
@@ -73,7 +72,7 @@ class RangedFile:
         return self._window[start - self._window_start :][:length]
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """whence: os.SEEK_SET, os.SEEK_CUR or os.SEEK_END. Past the end there is nothing to read. Raises ValueError."""
+        """whence: os.SEEK_SET, os.SEEK_CUR or os.SEEK_END. Reads past the end return nothing. Raises ValueError."""
         origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size_bytes}[whence]
         if origin + offset < 0:
             raise ValueError(f"cannot seek to {origin + offset}, before the beginning")

@@ -1,11 +1,12 @@
-"""A FileIO that tries again what failed for a passing reason: a disk that is mounted over a network goes away for a
-moment, a process has too many files open.
+"""A FileIO that retries after temporary failures: a network file system that is unavailable for a moment, or a process
+with too many open files.
 
-Only what may be done twice is: reading, listing, deleting, replacing a whole file, writing one under a name of its own.
-Not `create_if_absent`, which a commit stands on: after an error its outcome is unknown, and the caller looks at
-what is there (`storage.commit.publisher`). Not a file that is written piece by piece, nor what is read of an open one.
+It retries only calls that may be repeated: reads, listings, deletes, replacing a whole file, and writing a whole file
+with a unique name. It never retries `create_if_absent`, on which commits depend: after an error its outcome is unknown,
+and the caller checks the table (`storage.commit.publisher`). It does not retry files written piece by piece, nor reads
+of an open file.
 
-Clients of object stores try again by themselves.
+Clients of object stores have their own retries.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ T = TypeVar("T")
 PATIENCE_MS: Final = 30_000
 _BACKOFF: Final = ExponentialBackoff(first_ms=100, longest_ms=5_000, jitter=(0.5, 1.0))
 
-# A full disk isn't among them, nor what a person has to allow: to wait for these is the pipeline's affair.
+# A full disk and denied permissions are not included: the pipeline itself waits for these.
 _PASSING: Final = frozenset(
     {
         errno.EIO,
@@ -58,7 +59,7 @@ _log = get_logger(__name__)
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether the same call may work a moment later."""
+    """Whether the same call may succeed a moment later."""
     return error.errno in _PASSING and not isinstance(error, TidelakeError)
 
 
@@ -74,7 +75,7 @@ def _sleep_ms(wait_ms: float) -> None:
 class RetryingFileIO:
     """See the module, and `FileIO`.
 
-    patience_ms: how long after its beginning a call is tried again; then its last error is raised.
+    patience_ms: how long after its start a call is retried; then its last error is raised.
     now_ms, sleep_ms: the clock.
     """
 
@@ -135,14 +136,14 @@ class RetryingFileIO:
         self._retry(path, lambda: self.inner.delete_directory(path))
 
     def delete_empty_directory(self, path: str) -> bool:
-        return self.inner.delete_empty_directory(path)  # a second time it would say that there was none
+        return self.inner.delete_empty_directory(path)  # a retry would report that no directory was there
 
     def rename_directory(self, source: str, target: str) -> None:
         self.inner.rename_directory(source, target)
 
 
 class _RetriedOutput:
-    """A file that is written whole is written again from its beginning; one through the stream once."""
+    """A whole file is written again from its beginning. A file written through the stream is written once."""
 
     def __init__(self, io: RetryingFileIO, path: str) -> None:
         self._io = io

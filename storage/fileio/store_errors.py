@@ -1,4 +1,4 @@
-"""What an object store said, as the errors that callers know."""
+"""Turns errors of the object-store client into errors that callers know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from storage.backoff import ExponentialBackoff
 from storage.errors import AccessDenied, BadInput
 
-# S3 and STS say so with a 400, which obstore takes for any other failure.
+# S3 and STS report these with status 400, which obstore treats like any other failure.
 _EXPIRED: Final = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
 
 _TORN_ATTEMPTS: Final = 4
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 @contextmanager
 def as_os_errors(path: str) -> Iterator[None]:
-    """FileNotFoundError, AccessDenied, else OSError, each with the path and the words of the store.
+    """Raises FileNotFoundError, AccessDenied or another OSError, with the path and the store's message.
 
-    BadInput for a name that no store takes. No module outside this package imports obstore.
+    Raises BadInput for a name that is invalid in all stores. No module outside this package imports obstore.
     """
     try:
         yield
@@ -46,10 +46,10 @@ def as_os_errors(path: str) -> Iterator[None]:
 
 
 def retry_incomplete(ask: Callable[[], T]) -> T:
-    """What `ask` gives; it is called again when the answer broke off, a few times, so it must be safe to repeat.
+    """Returns the result of `ask`. If the answer is incomplete, it is called again, a few times. It must be repeatable.
 
-    obstore repeats requests that get no answer or a server's error (with jitter, see `stores`), and goes on where the
-    bytes of an object broke off; but not where a list, or what the server said of a failure, did.
+    obstore repeats requests without an answer or with a server error (with jitter, see `stores`), and continues an
+    object's content that was cut off. It does not repeat an incomplete listing or error message.
     """
     for attempt in range(_TORN_ATTEMPTS):
         try:
@@ -62,5 +62,5 @@ def retry_incomplete(ask: Callable[[], T]) -> T:
 
 
 def first_paragraph(error: Exception) -> str:
-    """What obstore says to people; below it comes the same in the form of a debugger."""
+    """Returns obstore's message for people, without the debugging output after it."""
     return str(error).partition("\n\n")[0].strip()

@@ -1,8 +1,7 @@
-"""The object-store client of a location, made from Paimon's options.
+"""Opens the object-store client of a location with Paimon's options.
 
-Source: Java `S3FileIO`, `GSFileIO`, `AzureFileIO` (which prefixes count), Hadoop's names behind them, pypaimon's
-`fs.s3.*`. What no option says comes from the environment variables that obstore reads: `AWS_*`, `GOOGLE_*`,
-`AZURE_*`.
+Source: Java `S3FileIO`, `GSFileIO`, `AzureFileIO` (for prefixes), Hadoop's option names, pypaimon's `fs.s3.*`. Settings
+without an option come from the environment variables that obstore reads: `AWS_*`, `GOOGLE_*`, `AZURE_*`.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _log = get_logger(__name__)
 
 Options = tuple[tuple[str, str], ...]
 
-# A slow line is no failure as long as bytes flow. When the store is down one wants to hear of it within a minute or
-# so: what recovers then is the caller, not a longer wait.
+# A slow connection is no failure as long as bytes arrive. If the store is down, the caller should know within about a
+# minute: the caller recovers, and a longer wait does not help.
 _CLIENT: Final[ClientConfig] = {
     "connect_timeout": timedelta(seconds=5),
     "read_timeout": timedelta(seconds=60),
@@ -46,16 +45,16 @@ _RETRY: Final[RetryConfig] = {
 
 
 def store_options(options: Mapping[str, str]) -> Options:
-    """Those meant for object stores, sorted. Others (a catalog's password) have no business travelling along."""
+    """Returns the options for object stores, sorted. Other options (a catalog's password) must not be passed on."""
     prefixes = tuple(prefix for kind in _KINDS for prefix in kind.prefixes)
     return tuple(sorted((key, value) for key, value in options.items() if key.startswith(prefixes)))
 
 
 @lru_cache(maxsize=64)
 def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
-    """The client of one bucket, with its connections and credentials; one a process.
+    """Returns the client of one bucket, with its connections and credentials; one for each process.
 
-    Raises BadInput for what cannot be opened so, UnsupportedFeature for an option that must not be left out.
+    Raises BadInput for an invalid location or option, UnsupportedFeature for an option that must not be ignored.
     """
     kind = next((kind for kind in _KINDS if scheme in kind.schemes), None)
     if kind is None:
@@ -66,16 +65,16 @@ def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
     except BaseError as error:
         raise BadInput(f"cannot reach {scheme}://{authority}: {first_paragraph(error)}") from None
     if unused := given.unused():
-        # The settings of another client (pool sizes, say) do no harm, but the user should know that nothing
-        # came of it.
+        # Settings of other clients (pool sizes, for example) do no harm, but the user should know that they have no
+        # effect.
         _log.warning("object store options without effect", store=f"{scheme}://{authority}", options=unused)
     return store
 
 
 def require_own_process() -> None:
-    """Raises UnsupportedFeature in a child forked from a process that used a store.
+    """Raises UnsupportedFeature in a child that was forked from a process that used a store.
 
-    obstore's threads stay behind in the parent; in the child every request would wait for them forever.
+    obstore's threads exist only in the parent; in the child every request would wait for them forever.
     """
     if _first_user() != os.getpid():
         raise UnsupportedFeature(
@@ -91,7 +90,7 @@ def _first_user() -> int:
 
 
 class _StoreOptions:
-    """Options by what follows the prefix, in lower case, `.` for `-`: Paimon takes `access-key` and `access.key`."""
+    """Options without their prefix, in lower case, with `.` for `-`: Paimon accepts `access-key` and `access.key`."""
 
     def __init__(self, options: Options, prefixes: tuple[str, ...]) -> None:
         self._left: dict[str, tuple[str, str]] = {}
@@ -110,9 +109,9 @@ class _StoreOptions:
         return None if value is None else value.strip().lower() == "true"
 
     def take_renamed(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Those of `names` that are set, under the names that obstore has for them.
+        """Returns those of `names` that are set, under obstore's names.
 
-        Raises BadInput for what would go into a header of a request and can't: obstore would panic.
+        Raises BadInput for a value that is invalid in a request header: obstore would panic.
         """
         taken = {}
         for name in names:
@@ -124,7 +123,7 @@ class _StoreOptions:
         return taken
 
     def unused(self) -> list[str]:
-        """Keys that no store took. Raises UnsupportedFeature when one asks for something that must not be left out."""
+        """Returns keys that no store used. Raises UnsupportedFeature for an option that must not be ignored."""
         keys = sorted(key for key, _ in self._left.values())
         for key in keys:
             if "encryption" in key:
@@ -140,8 +139,7 @@ def _open_s3(bucket: str, given: _StoreOptions) -> ObjectStore:
     config: Any = {"bucket": bucket, **given.take_renamed(_S3_NAMES)}
     if "Anonymous" in (given.take("aws.credentials.provider") or ""):
         config["skip_signature"] = True
-    # obstore writes the bucket into the path, which all stores but a few (Alibaba's OSS) understand; those want it in
-    # the host.
+    # obstore puts the bucket into the path. Most stores accept this; a few (Alibaba's OSS) need it in the host name.
     in_host_name = given.take_flag("path.style.access") is False
     if in_host_name:
         config["virtual_hosted_style_request"] = True
@@ -162,14 +160,14 @@ def _open_s3(bucket: str, given: _StoreOptions) -> ObjectStore:
 
 
 def _check_endpoint(where: str, given: str, url: str) -> None:
-    """Raises BadInput for what is no address: obstore would panic at the first request."""
+    """Raises BadInput for an invalid address: obstore would panic at the first request."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and _HOST.fullmatch(parts.hostname or "") and parts.port != 0
     except ValueError:  # a port out of range, half an IPv6 address
         is_address = False
     if not is_address or not _ADDRESS_TEXT.fullmatch(url):
-        shown = re.sub(r"(^|//)[^/@]*@", r"\1***@", given)  # a password has no business there, nor in a log
+        shown = re.sub(r"(^|//)[^/@]*@", r"\1***@", given)  # a password must not appear in messages and logs
         raise BadInput(f"{where} is {shown!r}, which is no address. Write http://HOST:PORT or https://HOST")
 
 
@@ -192,13 +190,13 @@ _S3_NAMES: Final = {
 
 
 def _open_gcs(bucket: str, given: _StoreOptions) -> ObjectStore:
-    given.take("auth.type")  # a key file, or else whatever the environment offers
+    given.take("auth.type")  # a key file, or otherwise the credentials of the environment
     config: Any = {"bucket": bucket, **given.take_renamed({"auth.service.account.json.keyfile": "service_account"})}
     return GCSStore(config=config, client_options=_CLIENT, retry_config=_RETRY)
 
 
 def _open_azure(authority: str, given: _StoreOptions) -> ObjectStore:
-    """`container@account.dfs.core.windows.net`, as Hadoop writes it, or the container alone."""
+    """Opens `container@account.dfs.core.windows.net`, as Hadoop writes it, or only the container's name."""
     container, at, host = authority.partition("@")
     account, _, domain = host.partition(".")
     if at and domain not in ("dfs.core.windows.net", "blob.core.windows.net"):

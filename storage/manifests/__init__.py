@@ -1,1 +1,1 @@
-"""Manifests and manifest lists: which files a snapshot is made of."""
+"""Manifests and manifest lists, which describe the files of a snapshot."""

@@ -1,11 +1,11 @@
-"""Columns out of the records of many Avro blocks: a step of NumPy moves one field further in all blocks at once.
+"""Reads columns from the records of many Avro blocks. Each NumPy step reads one field in all blocks at once.
 
-A record of Avro has no offsets; where it begins, the one before it says. Only the blocks of a file are known, so each
-block is a lane: all lanes read their first record field by field, then their second. A lane costs nothing more, so this
-pays from some sixty blocks on (a manifest has one for each 64 kB), and costs a sixth of fastavro's records.
+Avro records have no offsets: a record starts where the previous one ends. Only the starts of blocks are known, so each
+block is a lane. All lanes read their first record field by field, then their second one, and so on. The cost hardly
+depends on the number of lanes, so this is faster than fastavro from about sixty blocks on (a manifest has one for each
+64 kB), and takes a sixth of fastavro's time.
 
-For the types that metadata is made of; anything else, and bytes that are no such records, is left to fastavro, which
-says what is wrong.
+It supports the types of metadata records. Other types and invalid bytes are left to fastavro, which reports the error.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 Places: TypeAlias = NDArray[np.int64]
 
-_PADDING: Final = 16  # what a step may look at behind the last record
+_PADDING: Final = 16  # bytes that a step may read after the last record
 _LENGTHS_COPIED_AT_ONCE: Final = 64
-_ITEMS_MAX: Final = 10_000  # of an array; more are no metadata
+_ITEMS_MAX: Final = 10_000  # items of an array; metadata has no larger arrays
 _LAST_BITS: Final = np.uint64(0x8080_8080_8080_8080)
 _SEVENS: Final = np.uint64(0x7F7F_7F7F_7F7F_7F7F)
-# Halves of groups that are moved together, and by how many bits: 7 to 14, to 28, to 56
+# Masks of the groups that are joined in a step, and the shift in bits: groups of 7 bits become 14, then 28, then 56
 _FOLDS: Final = tuple(
     (np.uint64(low), np.uint64(high), np.uint64(bits))
     for low, high, bits in (
@@ -42,7 +42,7 @@ _FOLDS: Final = tuple(
 class AvroBlocks:
     """Blocks of files that were written with one schema, in their order.
 
-    counts: of the records of each block.
+    counts: number of records of each block.
     """
 
     schema: Mapping[str, Any]
@@ -55,7 +55,7 @@ class AvroBlocks:
 
 
 def blocks_of(files: Sequence[bytes]) -> AvroBlocks | None:
-    """None where the files were written with several schemas. Raises what fastavro raises."""
+    """Returns None if the files were written with several schemas. Raises the errors of fastavro."""
     schemas, blocks, counts = [], [], []
     for data in files:
         reader = fastavro.block_reader(io.BytesIO(data))
@@ -69,10 +69,10 @@ def blocks_of(files: Sequence[bytes]) -> AvroBlocks | None:
 
 
 def read_columns(source: AvroBlocks, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array] | None:
-    """One value a record, in the order of the blocks; None for records that this module can't read.
+    """Returns one value for each record, in the order of the blocks; None for records that this module can't read.
 
-    wanted: int64, string, binary, and lists of them, by the path of the field: `_FILE._FILE_NAME`. Fields that the
-        records don't have are null.
+    wanted: types by the path of the field, as `_FILE._FILE_NAME`. Types are int64, string, binary and lists of them.
+        Fields that the records don't have are null.
     """
     lengths = np.array([len(block) for block in source.blocks], np.int64)
     counts = np.array(source.counts, np.int64)
@@ -96,14 +96,14 @@ def read_columns(source: AvroBlocks, wanted: Mapping[str, pa.DataType]) -> dict[
 
 
 class _UnreadableError(Exception):
-    """A type, or bytes, that only fastavro can say something about."""
+    """A type, or bytes, that only fastavro can read or report."""
 
 
 # ---------------------------------------------------------------- bytes
 
 
 class _Octets:
-    """All blocks, and how numbers are read from them. No position leaves the buffer."""
+    """The bytes of all blocks, and functions that read numbers from them. Positions are checked against the buffer."""
 
     def __init__(self, octets: NDArray[np.uint8]) -> None:
         self.octets = octets
@@ -111,7 +111,7 @@ class _Octets:
         self._words = np.ndarray((len(octets) - 7,), "<u8", octets, 0, (1,))
 
     def longs(self, at: Places) -> tuple[Places, Places]:
-        """Zigzag integers in groups of seven bits, the lowest first, and where they end. Of up to eight bytes."""
+        """Returns zigzag integers of at most eight bytes (seven bits each, lowest first), and where they end."""
         raw = self.octets[at].astype(np.uint64)
         if int(raw.max()) < 0x80:
             return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), at + 1
@@ -128,7 +128,7 @@ class _Octets:
         return (words >> np.uint64(1)).view(np.int64) ^ -(words & np.uint64(1)).view(np.int64), self.within(at + taken)
 
     def lengths(self, at: Places) -> tuple[Places, Places, Places]:
-        """Of texts or bytes, where they begin, and where they end."""
+        """Returns the lengths of texts or bytes, where they start, and where they end."""
         lengths, begin = self.longs(at)
         if (lengths < 0).any():
             raise _UnreadableError
@@ -142,24 +142,25 @@ class _Octets:
 
 class _Reader(Protocol):
     def __call__(self, at: Places, rows: Places) -> Places:
-        """Where the values behind these begin.
+        """Reads values and returns the positions after them.
 
-        at: where the values are. rows: whose they are.
+        at: the positions of the values.
+        rows: the rows that they belong to.
         """
 
 
-# ---------------------------------------------------------------- values on their way into columns
+# ---------------------------------------------------------------- collecting values for columns
 
 
 @dataclass(slots=True)
 class _Cells:
-    """Values as they were met.
+    """The values of one field, in the order in which they were read.
 
-    rows: whose they are.
-    numbers: the values, where bytes begin, or how many items an array has.
-    lengths: of texts and bytes.
-    items: of arrays; their rows are numbers, given as the items were met.
-    owners: by those numbers, the array's row.
+    rows: the rows of the values.
+    numbers: the values, or the start of texts and bytes, or the number of items of an array.
+    lengths: the lengths of texts and bytes.
+    items: the items of arrays. Their rows are numbers in the order in which the items were read.
+    owners: for each of these numbers, the row of the array.
     """
 
     rows: list[Places] = field(default_factory=list)
@@ -177,7 +178,7 @@ class _Cells:
 
 
 class _Program:
-    """A reader for each field of a schema; those that are wanted keep what they read."""
+    """A reader for each field of a schema. Readers of wanted fields keep their values."""
 
     def __init__(self, octets: _Octets, wanted: Mapping[str, pa.DataType]) -> None:
         self._octets = octets
@@ -244,7 +245,7 @@ class _Program:
         return read
 
     def _array(self, inner: _Reader, cells: _Cells | None) -> _Reader:
-        """One block of items, and the empty one behind it; several, and those that say their size, are fastavro's."""
+        """Reads arrays of one block of items and the empty block after it. fastavro must read any other array."""
 
         def read(at: Places, rows: Places) -> Places:
             counts, end = self._octets.longs(at)
@@ -329,7 +330,7 @@ def _all(readers: Sequence[_Reader]) -> _Reader:
 
 
 def _copied(octets: NDArray[np.uint8], starts: Places, lengths: Places, targets: Places) -> NDArray[np.uint8]:
-    """Ranges of bytes, one behind the other. Rows of metadata have few lengths, and each is copied at once."""
+    """Concatenates ranges of bytes. Metadata has few distinct lengths; all ranges of one length are copied at once."""
     result = np.zeros(int(lengths.sum()), np.uint8)
     distinct = np.unique(lengths)
     if len(distinct) > _LENGTHS_COPIED_AT_ONCE:

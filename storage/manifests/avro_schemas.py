@@ -1,7 +1,7 @@
-"""Avro schemas of the records in metadata files. On disk forever.
+"""Avro schemas of the records in metadata files. They are part of the format on disk and must not change.
 
-Null is branch 0 of every union: Java's decoder takes index 0 for null without looking. The six fields of a manifest
-entry must come in this order, with these types; everything nested is found by name.
+Null is branch 0 of every union: Java's decoder assumes that index 0 is null. The six fields of a manifest entry must
+have this order and these types; nested fields are found by name.
 
 Source: Java `manifest/ManifestEntry.java`, `ManifestFileMeta.java`, `IndexManifestEntry.java`, `io/DataFileMeta.java`.
 """
@@ -28,7 +28,7 @@ def _array(items: Any) -> AvroSchema:
 
 
 def _stats(parent: str, name: str) -> AvroSchema:
-    """A field of type SimpleStats. Nested records are named after the path to them, as Java does."""
+    """Returns a field of type SimpleStats. Nested records are named after their path, as in Java."""
     return _field(
         name,
         {

@@ -1,9 +1,9 @@
-"""Writes the records of a metadata file as Parquet or ORC, the values of option `manifest.format` besides Avro.
+"""Writes the records of a metadata file as Parquet or ORC, the values of option `manifest.format` other than Avro.
 
-Java up to 2.0 writes the format of the option, and reads every manifest of the table as that, whatever the file is;
-later releases know Avro only. So all manifests of a table must be of one format: `storage.ddl.option_changes` refuses
-to change it under snapshots, and `storage.verify` names files of another. Columns, nesting and types are those of the
-Avro records, as Java lays them out; Java finds them by name.
+Java up to 2.0 writes the format of the option, and reads every manifest of the table in this format, whatever the file
+has. Later releases support only Avro. So all manifests of a table must have one format: `storage.ddl.option_changes`
+refuses to change the option once there are snapshots, and `storage.verify` reports files of another format. Columns,
+nesting and types are those of the Avro records, as Java defines them; Java finds columns by name.
 
 Source: Java `utils/ObjectsFile.java` (1.x, 2.0), `format/parquet/*`, `format/orc/*`.
 """
@@ -31,16 +31,16 @@ _ORC_CODECS: Final = {
     "lz4": "lz4",
     "zstd": "zstd",
 }
-_STRIPE_BYTES: Final = 1 << 20  # small ones: how large a file has become is known after each
+_STRIPE_BYTES: Final = 1 << 20  # small, because the size of the file is only known after each stripe
 
 _ATOMIC: Final = {"int": pa.int32(), "long": pa.int64(), "bytes": pa.binary(), "string": pa.string()}
-_TINY: Final = frozenset({"_KIND", "_FILE_SOURCE"})  # TINYINT, for which Avro has no type
+_TINY: Final = frozenset({"_KIND", "_FILE_SOURCE"})  # columns of type TINYINT, which Avro lacks
 
 
 class MetadataWriter(Protocol):
-    """Takes records, and has the whole file in the end.
+    """Collects records and returns the whole file at the end.
 
-    size_bytes: as far as it is known.
+    size_bytes: the size so far, as far as known.
     """
 
     @property
@@ -50,7 +50,7 @@ class MetadataWriter(Protocol):
 
 
 def metadata_writer(schema: AvroSchema, file_format: str, compression: str, zstd_level: int) -> MetadataWriter:
-    """file_format, compression: as options `manifest.format` and `manifest.compression` say. Raises BadInput."""
+    """Returns a writer for the values of options `manifest.format` and `manifest.compression`. Raises BadInput."""
     match file_format.lower():
         case "avro":
             return AvroRecordWriter(schema, avro_codec(compression), zstd_level)
@@ -106,7 +106,7 @@ class OrcRecordWriter:
 
     def finish(self) -> bytes:
         if self._is_empty:
-            self.write(())  # the columns
+            self.write(())  # writes the columns
         self._writer.close()
         return bytes(self._sink.getvalue())
 

@@ -1,6 +1,6 @@
-"""The live data files of a snapshot as columns: what a list of all of them is made of, without an object a file.
+"""Reads the live data files of a snapshot as columns, without one object for each file.
 
-Many manifests are read block by block (`avro_columns`); few, and whatever is unusual about them, entry by entry.
+Many manifests are read block by block (`avro_columns`). Few manifests, and unusual ones, are read entry by entry.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ _RECORD_NAMES: Final = {
 _WANTED: Final = {_RECORD_NAMES.get(f.name, f"_FILE._{f.name.upper()}"): f.type for f in ENTRY_SCHEMA}
 _VERSION_AND_KIND: Final = {"_VERSION": pa.int32(), "_KIND": pa.int32()}
 _MAY_BE_NULL: Final = frozenset({"null_counts", "extra_files", *ENTRY_SCHEMA.names[16:]})
-_BLOCKS_MIN: Final = 64  # from so many on columns are faster than entries
-_ENTRIES_MIN: Final = 5_000  # fewer never fill them
+_BLOCKS_MIN: Final = 64  # from this number of blocks on, columns are faster than entries
+_ENTRIES_MIN: Final = 5_000  # fewer entries never fill this number of blocks
 
 
 def live_entry_columns(context: TableContext, snapshot: Snapshot) -> pa.RecordBatch:
-    """The files of `live_entries`, of `ENTRY_SCHEMA`, in the order of partitions and buckets. Raises CorruptFile."""
+    """Returns the files of `live_entries` in `ENTRY_SCHEMA`, ordered by partition and bucket. Raises CorruptFile."""
     columns = _columns_of_blocks(context, snapshot)
     if columns is None:
         columns = columns_of_entries(live_entries(context, snapshot))
@@ -96,7 +96,7 @@ def columns_of_entries(entries: Sequence[ManifestEntry]) -> pa.RecordBatch:
 
 
 def _sorted(columns: pa.RecordBatch) -> pa.RecordBatch:
-    """Files of one bucket keep their order."""
+    """Sorts by partition and bucket. Files of one bucket keep their order."""
     partitions = columns.column("partition").dictionary_encode()
     order = pc.array_sort_indices(partitions.dictionary).to_numpy()
     rank = np.empty(len(order), np.int64)
@@ -110,7 +110,7 @@ def _sorted(columns: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _columns_of_blocks(context: TableContext, snapshot: Snapshot) -> pa.RecordBatch | None:
-    """None where there are few, or something that entries, read one by one, have to tell."""
+    """Returns None if there are few blocks, or if the entries must be read one by one to report an error."""
     source = _blocks(context, snapshot)
     found = None if source is None else read_columns(source, {**_WANTED, **_VERSION_AND_KIND})
     if found is None:
@@ -142,7 +142,7 @@ def _blocks(context: TableContext, snapshot: Snapshot) -> AvroBlocks | None:
         return None
     try:
         source = blocks_of(files)
-    except Exception:  # whatever fastavro stumbles over: read entry by entry, the file is named
+    except Exception:  # any error of fastavro: reading entry by entry will report it with the file's name
         return None
     return source if source is not None and len(source.blocks) >= _BLOCKS_MIN else None
 
@@ -164,7 +164,7 @@ def _are_partitions(column: pa.Array, context: TableContext) -> bool:
 
 
 def _live(columns: pa.RecordBatch, kinds: pa.Array) -> NDArray[np.bool_] | None:
-    """Which entries remain of all, in their order. Only names that occur again are looked at one by one."""
+    """Returns which of all entries remain live. Only entries whose file name occurs again are checked one by one."""
     names = columns.column("file_name").dictionary_encode().indices.to_numpy()
     live: NDArray[np.bool_] = kinds.to_numpy() == FileKind.ADD
     again = np.flatnonzero(np.bincount(names)[names] > 1)

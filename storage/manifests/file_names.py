@@ -1,7 +1,7 @@
-"""Names of the files that a manifest speaks of, and nothing else of its entries: for tables of millions of files.
+"""Reads only the file names from manifests, for tables of millions of files.
 
-Names are kept as 64-bit hashes: eight bytes a file. Two names with one hash count as one, so a check whether a
-name is used may hear yes for one that is not.
+Names are stored as 64-bit hashes, eight bytes for each file. Two names with the same hash count as one. So a check may
+report an unused name as used.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ def hashes_of(names: Iterable[str]) -> Hashes:
 
 
 def hashes_of_manifest(data: bytes, path: str, size_bytes: int) -> Hashes:
-    """Of all its entries, ADD and DELETE.
+    """Returns the hashes for all entries, ADD and DELETE. Raises CorruptFile.
 
-    path: for messages. size_bytes: as the list says. Raises CorruptFile.
+    path: for error messages.
+    size_bytes: the size in the manifest list.
     """
     if format_of_metadata(data) != "avro":
         entries = read_records(data, path, entry_from_record, size_bytes)
@@ -41,12 +42,12 @@ def hashes_of_manifest(data: bytes, path: str, size_bytes: int) -> Hashes:
         raise CorruptFile(path, f"{size_bytes} bytes", f"only {len(data)}", offset=len(data))
     try:
         return hashes_of(_names(data))
-    except Exception as e:  # whatever the decoder stumbles over
+    except Exception as e:  # any error of the decoder
         raise CorruptFile(path, "the records of a manifest", f"{type(e).__name__}: {e}") from e
 
 
 def _names(data: bytes) -> Iterator[str]:
-    """Other fields are skipped as they are decoded, which takes half of the time."""
+    """Yields the names. Other fields are skipped during decoding, which halves the time."""
     written = json.loads(fastavro.reader(io.BytesIO(data)).metadata["avro.schema"])
     for record in fastavro.reader(io.BytesIO(data), _only(written, _NEEDED)):
         file: Any = record["_FILE"]  # type: ignore[index,call-overload]
@@ -55,7 +56,7 @@ def _names(data: bytes) -> Iterator[str]:
 
 
 def _only(schema: Any, needed: dict[str, Any]) -> Any:
-    """The schema of a record with these fields of it."""
+    """Returns the schema of a record with only these fields."""
     if isinstance(schema, list):
         return [_only(branch, needed) for branch in schema]
     if not isinstance(schema, dict) or "fields" not in schema:

@@ -1,7 +1,7 @@
-"""Index manifests: which files of the table's index (hashes of dynamic buckets, deletion vectors) a snapshot has.
+"""Index manifests: the index files of a snapshot (hashes of dynamic buckets, deletion vectors).
 
-An index manifest is always complete: a commit that changes the index writes all of it, one that doesn't keeps the
-file.
+An index manifest is always complete. A commit that changes the index writes the whole manifest; any other commit keeps
+the file.
 
 Source: Java `manifest/IndexManifestEntry.java`, `manifest/IndexManifestEntrySerializer.java`.
 """
@@ -22,7 +22,9 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """kind: DELETE only in what a commit changes; manifests hold ADD alone.
+    """An index file of a bucket.
+
+    kind: DELETE occurs only in the changes of a commit; manifests contain only ADD.
     partition: serialized BinaryRow.
     """
 
@@ -36,9 +38,9 @@ class IndexEntry:
 
 
 def read_index_manifest(context: TableContext, name: str | None) -> Sequence[IndexEntry]:
-    """All index files of a snapshot.
+    """Returns all index files of a snapshot.
 
-    name: None for a snapshot that has none.
+    name: None for a snapshot without an index manifest.
     Raises CorruptFile.
     """
     if name is None:
@@ -56,7 +58,7 @@ def index_entry_path(context: TableContext, entry: IndexEntry) -> str:
 
 
 def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[tuple[bytes, int], list[IndexFileMeta]]:
-    """By (partition, bucket)."""
+    """Returns the index files by (partition, bucket)."""
     found: dict[tuple[bytes, int], list[IndexFileMeta]] = defaultdict(list)
     for entry in entries:
         found[entry.partition, entry.bucket].append(entry.file)
@@ -64,9 +66,9 @@ def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[tuple[bytes, in
 
 
 def deletion_files(context: TableContext, name: str | None) -> dict[tuple[bytes, int], dict[str, DeletionFile]]:
-    """By (partition, bucket) the deletion vector of each data file that has one.
+    """Returns by (partition, bucket) the deletion vector of each data file that has one.
 
-    name: of the index manifest.
+    name: name of the index manifest.
     """
     of_buckets = index_files_by_bucket(read_index_manifest(context, name))
     return {bucket: deletion_files_of(context, *bucket, files) for bucket, files in of_buckets.items()}

@@ -1,8 +1,8 @@
-"""The live files of a table from one look at it to the next: a commit adds some manifests to those there were, and only
-these are merged in, however many files there are.
+"""Keeps the live files of a table from one read to the next. A commit adds some manifests; only their entries are
+merged into the known live files, so the cost does not depend on the number of files.
 
-Which manifests were merged says what was found: none ever changes, and no two have one name. Where others stand in
-their place (small ones were joined, a snapshot was rolled back), all are merged again.
+The names of the merged manifests identify the result: manifests never change, and their names are unique. If known
+manifests were replaced (small ones were merged, a snapshot was rolled back), all are merged again.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from storage.manifests.manifest_entry import Identity, ManifestEntry, merge_entr
 from storage.manifests.manifest_file_meta import ManifestFileMeta
 from storage.manifests.manifest_store import ManifestStore, bytes_of_entries
 
-_NAME: Final = "live files"  # no manifest is called so
-_SAMPLE: Final = 1_000  # entries whose size tells that of all
+_NAME: Final = "live files"  # a key that no manifest has as its name
+_SAMPLE: Final = 1_000  # number of entries from which the size of all is estimated
 
 
 @dataclass(slots=True)
 class MergedManifests:
-    """What remains of the entries of manifests, in their order. names: of these. size_bytes: in memory, about."""
+    """The merged entries of some manifests, in their order.
+
+    names: the names of these manifests.
+    size_bytes: approximate size in memory.
+    """
 
     names: list[str] = field(default_factory=list)
     entries: dict[Identity, ManifestEntry] = field(default_factory=dict)
@@ -39,9 +43,9 @@ class MergedManifests:
 
 
 def merged_and_kept(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:
-    """As `merge_entries` of all entries of these manifests. Raises ValueError as it does, and CorruptFile.
+    """Returns the result of `merge_entries` for all entries of these manifests. Raises its ValueError, and CorruptFile.
 
-    What was found is kept with the manifests, as far as there is room. Thread-safe: a second thread merges for itself.
+    The result is kept in the metadata cache if it has room. Thread-safe: a second thread merges separately.
     """
     found = manifests.take_kept(_NAME)
     known = found if isinstance(found, MergedManifests) and found.is_beginning_of(metas) else MergedManifests()

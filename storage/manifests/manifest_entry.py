@@ -1,4 +1,4 @@
-"""One line of a manifest: a data file that came, or one that went.
+"""Manifest entries: a data file that was added or deleted.
 
 Source: Java `manifest/ManifestEntry.java`, `manifest/FileEntry.java`, `io/DataFileMeta.java`.
 """
@@ -14,10 +14,10 @@ from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, Simple
 from storage.format import MANIFEST_ENTRY_VERSION, FileKind, FileSource
 from storage.manifests.record_file import Record, file_name
 
-# partition, bucket, level, file name, extra files, embedded index, external path: equal ones are the same entry.
+# partition, bucket, level, file name, extra files, embedded index, external path: equal values mean the same entry.
 Identity: TypeAlias = tuple[bytes, int, int, str, tuple[str, ...], bytes | None, str | None]
 
-# Not by calling the types: of 100,000 entries that takes a tenth of reading them
+# Lookup tables, because calling the enum types takes a tenth of the time to read 100,000 entries
 _KINDS: Final = {int(kind): kind for kind in FileKind}
 _SOURCES: Final[dict[int | None, FileSource | None]] = {None: None, **{int(source): source for source in FileSource}}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,9 +26,10 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """partition: serialized BinaryRow (arity prefix included).
+    """A data file that was added to or deleted from a bucket.
 
-    total_buckets: of the partition when the file was written; -1 where they are dynamic or mean nothing.
+    partition: serialized BinaryRow (arity prefix included).
+    total_buckets: number of buckets of the partition when the file was written; -1 for dynamic or unaware buckets.
     """
 
     kind: FileKind
@@ -39,7 +40,7 @@ class ManifestEntry:
 
     @property
     def identity(self) -> Identity:
-        """The level is part of it: moving a file to another level is a DELETE and an ADD of one name."""
+        """Identifies the entry. It includes the level: moving a file to another level is a DELETE and an ADD."""
         file = self.file
         return (
             self.partition,
@@ -52,7 +53,10 @@ class ManifestEntry:
         )
 
     def as_delete(self, *, drop_stats: bool = False) -> ManifestEntry:
-        """drop_stats: option `manifest.delete-file-drop-stats`."""
+        """Returns the DELETE entry of the file.
+
+        drop_stats: option `manifest.delete-file-drop-stats`.
+        """
         file = replace(self.file, value_stats=EMPTY_STATS, value_stats_columns=()) if drop_stats else self.file
         return replace(self, kind=FileKind.DELETE, file=file)
 
@@ -68,11 +72,13 @@ Entry = TypeVar("Entry", bound=_Entry)
 
 
 def merge_entries(entries: Iterable[Entry], merged: dict[Identity, Entry] | None = None) -> dict[Identity, Entry]:
-    """What remains of entries in the order they were committed.
+    """Returns the entries that remain after the given ones, which must be in the order of commits.
 
-    merged: what remained of those before; it is changed, and returned. After an error it is of no use.
-    DELETE removes the entry it names; one that names nothing remains (its ADD is in a manifest that was not looked at).
-    Raises ValueError when something is added that is there, or was deleted before: then files went missing or double.
+    A DELETE removes the entry that it names. A DELETE without such an entry remains (its ADD is in a manifest that was
+    not read). Raises ValueError if a file is added that exists already or was deleted before: files are lost or
+    duplicated then.
+
+    merged: the remaining entries of earlier manifests. It is changed and returned; after an error it is unusable.
     """
     merged = {} if merged is None else merged
     for entry in entries:
@@ -129,7 +135,10 @@ def entry_to_record(entry: ManifestEntry) -> Record:
 
 
 def entry_from_record(record: Record) -> ManifestEntry:
-    """Fields that a writer did not know yet are None. Raises KeyError, TypeError or ValueError for anything else."""
+    """Decodes an entry. Fields that an older writer did not know are None.
+
+    Raises KeyError, TypeError or ValueError for any other deviation.
+    """
     version = record["_VERSION"]
     if version != MANIFEST_ENTRY_VERSION:
         raise ValueError(f"manifest entries of version {version}, not {MANIFEST_ENTRY_VERSION}")
@@ -172,7 +181,7 @@ def stats_to_record(stats: SimpleStats) -> Record:
 def stats_from_record(record: Record) -> SimpleStats:
     counts = tuple(record["_NULL_COUNTS"] or ())
     if not counts and record["_MIN_VALUES"] == EMPTY_ROW == record["_MAX_VALUES"]:
-        return EMPTY_STATS  # of most files of append tables: one object for all
+        return EMPTY_STATS  # the same object for most files of append tables
     return SimpleStats(record["_MIN_VALUES"], record["_MAX_VALUES"], counts)
 
 
@@ -181,7 +190,7 @@ def _row(data: bytes) -> bytes:
 
 
 def _list(values: tuple[Any, ...] | None) -> list[Any] | None:
-    """A tuple in a union is something else to fastavro: the name of the branch, and the value."""
+    """Returns a list, because fastavro interprets a tuple in a union as (name of the branch, value)."""
     return None if values is None else list(values)
 
 
@@ -190,7 +199,7 @@ def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
 
 
 def _milliseconds(value: datetime | int | None) -> int | None:
-    """Avro and Parquet say that it is a time, and get one made of it; the number is what we keep."""
+    """Returns the number of milliseconds. Avro and Parquet readers return a datetime for the column's time type."""
     if isinstance(value, datetime):
         return (value.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
     return value

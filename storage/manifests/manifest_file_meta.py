@@ -1,4 +1,4 @@
-"""One line of a manifest list: a manifest, and what can be known of its entries without reading it.
+"""Entries of a manifest list: a manifest, and statistics about its entries.
 
 Source: Java `manifest/ManifestFileMeta.java`, `ManifestFileMetaSerializer.java`.
 """
@@ -16,10 +16,11 @@ from storage.manifests.record_file import Record, file_name
 
 @dataclass(frozen=True, slots=True)
 class ManifestFileMeta:
-    """partition_stats: over the partition columns.
-    schema_id: the largest of the entries.
+    """A manifest list's description of a manifest.
 
-    Bounds of buckets, levels and row ids are None where unknown.
+    partition_stats: statistics of the partition columns.
+    schema_id: the largest schema id of the entries.
+    min_bucket to max_row_id: bounds of buckets, levels and row ids; None if unknown.
     """
 
     file_name: str
@@ -43,7 +44,10 @@ class ManifestFileMeta:
 def describe_manifest(
     file_name: str, file_size: int, entries: Sequence[ManifestEntry], partition_stats: SimpleStats
 ) -> ManifestFileMeta:
-    """entries: all of the manifest's, at least one."""
+    """Returns the description of a manifest.
+
+    entries: all entries of the manifest, at least one.
+    """
     buckets = [entry.bucket for entry in entries]
     levels = [entry.file.level for entry in entries]
     row_ids = [(first, first + e.file.row_count - 1) for e in entries if (first := e.file.first_row_id) is not None]
@@ -84,7 +88,7 @@ def meta_to_record(meta: ManifestFileMeta) -> Record:
 
 
 def meta_from_record(record: Record) -> ManifestFileMeta:
-    """Raises KeyError, TypeError or ValueError when the record is not of this kind."""
+    """Decodes a record. Raises KeyError, TypeError or ValueError if it is of another kind."""
     version = record["_VERSION"]
     if version != MANIFEST_LIST_VERSION:
         raise ValueError(f"a manifest list of version {version}, not {MANIFEST_LIST_VERSION}")

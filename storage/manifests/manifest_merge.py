@@ -1,15 +1,15 @@
-"""Keeps the manifests of a table few: what a commit writes and a plan reads must not grow with the number of commits.
+"""Limits the number of manifests, so that the cost of commits and plans does not grow with the number of commits.
 
-Every commit adds small manifests. Two ways to join them, both allowed at any time, as readers see no difference:
+Every commit adds small manifests. They are merged in two ways. Readers see no difference, so both are always allowed.
 
-- Full: when manifests that are small or hold deletes add up to `manifest.full-compaction-threshold-size`, they are
-  written again with live files only. Large ones stay as they are, unless their partitions had deletes.
-- Minor: when `manifest.merge-min-count` small ones have gathered at the end of the list, these are joined; a file's ADD
-  and its DELETE cancel where both are among them.
+- Full: if manifests that are small or contain deletes reach `manifest.full-compaction-threshold-size` together, they
+  are rewritten with only live files. Large manifests are kept, unless their partitions had deletes.
+- Minor: if the list ends with `manifest.merge-min-count` small manifests, these are merged. A file's ADD and DELETE
+  cancel each other if both are in them.
 
-Java's minor merge takes all manifests after the last large one: the more files a table has, the more every 30th commit
-reads and writes (up to `manifest.target-file-size`, 8 MiB). Ours takes in an older manifest only when it has no more
-entries than all newer ones together, so that an entry is written again once each time their number doubles.
+Java's minor merge includes all manifests after the last large one. So the cost of every 30th commit grows with the
+number of files (up to `manifest.target-file-size`, 8 MiB). This one includes an older manifest only if it has at
+most as many entries as all newer ones together. So an entry is rewritten once each time their number doubles.
 
 Source: Java `operation/ManifestFileMerger.java`, `ManifestFileLegacyMerger.java`.
 """
@@ -28,8 +28,8 @@ from storage.manifests.partition_stats import may_hold
 from storage.manifests.snapshot_files import merged
 from storage.options import TableOptions
 
-_FEW_ENTRIES: Final = 100  # a manifest of so few entries is mostly header: it is always joined
-_CROWD: Final = 4  # at this many times merge-min-count all small manifests at the end are joined, whatever they hold
+_FEW_ENTRIES: Final = 100  # a manifest with at most this many entries is mostly header: it is always merged
+_CROWD: Final = 4  # at this multiple of merge-min-count, all small manifests at the end are merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,16 @@ class MergeLimits:
         )
 
     def must_change(self, meta: ManifestFileMeta) -> bool:
-        """Whether a full merge wants to write it again."""
+        """Whether a full merge rewrites this manifest."""
         return meta.num_deleted_files > 0 or meta.file_size < self.target_bytes
 
 
 def merge_manifests(
     manifests: ManifestStore, metas: Sequence[ManifestFileMeta], limits: MergeLimits, where: str
 ) -> list[ManifestFileMeta]:
-    """Manifests that say the same as `metas`, hopefully fewer.
+    """Returns manifests with the same content as `metas`, usually fewer.
 
-    where: for messages.
+    where: describes the table for error messages.
     """
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) >= limits.full_bytes:
         rewritten = _merge_fully(manifests, metas, limits)
@@ -69,7 +69,7 @@ def merge_manifests(
 
 
 def first_to_join(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> int:
-    """Where the manifests to be joined begin (they reach to the end); `len(metas)` when it isn't worth it yet."""
+    """Returns the position of the first manifest to merge, up to the end; `len(metas)` if no merge is worthwhile."""
     end = len(metas)
     start, entries, size = end, 0, 0
     while start > 0 and size < limits.target_bytes and metas[start - 1].file_size < limits.target_bytes:
@@ -87,7 +87,7 @@ def first_to_join(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> int
 def _merge_fully(
     manifests: ManifestStore, metas: Sequence[ManifestFileMeta], limits: MergeLimits
 ) -> list[ManifestFileMeta] | None:
-    """None when at most one manifest would have to be written again."""
+    """Returns None if at most one manifest would have to be rewritten."""
     deleted: dict[object, bytes] = {
         entry.identity: entry.partition
         for meta in metas

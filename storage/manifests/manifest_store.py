@@ -1,7 +1,7 @@
-"""Manifests, manifest lists and index manifests of one table: read, written, remembered.
+"""Reads, writes and caches the manifests, manifest lists and index manifests of one table.
 
-These files never change once they are there, so what was read or written once is kept, up to a bound: a commit
-in a process that goes on reads next to nothing.
+These files never change after their creation. So their content is cached, up to a limit, and a commit of a running
+process reads almost nothing.
 
 Source: Java `manifest/ManifestFile.java`, `ManifestList.java`, `io/RollingFileWriter.java`.
 """
@@ -27,27 +27,27 @@ from storage.manifests.record_file import format_of_metadata, read_records
 from storage.paths import MetadataFileNames
 from storage.table import TableContext
 
-# In memory, apart from bytes and numbers that grow with the columns: measured.
+# Measured sizes in memory, without bytes and numbers that depend on the number of columns.
 _ENTRY_BYTES: Final = 900
 _META_BYTES: Final = 600
 _TEXT_BYTES: Final = 60
 _VECTOR_BYTES: Final = 250
 _NUMBER_BYTES: Final = 8
-_ROLL_CHECK_ENTRIES: Final = 1000  # between two looks at a growing manifest's size, as in Java
+_ROLL_CHECK_ENTRIES: Final = 1000  # entries between two checks of a manifest's size, as in Java
 
 
 @dataclass(frozen=True, slots=True)
 class ListFile:
-    """A manifest list's name and size in bytes. The size is None where a snapshot does not record it."""
+    """A manifest list's name and size in bytes. The size is None if the snapshot does not record it."""
 
     name: str
     size: int | None
 
 
 class ManifestStore:
-    """Raises CorruptFile for files that are missing, cut short or of another kind. Thread-safe.
+    """Metadata files of one table. Raises CorruptFile for files that are missing, truncated or invalid. Thread-safe.
 
-    A table's own is `context.shared(ManifestStore)`.
+    Use `context.shared(ManifestStore)` to get the store of a table.
     """
 
     def __init__(self, context: TableContext) -> None:
@@ -56,7 +56,7 @@ class ManifestStore:
         self._cache = context.metadata_cache
         self._names = MetadataFileNames()
         self._options = context.options
-        self.formats: dict[str | None, str] = {}  # of the files that were read, each with one of them
+        self.formats: dict[str | None, str] = {}  # formats of the files read, each with the path of one file
         self.partition_types = tuple(field.type for field in context.schema.partition_fields)
 
     # ------------------------------------------------------------ reading
@@ -72,7 +72,7 @@ class ManifestStore:
         return metas
 
     def read(self, meta: ManifestFileMeta) -> Sequence[ManifestEntry]:
-        """Entries in the order they were written."""
+        """Returns the entries in the order in which they were written."""
         path = self._paths.manifest(meta.file_name)
         entries = self._cache.get(path)
         if entries is None:
@@ -82,13 +82,13 @@ class ManifestStore:
         return entries
 
     def read_bytes(self, meta: ManifestFileMeta) -> bytes:
-        """A manifest's bytes as stored. Decoding detects a truncated one."""
+        """Returns a manifest's bytes as stored. Decoding detects a truncated file."""
         return self._bytes(self._paths.manifest(meta.file_name))
 
     def read_index(self, name: str | None) -> Sequence[IndexEntry]:
-        """All index files of a snapshot.
+        """Returns all index files of a snapshot.
 
-        name: None for a snapshot that has none.
+        name: None for a snapshot without an index manifest.
         """
         if name is None:
             return ()
@@ -100,16 +100,19 @@ class ManifestStore:
         return entries
 
     def take_kept(self, name: str) -> object | None:
-        """Take out what was kept under this name; the caller may change it."""
+        """Removes and returns what was kept under this name. The caller may change it."""
         taken = self._cache.take(self._paths.manifest(name))
         return None if taken is None else taken[0]
 
     def keep(self, name: str, made: object, size_bytes: int) -> None:
-        """Something made of manifests, as long as there is room for it. name: no file's."""
+        """Keeps an object computed from manifests, as long as the cache has room.
+
+        name: a name that no file has.
+        """
         self._cache.put(self._paths.manifest(name), (made,), size_bytes)
 
     def _check_partitions(self, partitions: Sequence[bytes], path: str) -> None:
-        """Here is known which file they come from; many decode them later. Raises CorruptFile."""
+        """Raises CorruptFile for invalid partitions. Checked here, because later the file's path is unknown."""
         if not self.partition_types:
             return
         try:
@@ -130,7 +133,7 @@ class ManifestStore:
     # ------------------------------------------------------------ writing
 
     def write_list(self, metas: Sequence[ManifestFileMeta]) -> ListFile:
-        """Always a new file, also for an empty list."""
+        """Writes a new file, also for an empty list."""
         writer = self._writer(MANIFEST_LIST_SCHEMA)
         writer.write(map(meta_to_record, metas))
         name = self._names.manifest_list()
@@ -139,7 +142,7 @@ class ManifestStore:
         return ListFile(name, size)
 
     def write(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
-        """Entries in their order, in as many manifests as `manifest.target-file-size` asks for; none for no entries."""
+        """Writes the entries in their order to manifests of `manifest.target-file-size`; none without entries."""
         remaining = iter(entries)
         metas = []
         while manifest := self._write_one(remaining):
@@ -147,7 +150,7 @@ class ManifestStore:
         return metas
 
     def write_index(self, entries: Sequence[IndexEntry]) -> str:
-        """The complete index of a table, in a new file. Returns its name."""
+        """Writes the complete index of a table to a new file. Returns its name."""
         writer = self._writer(INDEX_ENTRY_SCHEMA)
         writer.write(map(index_manifest.entry_to_record, entries))
         name = self._names.index_manifest()
@@ -156,7 +159,7 @@ class ManifestStore:
         return name
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files that no snapshot names."""
+        """Deletes files that no snapshot names."""
         self._io.delete_all([self._paths.manifest(name) for name in names])
 
     def _write_one(self, entries: Iterator[ManifestEntry]) -> ManifestFileMeta | None:
@@ -192,7 +195,7 @@ class ManifestStore:
 
 
 def bytes_of_entries(entries: Sequence[ManifestEntry]) -> int:
-    """About; entries of one file may share some of it."""
+    """Returns the approximate size. Entries of one file may share a part of it."""
     size = _ENTRY_BYTES * len(entries)
     for entry in entries:
         file = entry.file

@@ -1,4 +1,4 @@
-"""The smallest and largest partition values of a manifest: collected when it is written, asked before it is read.
+"""The smallest and largest partition values of a manifest, computed when it is written and used before it is read.
 
 Source: Java `stats/SimpleStatsCollector.java` (mode FULL for every column), `partition/PartitionPredicate.java`.
 """
@@ -17,11 +17,14 @@ from storage.manifests.manifest_file_meta import ManifestFileMeta
 from storage.merge.normalized_keys import normalize_column
 from storage.types import DataType
 
-_Comparable: TypeAlias = tuple[int, ...]  # begins with 0 for null, 1 else
+_Comparable: TypeAlias = tuple[int, ...]  # starts with 0 for null, otherwise with 1
 
 
 def partition_stats(partitions: Sequence[bytes], types: Sequence[DataType]) -> SimpleStats:
-    """Bounds and null counts over one partition an entry (serialized BinaryRows, at least one)."""
+    """Returns bounds and null counts.
+
+    partitions: the partition of each entry (serialized BinaryRows), at least one
+    """
     if not types:
         return EMPTY_STATS
     counts = Counter(partitions)
@@ -40,7 +43,7 @@ def partition_stats(partitions: Sequence[bytes], types: Sequence[DataType]) -> S
 
 
 def _bounds(column: pa.Array) -> tuple[int, int]:
-    """Where the smallest and the largest value are; a null only when there is nothing else."""
+    """Returns the positions of the smallest and the largest value; of a null only if all values are null."""
     keys = _comparable(column)
     places = [i for i, key in enumerate(keys) if key[0]] or [0]
     return min(places, key=keys.__getitem__), max(places, key=keys.__getitem__)
@@ -49,9 +52,9 @@ def _bounds(column: pa.Array) -> tuple[int, int]:
 def may_hold(
     manifests: Sequence[ManifestFileMeta], partitions: Collection[bytes], types: Sequence[DataType]
 ) -> list[bool]:
-    """For each manifest, whether one of the partitions is within its bounds.
+    """Returns for each manifest whether one of the partitions is within its bounds.
 
-    True where bounds are unknown; never False for a manifest that has an entry of one of them.
+    True if the bounds are unknown. Never False for a manifest with an entry of one of the partitions.
     """
     if not types or not manifests:
         return [bool(partitions)] * len(manifests)

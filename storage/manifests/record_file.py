@@ -1,7 +1,7 @@
-"""The records of one metadata file (manifest, manifest list), as bytes.
+"""Encodes and decodes the records of one metadata file (manifest, manifest list).
 
-Written: Avro object containers, or Parquet or ORC by option `manifest.format` (`columnar_records`). Read: all of them,
-with any codec; the first bytes of a file tell its format.
+Files are written as Avro object containers, or as Parquet or ORC if option `manifest.format` says so
+(`columnar_records`). All formats and codecs can be read; the first bytes of a file identify its format.
 
 Source: Java `utils/ObjectsFile.java`, `format/avro/AvroFileFormat.java`.
 """
@@ -35,16 +35,16 @@ Record: TypeAlias = dict[str, Any]
 
 _MAGIC: Final = {b"Obj\x01": "avro", b"PAR1": "parquet", b"ORC": "orc"}
 _SYNC_MARKER_BYTES: Final = 16
-_SYNC_INTERVAL_BYTES: Final = 64_000  # of a block before compression; larger blocks compress better (Java's default)
+_SYNC_INTERVAL_BYTES: Final = 64_000  # uncompressed size of a block; larger ones compress better (Java's default)
 
 
 def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_bytes: int | None = None) -> tuple[T, ...]:
-    """Every record, decoded one after the other; fields by name.
+    """Decodes all records, one after the other; fields are found by name.
 
-    path: for messages.
-    size_bytes: its size in the metadata that names it; a shorter file was cut off, and if that happened between
-        two blocks nothing else would show it.
-    Raises CorruptFile, also for what `decode` raises: KeyError, TypeError or ValueError for a record of another shape.
+    path: for error messages.
+    size_bytes: the size in the metadata that names the file. A shorter file is truncated. Without this check, a file
+        that was truncated between two blocks would look complete.
+    Raises CorruptFile, also for KeyError, TypeError or ValueError of `decode` for a record of another form.
     """
     if size_bytes is not None and len(data) < size_bytes:
         raise CorruptFile(path, f"{size_bytes} bytes", f"only {len(data)}", offset=len(data))
@@ -54,7 +54,7 @@ def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_byt
             return tuple(map(decode, _records(data, stream)))
     except _NotMetadataError:
         raise CorruptFile(path, "an Avro, Parquet or ORC file", f"a file that begins with {data[:4]!r}", 0) from None
-    except Exception as e:  # whatever the decoder stumbles over: these bytes are not what they should be
+    except Exception as e:  # any error of the decoder: the bytes are invalid
         found = f"records without {e}" if isinstance(e, KeyError) else f"{type(e).__name__}: {e}"
         raise CorruptFile(path, "the records of a manifest or manifest list", found, stream.tell() or None) from e
 
@@ -71,13 +71,14 @@ def _records(data: bytes, stream: io.BytesIO) -> Iterable[Record]:
 
 
 def format_of_metadata(data: bytes) -> str | None:
-    """As option `manifest.format` calls it; None for bytes that are none of it."""
+    """Returns the format as in option `manifest.format`; None for bytes of no such format."""
     return next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
 
 
 def file_name(name: str) -> str:
-    """A name or path as a record holds it. Raises ValueError for one that no file can have: opening it
-    would not say where it comes from.
+    """Returns a name or path of a record. Raises ValueError for one that no file can have.
+
+    Opening such a file would fail without a hint to the record.
     """
     if "\0" in name:
         raise ValueError(f"{name!r} as the name of a file")
@@ -85,18 +86,18 @@ def file_name(name: str) -> str:
 
 
 class _NotMetadataError(Exception):
-    """The first bytes are of no format that metadata is kept in."""
+    """The first bytes are of no metadata format."""
 
 
 class AvroRecordWriter:
     """Builds one Avro container in memory (metadata files are small).
 
-    By hand, but for the records: fastavro's own writer goes through the schema for each file, twice, to begin it with
-    the same bytes again. That took longer than the records of a commit.
+    Only records are encoded with fastavro. Its own writer processes the schema twice for each file, to produce the same
+    header again, which took longer than the records of a commit.
     """
 
     def __init__(self, schema: AvroSchema, codec: str, zstd_level: int) -> None:
-        """schema: a constant, which is never changed.
+        """schema: a constant object that never changes.
         codec: an Avro name, from `avro_codec`.
         """
         self._parsed, header = _beginning(schema, codec)
@@ -117,7 +118,7 @@ class AvroRecordWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Of the blocks that are complete."""
+        """Size of the complete blocks."""
         return self._file.tell()
 
     def finish(self) -> bytes:
@@ -126,7 +127,7 @@ class AvroRecordWriter:
         return self._file.getvalue()
 
     def _end_block(self) -> None:
-        """Source: Avro specification, "Object Container Files"."""
+        """Writes a block. Source: Avro specification, "Object Container Files"."""
         data = self._compress(self._block.getvalue(), self._zstd_level)
         self._file.write(b"".join((_long(self._block_records), _long(len(data)), data, self._sync_marker)))
         self._block = io.BytesIO()
@@ -137,18 +138,18 @@ _beginnings: Final[dict[tuple[int, str], tuple[AvroSchema, Schema, bytes]]] = {}
 
 
 def _beginning(schema: AvroSchema, codec: str) -> tuple[Schema, bytes]:
-    """The schema as fastavro wants it, and what each container begins with, up to the sync marker."""
+    """Returns fastavro's parsed schema, and the first bytes of each container, up to the sync marker."""
     known = _beginnings.get((id(schema), codec))
     if known is None:
         parsed, begun = fastavro.parse_schema(cast(Schema, schema)), io.BytesIO()
-        Writer(begun, cast(Schema, schema), codec=codec)  # not the parsed one: its names are put together
+        Writer(begun, cast(Schema, schema), codec=codec)  # not with the parsed schema, which has full names
         header = begun.getvalue()[:-_SYNC_MARKER_BYTES]
-        known = _beginnings[id(schema), codec] = schema, parsed, header  # the schema stays, and so its id
+        known = _beginnings[id(schema), codec] = schema, parsed, header  # holds the schema, so its id stays unique
     return known[1], known[2]
 
 
 def _long(number: int) -> bytes:
-    """Avro's long: zigzag, then seven bits a byte, the lowest first.
+    """Encodes Avro's long: zigzag, then seven bits in each byte, the lowest first.
 
     number: not negative.
     """
@@ -183,7 +184,7 @@ _COMPRESSORS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {
 
 
 def avro_codec(compression: str) -> str:
-    """The Avro name of a value of option `manifest.compression`. Raises BadInput."""
+    """Returns the Avro name for a value of option `manifest.compression`. Raises BadInput."""
     codec = AVRO_CODECS.get(compression.lower())
     if codec is None:
         raise BadInput(f"option manifest.compression = {compression!r}: expected one of {', '.join(AVRO_CODECS)}")

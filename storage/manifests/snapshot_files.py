@@ -1,4 +1,4 @@
-"""Which files make up a snapshot, which ones it added, and which hold its changes.
+"""Finds the files of a snapshot: all live files, the files it added or deleted, and the files of its changes.
 
 Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java`.
 """
@@ -26,9 +26,9 @@ def live_entries(
     *,
     keep_entry: Callable[[ManifestEntry], bool] | None = None,
 ) -> list[ManifestEntry]:
-    """Files of the table at this snapshot, in the order they were added.
+    """Returns the files of the table at this snapshot, in the order in which they were added.
 
-    keep_entry: applied to what is live.
+    keep_entry: a filter for live entries.
     Raises CorruptFile.
     """
     store = context.shared(ManifestStore)
@@ -39,9 +39,9 @@ def live_entries(
 def live_entries_of(
     manifests: ManifestStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, where: str
 ) -> list[ManifestEntry]:
-    """Live files of some partitions, or of all (None). Manifests that can't hold any are not read.
+    """Returns the live files of some partitions, or of all (None). Reads only manifests that may contain such files.
 
-    where: for messages.
+    where: describes the table for error messages.
     """
     if snapshot is None:
         return []
@@ -56,13 +56,13 @@ def live_entries_of(
 
 
 def delta_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
-    """What the snapshot's commit added and deleted, in the order the commit gave."""
+    """Returns what the snapshot's commit added and deleted, in the order of the commit."""
     store = context.shared(ManifestStore)
     return _entries(store, store.read_list(delta_list(snapshot)))
 
 
 def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
-    """Files that hold the changes this snapshot made; none when it brought none."""
+    """Returns the changelog files of this snapshot; none if it has no changelog."""
     if snapshot.changelog_manifest_list is None:
         return []
     store = context.shared(ManifestStore)
@@ -72,12 +72,12 @@ def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[Manifes
 
 
 def table_manifests(manifests: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Manifests whose entries, in this order, are the state of the table."""
+    """Returns the manifests whose entries, in this order, are the state of the table."""
     return [*manifests.read_list(base_list(snapshot)), *manifests.read_list(delta_list(snapshot))]
 
 
 def merged(manifests: ManifestStore, metas: Iterable[ManifestFileMeta], where: str) -> list[ManifestEntry]:
-    """The entries of consecutive manifests, merged.
+    """Returns the merged entries of consecutive manifests.
 
     where: for the message of CorruptFile.
     """

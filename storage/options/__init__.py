@@ -1,4 +1,4 @@
-"""Table options: which there are, how their values are spelt, and what a table's say."""
+"""Table options: their registry, the syntax of their values, and the typed values of a table's options."""
 
 from __future__ import annotations
 

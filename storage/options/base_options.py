@@ -1,4 +1,4 @@
-"""The texts of a table's options, and how one of them becomes a value. Names and defaults are the registry's.
+"""The texts of a table's options and their conversion to values. Names and defaults come from the registry.
 
 Source: Java `options/Options.java`, `options/OptionsUtils.java`.
 """
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 
 class BaseOptions(Mapping[str, str]):
-    """The options of a schema with the caller's dynamic ones on top. As a mapping: the raw texts.
+    """The options of a schema, overridden by the caller's dynamic options. As a mapping it returns the raw texts.
 
-    A text is parsed when it is first asked for; BadInput names option and value. Immutable; pickles.
+    A text is parsed when it is first used; BadInput names option and value. Immutable; can be pickled.
 
-    registry: has their names, types and defaults.
-    kind: what messages call them.
+    registry: has the names, types and defaults.
+    kind: the word for such an option in error messages.
     """
 
     registry: ClassVar[OptionRegistry] = TABLE_REGISTRY
@@ -41,7 +41,7 @@ class BaseOptions(Mapping[str, str]):
     def __init__(self, stored: Mapping[str, str], dynamic: Mapping[str, str] | None = None) -> None:
         self._dynamic = dict(dynamic or {})
         self._values = {**stored, **self._dynamic}
-        self.known: dict[Any, Any] = {}  # what `OptionValue`s have parsed
+        self.known: dict[Any, Any] = {}  # values that were parsed already
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "known": {}}
@@ -59,11 +59,14 @@ class BaseOptions(Mapping[str, str]):
         return f"{type(self).__name__}({self._values!r})"
 
     def rebase(self, stored: Mapping[str, str], *, without: Collection[str] = ()) -> Self:
-        """The same dynamic options over another schema's. without: those that don't come along."""
+        """Returns the same dynamic options on top of another schema's options.
+
+        without: dynamic options that are left out.
+        """
         return type(self)(stored, {key: text for key, text in self._dynamic.items() if key not in without})
 
     def overridden(self, dynamic: Mapping[str, str]) -> Self:
-        """These, with more dynamic ones on top."""
+        """Returns these options with more dynamic options on top."""
         return type(self)(self._values, {**self._dynamic, **dynamic})
 
     # ------------------------------------------------------------ one option
@@ -77,13 +80,13 @@ class BaseOptions(Mapping[str, str]):
         return bool(self._kept(key, parse_boolean, False))
 
     def text(self, key: str) -> str | None:
-        """The value, or the registry's default."""
+        """Returns the value, or the registry's default."""
         return self._optional(key, str)
 
     def parsed(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
-        """The value of an option, or the registry's default.
+        """Returns the value of an option, or the registry's default.
 
-        otherwise: for one that has neither.
+        otherwise: the result for an option without both.
         """
         option = option_of(key, self.registry)
         name = self._name_of(key, option)
@@ -98,7 +101,10 @@ class BaseOptions(Mapping[str, str]):
         return next((name for name in (key, *option.fallbacks) if name in self._values), None)
 
     def _kept(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
-        """As `parsed`, but only once: a table has thousands of buckets, and each asks. parse: of a module."""
+        """Does the same as `parsed`, and keeps the result: a table has thousands of buckets, and each one asks.
+
+        parse: a function of a module, not a new one for each call, because it is part of the key.
+        """
         asked = key, parse, otherwise
         if asked not in self.known:
             self.known[asked] = self.parsed(key, parse, otherwise)
@@ -111,7 +117,7 @@ class BaseOptions(Mapping[str, str]):
         return self._text(key).strip()
 
     def _word(self, key: str) -> str:
-        """A value whose case and surrounding blanks don't matter."""
+        """Returns a value in lower case, without surrounding blanks."""
         return self._trimmed(key).lower()
 
     def _int(self, key: str, otherwise: int | None = None) -> int:
@@ -138,14 +144,14 @@ class BaseOptions(Mapping[str, str]):
         return found
 
     def _optional(self, key: str, parse: Callable[[str], T]) -> T | None:
-        """None when the option is not set and has no default."""
+        """Returns None if the option is not set and has no default."""
         found: T | None = self.parsed(key, parse, None)
         return found
 
 
 @cache
 def option_of(key: str, registry: OptionRegistry) -> Option:
-    """The option of this very name: code asks for no other."""
+    """Returns the option with exactly this name. Code must not use an older name."""
     option = registry.find(key)
     assert option is not None, f"the registry has no option {key}"
     assert option.key == key or option.is_family, f"{key} is an older name of {option.key}"

@@ -1,4 +1,4 @@
-"""What the options of a catalog say: names, types and defaults are the registry's.
+"""The typed values of a catalog's options. Names, types and defaults come from the registry.
 
 Source: Java `options/CatalogOptions.java`, `hive/HiveCatalogOptions.java`, `jdbc/JdbcCatalogOptions.java`.
 """
@@ -27,11 +27,11 @@ class CatalogValues(BaseOptions):
     metastore = OptionValue[str]("metastore", _word)
     client_pool_size = OptionValue[int]("client-pool-size")
     catalog_key = OptionValue[str]("catalog-key")
-    # Whether a table's options are kept beside its name
+    # Whether a table's options are also stored in the catalog, with its name
     mirrors_properties = OptionValue[bool]("sync-all-properties")
     keeps_locations_apart = OptionValue[bool]("location-in-properties")
     table_type = OptionValue[str]("table.type", _word)
-    # The metastore is asked to change the partitions, too, and not to count
+    # Whether the metastore also changes the partitions, and whether it skips statistics
     cascades = OptionValue[bool]("alter-table-cascade")
     skips_statistics = OptionValue[bool]("hive.skip-update-stats")
     has_format_tables = OptionValue[bool]("format-table.enabled")
@@ -44,10 +44,10 @@ class CatalogValues(BaseOptions):
     _case_sensitive = OptionValue[bool]("case-sensitive")
 
     def has_locks(self, *, is_object_store: bool) -> bool:
-        """Of one in a database or a metastore: where nothing is said, in an object store alone."""
+        """Whether a catalog in a database or a metastore locks. If not set, only in an object store."""
         return self._lock_enabled if self.is_given("lock.enabled") else is_object_store
 
     @property
     def is_case_sensitive(self) -> bool:
-        """Whether upper-case letters are taken; by itself one in a Hive metastore doesn't."""
+        """Whether names may have upper-case letters. If not set, only a Hive metastore allows none."""
         return self._case_sensitive if self.is_given("case-sensitive") else self.metastore != _HIVE

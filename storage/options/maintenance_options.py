@@ -1,4 +1,4 @@
-"""Options of what is done for a table after its commits: automatic tags, partitions that end.
+"""Options of maintenance after commits: automatic tags and the expiry of partitions.
 
 Source: Java `CoreOptions.java`.
 """
@@ -19,8 +19,8 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
 class TagCreation(StrEnum):
-    """When a tag is made by itself: never, when a period of the wall clock or of the watermark is over, or after each
-    batch write.
+    """When tags are created automatically: never, at the end of a period of the wall clock or of the watermark, or
+    after each batch write.
     """
 
     NONE = "none"
@@ -30,7 +30,7 @@ class TagCreation(StrEnum):
 
 
 class PartitionExpirationStrategy(StrEnum):
-    """By which time a partition expires: of its values, or of its newest file."""
+    """The time that decides when a partition expires: that of its values, or that of its newest file."""
 
     VALUES_TIME = "values-time"
     UPDATE_TIME = "update-time"
@@ -43,17 +43,17 @@ class MaintenanceOptions(BaseOptions):
 
     @property
     def tag_period(self) -> str:
-        """How often automatic tags are made: daily, hourly, two-hours, or by a duration (then they name minutes)."""
+        """The period of automatic tags: daily, hourly, two-hours, or a duration (then tag names have minutes)."""
         return "duration" if self.is_given("tag.creation-period-duration") else self._word("tag.creation-period")
 
     tag_period_duration_ms = OptionValue[int | None]("tag.creation-period-duration")
     tag_period_format = OptionValue[str]("tag.period-formatter")
-    # How long after the end of its period a tag is made
+    # How long after the end of its period a tag is created
     tag_creation_delay_ms = OptionValue[int]("tag.creation-delay")
-    # How many automatic tags stay; after batch writes: tags of any kind
+    # How many automatic tags are kept; after batch writes: tags of any kind
     tag_num_retained_max = OptionValue[int | None]("tag.num-retained-max")
     tag_default_time_retained_ms = OptionValue[int | None]("tag.default-time-retained")
-    # Whether a period without a snapshot gets a tag all the same
+    # Whether a period without a snapshot gets a tag, too
     tag_automatic_completion = OptionValue[bool]("tag.automatic-completion")
     tag_time_expire_enabled = OptionValue[bool]("tag.time-expire-enabled")
     tag_create_success_file = OptionValue[bool]("tag.create-success-file")
@@ -61,12 +61,12 @@ class MaintenanceOptions(BaseOptions):
 
     @property
     def watermark_time_zone(self) -> tzinfo | None:
-        """In which watermarks become times of tags."""
+        """The time zone in which watermarks become times of tags."""
         return _zone("sink.watermark-time-zone", self._trimmed("sink.watermark-time-zone"))
 
     @property
     def process_time_zone(self) -> tzinfo | None:
-        """In which commits have times. None is the local one."""
+        """The time zone of commit times. None: the local one."""
         return _zone("sink.process-time-zone", self._trimmed("sink.process-time-zone"))
 
     # ------------------------------------------------------------ partitions
@@ -74,21 +74,21 @@ class MaintenanceOptions(BaseOptions):
     partition_expiration_ms = OptionValue[int | None]("partition.expiration-time")
     partition_expiration_strategy = EnumValue("partition.expiration-strategy", PartitionExpirationStrategy)
     partition_expiration_check_interval_ms = OptionValue[int]("partition.expiration-check-interval")
-    # How many partitions go at most with one look, and with one commit
+    # How many partitions expire at most in one check, and in one commit
     partition_expiration_max_num = OptionValue[int]("partition.expiration-max-num")
     partition_expiration_batch_size = OptionValue[int | None]("partition.expiration-batch-size")
     end_input_check_partition_expire = OptionValue[bool]("end-input.check-partition-expire")
     partition_timestamp_pattern = OptionValue[str | None]("partition.timestamp-pattern")
     partition_timestamp_formatter = OptionValue[str | None]("partition.timestamp-formatter")
-    # Whether rows of a partition that names no time are refused
+    # Whether rows are rejected if their partition values are no time
     partition_timestamp_strict = OptionValue[bool]("partition.timestamp-format.strict")
-    # Whether a batch write marks the partitions as done that it wrote to
+    # Whether a batch write marks the partitions that it wrote to as done
     partition_end_input_to_done = OptionValue[bool]("partition.end-input-to-done")
     compaction_skip_expired_partitions = OptionValue[bool]("compaction.skip-expired-partitions")
 
 
 def _zone(option: str, name: str) -> tzinfo | None:
-    """`Asia/Shanghai`, `UTC`, `+08:00`, `GMT+8`; None for none. Raises BadInput."""
+    """Parses `Asia/Shanghai`, `UTC`, `+08:00`, `GMT+8`; returns None for an empty name. Raises BadInput."""
     if not name:
         return None
     if name in ("UTC", "Z", "GMT", "UT"):

@@ -1,7 +1,7 @@
-"""What is known of one option, and what becomes of it here.
+"""The definition of one option, and its effect in this release.
 
-For every option one of three is true. It acts. Or the operation that it would change refuses it, with the reason and a
-remedy. Or it can't change what any reader sees; then a line in the log says so, once.
+Each option is of one of three kinds. It acts as in Java. Or the operation that it would change refuses it, with the
+reason and a remedy. Or no reader of the table can see a difference; then one line in the log reports it, once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from storage.options.values import OptionType
 
 
 class Operation(StrEnum):
-    """READ: the table at a snapshot.
-    CHANGES: what changed between snapshots.
-    WRITE: adding rows.
-    COMPACT: rewriting files, in a job of its own.
-    EXPIRE: removing snapshots.
-    CREATE: a table, or the next version of its schema.
-    OPEN: a catalog.
+    """An operation on a table or catalog.
+
+    READ: read the table at a snapshot.
+    CHANGES: read the changes between snapshots.
+    WRITE: add rows.
+    COMPACT: rewrite files, in a separate job.
+    EXPIRE: remove snapshots.
+    CREATE: create a table, or the next version of its schema.
+    OPEN: open a catalog.
     """
 
     READ = "read"
@@ -49,7 +51,7 @@ USING_ROWS: Final = READING | MAKING_FILES
 
 
 class OptionValues(Protocol):
-    """The options of a table, as conditions see them."""
+    """The options of a table, as conditions use them."""
 
     def __getitem__(self, key: str) -> str: ...
     def get(self, key: str, default: str, /) -> str: ...
@@ -58,10 +60,10 @@ class OptionValues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Of an option that is set: whether its value stands in the way.
+    """A condition on an option that is set: whether its value prevents an operation.
 
-    text: for people.
-    example: a value that does.
+    text: a description for people.
+    example: a value for which the condition holds.
     """
 
     text: str
@@ -86,7 +88,7 @@ IS_TRUE: Final = Condition("true", "true", lambda key, values: values.is_on(key)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """When an option stops an operation that would go wrong."""
+    """The case in which an option stops an operation, because its result would be wrong."""
 
     operations: frozenset[Operation]
     when: Condition
@@ -96,19 +98,21 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Option:
-    """key: with `<…>` where a name stands, and `*` at the end for whatever follows.
+    """The definition of an option.
 
-    default: as text, as Java declares it; None when there is none, or when it depends on other options (then
+    key: `<…>` stands for a name, and `*` at the end for any text.
+    default: the default as Java declares it, as text; None if it has none, or if it depends on other options (then
         `TableOptions` derives it).
-    unset: as text, what counts where the option is not set and Java declares no default (its code has one).
-    derived: in words, what comes of an option that is not set, where its default doesn't count.
-    fallbacks: other names of the option; the first that is set decides.
-    immutable: can't change once the table has snapshots, as files depend on it.
-    for_ever: can't change at all, as it says which table it is, or what.
-    decides_rows: may change, but says which rows or changes readers see: not to be changed by the way.
-    acts_on: what this release does differently because of it.
+    unset: the effective value, as text, of an option that is not set and has no declared default in Java (its code has
+        one).
+    derived: a description of the effective value of an option that is not set, if the default does not apply.
+    fallbacks: other names of the option; the first one that is set decides.
+    immutable: can't change once the table has snapshots, because files depend on it.
+    for_ever: can't change at all, because it identifies the table or its type.
+    decides_rows: can change, but decides which rows or changes readers see. It must not be changed as a side effect.
+    acts_on: operations that this release does differently because of it.
     no_effect: why a reader of the table sees no difference; None for an option that acts or is refused.
-    release: of Java Paimon 2.0.0 unless said otherwise.
+    release: the release of Java Paimon that has it, 2.0.0 unless stated otherwise.
     """
 
     key: str
@@ -134,14 +138,14 @@ class Option:
 
     @property
     def in_effect(self) -> str | None:
-        """The text that counts where the option is not set; None for none."""
+        """The effective value, as text, if the option is not set; None if there is none."""
         if self.derived is not None:
             return None
         return self.default if self.unset is None else self.unset
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Of the keys of a family."""
+        """A pattern for the keys of a family."""
         parts = re.split(r"(<[^>]*>|\*$)", self.key)
         return re.compile("".join(".+" if part[:1] in ("<", "*") else re.escape(part) for part in parts))
 
@@ -159,7 +163,7 @@ def acts(
     derived: str | None = None,
     for_ever: bool = False,
 ) -> Option:
-    """An option that does here what it does in Java, apart from values that an operation refuses."""
+    """Defines an option that does the same as in Java, except for values that an operation refuses."""
     return Option(
         key,
         kind,
@@ -188,7 +192,7 @@ def refused(
     immutable: bool = False,
     release: str = "2.0.0",
 ) -> Option:
-    """An option of something that this release lacks. OptionValues that are not refused are the same as none."""
+    """Defines an option of a feature that this release lacks. Values that are not refused have no effect."""
     return Option(key, kind, default, fallbacks, immutable, refusals=refusals, release=release)
 
 

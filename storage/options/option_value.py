@@ -1,8 +1,8 @@
-"""One option as an attribute of `TableOptions`, or `CatalogValues`: its type and its default are the registry's.
+"""One option as an attribute of `TableOptions` or `CatalogValues`. Its type and default come from the registry.
 
     write_only = OptionValue[bool]("write-only")
 
-The type in brackets is for the type checker; a test holds it against the registry's.
+The type in brackets is for the type checker; a test compares it with the registry's.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class OptionValue(Generic[T]):
-    """A descriptor. The first look parses the text; BadInput names option and value.
+    """A descriptor. The first access parses the text; BadInput names option and value.
 
-    key: of the option; code asks for no older name.
-    parse: of an option whose text means more than the registry's type says; None takes the type's.
-    unset: the value of one that is not set and has no default; None takes the type's (mostly None, too).
+    key: the option's name, not an older one.
+    parse: for an option whose text means more than the registry's type says; None: the parser of the type.
+    unset: the value if the option is not set and has no default; None: that of the type (usually None, too).
     """
 
     def __init__(self, key: str, parse: Callable[[str], T] | None = None, unset: T | None = None) -> None:
@@ -32,7 +32,7 @@ class OptionValue(Generic[T]):
         self._given_unset = unset
 
     def __set_name__(self, owner: type[BaseOptions], name: str) -> None:
-        """Its registry is that of the options which it is one of."""
+        """Finds the option in the registry of the owning class."""
         self.option = option_of(self.key, owner.registry)
         self._parse: Callable[[str], Any] = self._given_parse or self.option.kind.parse
         self._unset = self.option.kind.unset if self._given_unset is None else self._given_unset
@@ -49,14 +49,14 @@ class OptionValue(Generic[T]):
         known = instance.known
         if self not in known:
             found = instance.parsed(self.key, self._parse, self._unset)
-            if isinstance(found, dict):  # a caller could change it
+            if isinstance(found, dict):  # not kept: a caller could change it
                 return cast(T, found)
             known[self] = found
         return cast(T, known[self])
 
 
 class EnumValue(OptionValue[E]):
-    """Takes `_` for `-`, as tables that exist may have it; Java doesn't, and new tables are held to that."""
+    """Accepts `_` for `-`, which existing tables may have. Java does not, and new tables must use Java's spelling."""
 
     def __init__(self, key: str, kind: type[E]) -> None:
         def parse(text: str) -> E:

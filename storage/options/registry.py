@@ -1,7 +1,7 @@
-"""The one table of options: every option of Java Paimon, and what becomes of it here.
+"""The registry of options: every option of Java Paimon, and its effect in this release.
 
-Operations check a table's options against it, `TableOptions` has names and defaults from it, `docs/options.md` is made
-from it, and a test compares it with what Java's classes declare.
+Operations check a table's options against it. `TableOptions` gets names and defaults from it. `docs/options.md` is
+generated from it. A test compares it with the declarations in Java's classes.
 
 Source: Java `CoreOptions.java`, `CatalogOptions.java`, `FlinkConnectorOptions.java` and the other classes of options.
 """
@@ -26,7 +26,7 @@ from storage.options.option import Option
 
 
 class OptionRegistry:
-    """Options by key. A key that is spelt out goes before a family, and an option's own key before a fallback."""
+    """Options by key. Exact keys have priority over families, and an option's own key over a fallback."""
 
     def __init__(self, options: Iterable[Option]) -> None:
         self.options: Final = tuple(options)
@@ -40,14 +40,14 @@ class OptionRegistry:
         self._families = tuple(option for option in self.options if option.is_family)
 
     def find(self, key: str) -> Option | None:
-        """None for a key that Paimon doesn't know."""
+        """Returns the option; None for a key that Paimon doesn't know."""
         if (found := self._by_key.get(key)) is not None:
             return found
         return next((option for option in self._families if option.pattern.fullmatch(key)), None)
 
     @property
     def keys(self) -> Mapping[str, Option]:
-        """Every key that is spelt out, fallbacks too."""
+        """All exact keys, including fallbacks."""
         return self._by_key
 
 
@@ -69,5 +69,5 @@ CATALOG_REGISTRY: Final = OptionRegistry(CATALOG_OPTIONS)
 
 @lru_cache(maxsize=4096)
 def find_option(key: str) -> Option | None:
-    """The table option of this name, or the one that it is an older name of; None when Paimon has none."""
+    """Returns the table option with this name or older name; None if Paimon has none."""
     return TABLE_REGISTRY.find(key)

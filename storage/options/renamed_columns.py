@@ -1,7 +1,7 @@
-"""Options that name a column, after the column was renamed.
+"""Renames a column in the options that name it.
 
-Java renames in some of these (`bucket-key`, `sequence.field`, some of `fields.<column>.*`) and refuses the change, or
-leaves a name behind, because of the others. Here all of them go on meaning the same column.
+Java renames it in some of these options (`bucket-key`, `sequence.field`, some of `fields.<column>.*`). Because of the
+others it refuses the change, or leaves the old name. Here all of them refer to the same column afterwards.
 
 Source: Java `schema/SchemaManager.java` (applyRenameColumnsToOptions).
 """
@@ -27,7 +27,7 @@ _LISTS: Final = frozenset(
 
 
 def rename_in_options(options: Mapping[str, str], old: str, new: str) -> dict[str, str]:
-    """Options in the same order, with `new` wherever one names the column `old` of the table."""
+    """Returns the options in the same order, with `new` instead of each reference to the column `old`."""
     return {
         _rename_in_key(key, old, new): _rename_in_list(value, old, new) if _lists_columns(key) else value
         for key, value in options.items()
@@ -42,7 +42,7 @@ def _lists_columns(key: str) -> bool:
 
 
 def _rename_in_key(key: str, old: str, new: str) -> str:
-    """`fields.<columns>.…` and `file-index.<type>.<column>.…`, where the column may be a key of a map: `m[key]`."""
+    """Renames in `fields.<columns>.…` and `file-index.<type>.<column>.…`. A column may have the form `m[key]`."""
     match key.split("."):
         case ["fields", columns, *rest] if rest:
             return ".".join(["fields", _rename_in_list(columns, old, new), *rest])

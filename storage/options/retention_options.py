@@ -1,4 +1,4 @@
-"""Options of what stays of a table's past, and for how long.
+"""Options for how long old states of a table are kept.
 
 Source: Java `CoreOptions.java`, `options/ExpireConfig.java`.
 """
@@ -10,7 +10,7 @@ from storage.options.option_value import OptionValue
 
 
 class RetentionOptions(BaseOptions):
-    """Of snapshots, changelogs and consumers."""
+    """Retention of snapshots, changelogs and consumers."""
 
     snapshot_num_retained_min = OptionValue[int]("snapshot.num-retained.min")
     snapshot_num_retained_max = OptionValue[int]("snapshot.num-retained.max")
@@ -32,16 +32,16 @@ class RetentionOptions(BaseOptions):
 
     @property
     def changelog_outlives_snapshots(self) -> bool:
-        """Whether changelogs stay when their snapshots expire (Java: changelogLifecycleDecoupled)."""
+        """Whether changelogs are kept when their snapshots expire (Java: changelogLifecycleDecoupled)."""
         return (
             self.changelog_num_retained_max > self.snapshot_num_retained_max
             or self.changelog_time_retained_ms > self.snapshot_time_retained_ms
             or self.changelog_num_retained_min > self.snapshot_num_retained_min
         )
 
-    # Whether directories go in which expiry left nothing
+    # Whether directories are deleted that expiry left empty
     snapshot_clean_empty_directories = OptionValue[bool]("snapshot.clean-empty-directories")
-    # How old a consumer's file may grow before it no longer holds snapshots back; None: forever
+    # How old a consumer's file may become before it no longer holds snapshots back; None: no limit
     consumer_expiration_ms = OptionValue[int | None]("consumer.expiration-time")
     # Consumers hold back long-lived changelogs only, not snapshots
     consumer_changelog_only = OptionValue[bool]("consumer.changelog-only")

@@ -1,4 +1,4 @@
-"""Options of where reading begins, and of what changes are read.
+"""Options for the start of a read, and for reads of changes.
 
 Source: Java `CoreOptions.java` (startupMode), `schema/SchemaValidation.java` (validateStartupMode).
 """
@@ -40,7 +40,7 @@ class ConsumerMode(StrEnum):
     AT_LEAST_ONCE = "at-least-once"
 
 
-# An option that names a place, and the mode that it means when `scan.mode` is not set. The first that is set decides.
+# Options that name a start, and the mode that each means if `scan.mode` is not set. The first one that is set decides.
 _PLACES: Final = {
     "scan.timestamp-millis": StartupMode.FROM_TIMESTAMP,
     "scan.timestamp": StartupMode.FROM_TIMESTAMP,
@@ -81,11 +81,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 class ScanOptions(BaseOptions):
-    """Where reading begins, and how a reader waits."""
+    """The start of a read, and the waits of a reader."""
 
     @property
     def startup_mode(self) -> StartupMode | None:
-        """None when no option says where reading begins. Raises BadInput for options that contradict each other."""
+        """None if no option names a start. Raises BadInput for options that contradict each other."""
         places = [key for key in _PLACES if self.is_given(key)]
         if len(places) > 1:
             raise BadInput(f"options {' and '.join(places)} each say where reading begins; unset all but one")
@@ -118,14 +118,14 @@ class ScanOptions(BaseOptions):
 
     @property
     def scan_timestamp_ms(self) -> int | None:
-        """Of `scan.timestamp-millis`, or of `scan.timestamp`, which counts in the local time zone."""
+        """The time of `scan.timestamp-millis`, or of `scan.timestamp`, which is in the local time zone."""
         if (ms := self._optional("scan.timestamp-millis", parse_long)) is not None:
             return ms
         return self._optional("scan.timestamp", _local_time_ms)
 
     scan_file_creation_time_ms = OptionValue[int | None]("scan.file-creation-time-millis")
     scan_creation_time_ms = OptionValue[int | None]("scan.creation-time-millis")
-    # The only bucket that is read, of every partition
+    # The only bucket that is read in every partition
     scan_bucket = OptionValue[int | None]("scan.bucket")
     # A stream ends before the first snapshot with a later watermark
     scan_bounded_watermark_ms = OptionValue[int | None]("scan.bounded.watermark")
@@ -133,7 +133,7 @@ class ScanOptions(BaseOptions):
     incremental_between = OptionValue[tuple[str, str] | None]("incremental-between", _pair)
     # Epoch milliseconds, or local times: the snapshots after the first, up to the second
     incremental_between_times_ms = OptionValue[tuple[int, int] | None]("incremental-between-timestamp", _pair_of_times)
-    # What changed from the last automatic tag before this one
+    # The changes between the previous automatic tag and this one
     incremental_to_auto_tag = OptionValue[str | None]("incremental-to-auto-tag")
     incremental_scan_mode = EnumValue("incremental-between-scan-mode", IncrementalScanMode)
     # Whether tags in `incremental-between` mean the snapshots between them, not the difference of their rows
@@ -145,7 +145,7 @@ class ScanOptions(BaseOptions):
 
     consumer_id = OptionValue[str | None]("consumer-id")
     consumer_mode = EnumValue("consumer.mode", ConsumerMode)
-    # Whether a consumer begins again, wherever it was
+    # Whether a consumer starts again, whatever its position is
     ignores_consumer_progress = OptionValue[bool]("consumer.ignore-progress")
     # Whether `$audit_log` and `$binlog` have a column `_SEQUENCE_NUMBER`
     reads_sequence_numbers = OptionValue[bool]("table-read.sequence-number.enabled")

@@ -1,7 +1,7 @@
-"""What a table's options say, typed and derived from each other.
+"""The typed values of a table's options, including derived ones.
 
-A key, its type and its default stand in `storage.options.registry`. Here stands the name under which code asks for it
-(`OptionValue`), and what derives from several options (properties and methods). No other module knows a key.
+`storage.options.registry` has the key, type and default of each option. This module has the names that code uses
+(`OptionValue`), and values derived from several options (properties and methods). No other module knows a key.
 
 Source: Java `CoreOptions.java`.
 """
@@ -18,7 +18,7 @@ from storage.options.scan_options import ScanOptions
 from storage.options.values import parse_duration_ms, parse_int, parse_names
 
 MEBIBYTE: Final = 1 << 20
-INT_MAX: Final = 2**31 - 1  # where Java's derived numbers stop growing
+INT_MAX: Final = 2**31 - 1  # the limit of Java's derived numbers
 
 
 class MergeEngine(StrEnum):
@@ -41,19 +41,19 @@ class LookupCompact(StrEnum):
 
 
 class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
-    """All options this release acts on."""
+    """All options that this release acts on."""
 
     # ------------------------------------------------------------ merge
 
     merge_engine = EnumValue("merge-engine", MergeEngine)
     changelog_producer = EnumValue("changelog-producer", ChangelogProducer)
-    # Changelogs that compaction makes leave out updates that changed nothing
+    # Changelogs made by compaction leave out updates that changed nothing
     changelog_row_deduplicate = OptionValue[bool]("changelog-producer.row-deduplicate")
-    # Columns that don't count then
+    # Columns that such a comparison ignores
     changelog_row_deduplicate_ignore_fields = OptionValue[tuple[str, ...]](
         "changelog-producer.row-deduplicate-ignore-fields", parse_names, unset=()
     )
-    # Columns that order the rows of a key before arrival order does; empty when none are set
+    # Columns that order the rows of a key, before the order of arrival; empty if not set
     sequence_fields = OptionValue[tuple[str, ...]]("sequence.field")
 
     @property
@@ -67,20 +67,20 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     # ------------------------------------------------------------ compaction
 
     write_only = OptionValue[bool]("write-only")
-    # merge-engine = aggregation: a -D removes the record, instead of taking its values back
+    # merge-engine = aggregation: a -D removes the record instead of retracting its values
     aggregation_removes_on_delete = OptionValue[bool]("aggregation.remove-record-on-delete")
 
     @property
     def num_levels(self) -> int:
-        """Levels of the tree, level 0 included (Java: compaction trigger + 1 unless set)."""
+        """Number of levels, including level 0 (Java: compaction trigger + 1 unless set)."""
         return self._int("num-levels", min(self.compaction_trigger + 1, INT_MAX))
 
-    # Sorted runs of a bucket from which on compaction is considered
+    # From this number of sorted runs on, compaction of a bucket is considered
     compaction_trigger = OptionValue[int]("num-sorted-run.compaction-trigger")
 
     @property
     def stop_trigger(self) -> int:
-        """Sorted runs of a bucket above which a flush waits for its compaction."""
+        """Number of sorted runs above which a flush waits for the bucket's compaction."""
         trigger = self.compaction_trigger
         return max(trigger, self._int("num-sorted-run.stop-trigger", min(trigger + 3, INT_MAX)))
 
@@ -96,22 +96,22 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     force_rewrite_all_files = OptionValue[bool]("compaction.force-rewrite-all-files")
 
     def compaction_file_size_bytes(self, *, has_primary_key: bool) -> int:
-        """Smaller files are rewritten together with their neighbours, larger ones may stay as they are."""
+        """Files below this size are rewritten together with their neighbours; larger ones may stay as they are."""
         ratio = self._fraction("compaction.small-file-ratio")
         return int(self.target_file_size_bytes(has_primary_key=has_primary_key) * ratio)
 
-    # Append tables: how many small files are worth a rewrite
+    # Append tables: from this number of small files on, a rewrite is worthwhile
     compaction_min_file_num = OptionValue[int]("compaction.min.file-num")
-    # Append tables: how many files are looked at together
+    # Append tables: number of files that one plan considers
     compaction_file_num_limit = OptionValue[int]("compaction.file-num-limit")
-    # Sort compaction: how finely values are sampled
+    # Sort compaction: how many values are sampled
     sort_sample_magnification = OptionValue[int]("sort-compaction.local-sample.magnification")
     commit_force_compact = OptionValue[bool]("commit.force-compact")
 
     @property
     def full_compaction_delta_commits(self) -> int | None:
-        """Every how many commits all buckets written since are compacted in full; at least 1. Where that makes the
-        changelog and nothing is said, at every commit.
+        """The number of commits after which all written buckets are compacted in full; at least 1. If full compaction
+        makes the changelog and the option is not set: 1.
         """
         commits = self._optional("full-compaction.delta-commits", parse_int)
         if commits is None:
@@ -124,7 +124,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether rows of level 0 are visible (or in a changelog) only once they were compacted."""
+        """Whether rows of level 0 are visible (or in a changelog) only after they were compacted."""
         return (
             self.merge_engine is MergeEngine.FIRST_ROW
             or self.changelog_producer is ChangelogProducer.LOOKUP
@@ -132,30 +132,30 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
             or self.is_on("force-lookup")
         )
 
-    # Keys of a dynamic bucket that make it full
+    # Number of keys at which a dynamic bucket is full
     dynamic_bucket_target_rows = OptionValue[int]("dynamic-bucket.target-row-num")
-    # How many assigners each partition's keys are spread over, each with buckets of its own
+    # Number of assigners that share each partition's keys; each has its own buckets
     dynamic_bucket_initial = OptionValue[int | None]("dynamic-bucket.initial-buckets")
     dynamic_bucket_assigner_parallelism = OptionValue[int | None]("dynamic-bucket.assigner-parallelism")
-    # Buckets of a partition; -1: as many as there are ids
+    # Limit of buckets in a partition; -1: limited only by the range of bucket ids
     dynamic_bucket_max = OptionValue[int]("dynamic-bucket.max-buckets")
-    # Keys that move between partitions: for how long one is remembered, and how much is read at once to know them
+    # For keys that move between partitions: how long a key is remembered, and how many sections are read in parallel
     cross_partition_index_ttl_ms = OptionValue[int | None]("cross-partition-upsert.index-ttl")
     cross_partition_bootstrap = OptionValue[int]("cross-partition-upsert.bootstrap-parallelism")
 
-    # Whether each row of an append table has an id that stays
+    # Whether each row of an append table has a permanent id
     row_tracking_enabled = OptionValue[bool]("row-tracking.enabled")
-    # Whether columns of a row may be in several files, found by its id
+    # Whether columns of a row may be in several files, joined by its row id
     data_evolution_enabled = OptionValue[bool]("data-evolution.enabled")
 
     deletion_vectors_enabled = OptionValue[bool]("deletion-vectors.enabled")
-    # Readers of a table with deletion vectors see level 0, too, and merge it
+    # With deletion vectors: whether readers read and merge level 0, too
     deletion_vectors_merge_on_read = OptionValue[bool]("deletion-vectors.merge-on-read")
-    # Whether vectors are written in the form that takes positions of 64 bits; both forms are read
+    # Whether vectors are written in the format for 64-bit positions; both formats are read
     deletion_vectors_bitmap64 = OptionValue[bool]("deletion-vectors.bitmap64")
-    # How large index files of vectors get, of tables without buckets
+    # Target size of index files with vectors, for tables without buckets
     deletion_vector_index_file_target_bytes = OptionValue[int]("deletion-vector.index-file.target-size")
-    # Files of append tables of whose rows a larger share is deleted are rewritten
+    # Files of append tables are rewritten if a larger share of their rows is deleted
     compaction_delete_ratio = OptionValue[float]("compaction.delete-ratio-threshold")
     # Whether files of a primary-key table are sorted by other columns than the key
     pk_clustering_override = OptionValue[bool]("pk-clustering-override")
@@ -164,23 +164,23 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
 
     @property
     def lookup_compact_max_interval(self) -> int:
-        """With gentle lookup compaction: after how many picks of nothing level 0 must go up."""
+        """For gentle lookup compaction: the number of picks without a result after which level 0 must be compacted."""
         trigger = self.compaction_trigger
         return max(trigger, self._int("lookup-compact.max-interval", min(trigger * 2, INT_MAX)))
 
     lookup_cache_max_disk_bytes = OptionValue[int]("lookup.cache-max-disk-size")
     lookup_cache_max_memory_bytes = OptionValue[int]("lookup.cache-max-memory-size")
-    # For how long a file is kept ready after the last lookup in it
+    # How long a lookup file is kept after the last lookup in it
     lookup_cache_file_retention_ms = OptionValue[int]("lookup.cache-file-retention")
 
     @property
     def lookup_cache_bloom_filter_fpp(self) -> float | None:
-        """Share of absent keys that are taken for present ones; None: no Bloom filter."""
+        """Share of absent keys that the filter reports as present; None: no Bloom filter."""
         return (
             self._fraction("lookup.cache.bloom.filter.fpp") if self.is_on("lookup.cache.bloom.filter.enabled") else None
         )
 
-    # How many runs a merge has open at most. Java's default is for the sake of its heap: stop trigger + 1
+    # Limit of runs that a merge opens. Java's default (stop trigger + 1) protects its heap
     sort_spill_threshold = OptionValue[int | None]("sort-spill-threshold")
 
     @property
@@ -200,7 +200,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
         per_level = self._map("file.compression.per.level")
         return per_level.get(str(level), self._trimmed("file.compression"))
 
-    # What `file.suffix.include.compression` puts into names: the table's codec, whatever the level's is (as Java)
+    # The codec that `file.suffix.include.compression` adds to names: the table's, even if a level has another (as Java)
     file_suffix_compression = OptionValue[str]("file.compression")
     file_suffix_include_compression = OptionValue[bool]("file.suffix.include.compression")
 
@@ -211,7 +211,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
         return self._trimmed("changelog-file.compression") or self.file_compression(level)
 
     zstd_level = OptionValue[int]("file.compression.zstd-level")
-    # Parquet row group or ORC stripe size; None leaves the format's default
+    # Size of a Parquet row group or ORC stripe; None: the format's default
     file_block_size_bytes = OptionValue[int | None]("file.block-size")
     data_file_prefix = OptionValue[str]("data-file.prefix")
     changelog_file_prefix = OptionValue[str]("changelog-file.prefix")
@@ -225,24 +225,24 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
 
     @property
     def blob_target_file_size_bytes(self) -> int:
-        """Of a file of blobs; as a data file's, unless said otherwise."""
+        """Target size of a blob file; that of data files if not set."""
         return self._size_bytes("blob.target-file-size", self.target_file_size_bytes(has_primary_key=False))
 
     target_file_row_num = OptionValue[int]("target-file-row-num")
 
-    # Containers of file indexes up to this size are in the manifest, larger ones in files of their own. Which columns
-    # have indexes: `storage.file_index.settings`
+    # Containers of file indexes up to this size are in the manifest, larger ones in separate files.
+    # `storage.file_index.settings` says which columns have indexes
     file_index_in_manifest_threshold_bytes = OptionValue[int]("file-index.in-manifest-threshold")
     file_index_read_enabled = OptionValue[bool]("file-index.read.enabled")
 
     def format_options(self, format_name: str) -> dict[str, str]:
-        """Options meant for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
+        """Returns the options for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
         return {key: value for key, value in self.items() if key.startswith(format_name + ".")}
 
     # ------------------------------------------------------------ statistics
 
     def stats_mode(self, column: str, level: int, *, changelog: bool = False) -> str:
-        """Mode text for one of the table's own columns: none, counts, full or truncate(n)."""
+        """Returns the statistics mode of one of the table's own columns: none, counts, full or truncate(n)."""
         if (own := self.get(f"fields.{column}.stats-mode")) is not None:
             return own.strip().lower()
         if changelog and (mode := self.get("changelog-file.stats-mode")) is not None:
@@ -272,7 +272,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
 
     # ------------------------------------------------------------ manifests, commit
 
-    # Of manifests and manifest lists: all of a table are of one format, for Java reads them by this option
+    # Format of manifests and manifest lists. All files of a table have one format: Java reads them by this option
     manifest_format = OptionValue[str]("manifest.format")
     manifest_compression = OptionValue[str]("manifest.compression")
     manifest_target_file_size_bytes = OptionValue[int]("manifest.target-file-size")

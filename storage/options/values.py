@@ -1,7 +1,7 @@
-"""How Paimon spells the values of its options: sizes, durations, maps, booleans, numbers.
+"""The syntax of Paimon's option values: sizes, durations, maps, booleans, numbers.
 
-The `parse_` functions overlook blanks around a text, as tables that exist may have them. Java overlooks them in few
-kinds of value: a `OptionType` says whether it would parse a text.
+The `parse_` functions ignore blanks around a text, because existing tables may have them. Java ignores blanks only for
+a few types; `OptionType.check` reports what Java would not parse.
 
 Source: Java `options/MemorySize.java`, `utils/TimeUtils.java`, `options/OptionsUtils.java`.
 """
@@ -18,12 +18,12 @@ from storage.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """A type of values.
+    """A type of option values.
 
     name: for people.
     check: raises BadInput for a text that Java would not parse.
-    parse: the value of a text, also of one that only tables have which exist already.
-    words: all values there are, when they are words.
+    parse: returns the value of a text, even of one that Java would not parse but existing tables may have.
+    words: all possible values, if they are words.
     unset: the value of an option that is not set and has no default.
     """
 
@@ -60,7 +60,7 @@ _NANOS_PER_UNIT: Final = {
 
 
 def parse_size_bytes(text: str) -> int:
-    """`64 kb`, `128MB`, `500` (bytes); units count in 1024s. Raises BadInput."""
+    """Parses `64 kb`, `128MB`, `500` (bytes). Units are powers of 1024. Raises BadInput."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2].lower() not in _BYTES_PER_UNIT:
         raise BadInput(f"{text!r} is not a size; write a whole number and b, kb, mb, gb or tb")
@@ -68,7 +68,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """`10 s`, `1h`, `500` (milliseconds). Fractions of a millisecond are cut off. Raises BadInput."""
+    """Parses `10 s`, `1h`, `500` (milliseconds). Fractions of a millisecond are cut off. Raises BadInput."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2].lower() not in _NANOS_PER_UNIT:
         raise BadInput(f"{text!r} is not a duration; write a whole number and d, h, min, s or ms")
@@ -76,7 +76,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_boolean(text: str) -> bool:
-    """`true` or `false`, in any case. Raises BadInput."""
+    """Parses `true` or `false`, in any case. Raises BadInput."""
     match text.strip().lower():
         case "true":
             return True
@@ -86,17 +86,17 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """A whole number of 32 bits. Raises BadInput."""
+    """Parses a whole number of 32 bits. Raises BadInput."""
     return _whole_number(text, _INT_LIMIT)
 
 
 def parse_long(text: str) -> int:
-    """A whole number of 64 bits. Raises BadInput."""
+    """Parses a whole number of 64 bits. Raises BadInput."""
     return _whole_number(text, _LONG_LIMIT)
 
 
 def parse_fraction(text: str) -> float:
-    """`0.7`. Raises BadInput."""
+    """Parses a number such as `0.7`. Raises BadInput."""
     if _FRACTION.fullmatch(text) is None:
         raise BadInput(f"{text!r} is not a number")
     return float(text)
@@ -115,7 +115,7 @@ def _within(number: int, limit: int) -> int:
 
 
 def parse_map(text: str) -> dict[str, str]:
-    """`0:avro,3:parquet`. Raises BadInput."""
+    """Parses `0:avro,3:parquet`. Raises BadInput."""
     pairs = [part.split(":", 1) for part in text.split(",") if part.strip()]
     if any(len(pair) != 2 for pair in pairs):
         raise BadInput(f"{text!r} is not a list of key:value pairs separated by commas")
@@ -123,7 +123,7 @@ def parse_map(text: str) -> dict[str, str]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """`a, b` -> ("a", "b")."""
+    """Parses `a, b` to ("a", "b")."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -131,7 +131,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def _unpadded(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """For texts from which Java cuts no blanks."""
+    """Returns a parser that rejects surrounding blanks, for types whose blanks Java does not remove."""
 
     def parse_exactly(text: str) -> object:
         if text != text.strip():
@@ -146,7 +146,7 @@ def _parse_word(text: str) -> str:
 
 
 def one_of(*words: str) -> OptionType:
-    """One of the words, in lower case or capitals."""
+    """Returns a type whose value is one of the words, in lower or upper case."""
 
     def check(text: str) -> str:
         if text.lower() not in words:
@@ -177,7 +177,7 @@ FRACTION: Final = OptionType("number", parse_fraction, parse_fraction)
 SIZE: Final = OptionType("size", parse_size_bytes, parse_size_bytes)
 DURATION: Final = OptionType("duration", parse_duration_ms, parse_duration_ms)
 MAP: Final = OptionType("map", parse_map, parse_map, unset={})
-COLUMNS: Final = OptionType("columns", _columns, parse_names, unset=())  # blanks around names are cut off
+COLUMNS: Final = OptionType("columns", _columns, parse_names, unset=())  # blanks around names are removed
 EXACT_COLUMNS: Final = OptionType("columns", _exact_columns, parse_names, unset=())
-WORD: Final = OptionType("word", _unpadded(str), str.strip)  # what is known of it depends on more than its kind
+WORD: Final = OptionType("word", _unpadded(str), str.strip)  # its valid words depend on more than the type
 TEXT: Final = OptionType("text", str, str)

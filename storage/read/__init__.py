@@ -1,1 +1,1 @@
-"""What is in the table, at a snapshot or between snapshots."""
+"""Reads a table's rows at a snapshot, and its changes between snapshots."""

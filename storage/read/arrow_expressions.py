@@ -1,6 +1,6 @@
-"""What a `pyarrow.compute` expression reads, and whether it can be a filter at all.
+"""Which columns a `pyarrow.compute` expression reads, and whether it can be used as a filter.
 
-Arrow exposes little of its expressions: their text, and bytes to send them elsewhere.
+Arrow exposes only two things of an expression: its text and its serialized bytes.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 
 from storage.errors import BadInput
 
-CALLS_MAX: Final = 10_000  # Arrow binds them recursively: a chain of some 30,000 ends the process
+CALLS_MAX: Final = 10_000  # Arrow binds calls recursively: a chain of about 30,000 calls crashes the process
 
-_CALLS_IN_BYTES: Final = 2  # how often the bytes of an expression name each call: in a header and in a footer
+_CALLS_IN_BYTES: Final = 2  # how often the serialized expression names each call: once in a header, once in a footer
 
 
 def columns_read(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:
-    """Names of the columns. Raises BadInput where the expression is no condition on rows of this schema."""
+    """Returns the names of the columns. Raises BadInput if the expression is not a condition on rows of this schema."""
     _check_references(expression)
     text = str(expression)
     mentioned = [field for field in schema if field.name in text]
-    if _misfit(expression, pa.schema(mentioned)) is not None:  # Arrow doesn't say which columns: take all
+    if _misfit(expression, pa.schema(mentioned)) is not None:  # Arrow doesn't list an expression's columns: use all
         mentioned = list(schema)
         misfit = _misfit(expression, schema)
         if misfit is not None:
@@ -32,14 +32,18 @@ def columns_read(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]
 
 
 def _check_references(expression: pc.Expression) -> None:
-    """Positions count in whatever columns are read, others than the caller meant; Arrow can't put them in bytes."""
+    """Raises BadInput if a column is named by its position, or if the expression makes too many calls.
+
+    A position refers to the columns that are read, which may not be those that the caller meant. Arrow can't serialize
+    an expression with positions.
+    """
     try:
         calls = pickle.dumps(expression).count(b"call\0") // _CALLS_IN_BYTES
     except pa.ArrowNotImplementedError:
         text = str(expression)
         if "FieldPath(" in text:
             raise BadInput(
-                f"the filter {_short(text)} names a column by its position, which depends on what else is read; name "
+                f"the filter {_short(text)} names a column by its position, which depends on the columns read; name "
                 "it: pyarrow.compute.field('name'), or tidelake.col('name')"
             ) from None
         return
@@ -51,7 +55,7 @@ def _check_references(expression: pc.Expression) -> None:
 
 
 def _misfit(expression: pc.Expression, schema: pa.Schema) -> str | None:
-    """Why it can't filter rows of this schema; None when it can."""
+    """Returns why the expression can't filter rows of this schema; None if it can."""
     try:
         pa.Table.from_batches([], schema).filter(expression)
     except (pa.ArrowException, TypeError, ValueError) as e:

@@ -1,4 +1,4 @@
-"""What changed up to an automatic tag, from the one before it.
+"""Finds the two snapshots of a read of the changes between an automatic tag and the automatic tag before it.
 
 Source: Java `table/source/snapshot/IncrementalDeltaStartingScanner.java`.
 """
@@ -12,9 +12,9 @@ from storage.table import TableContext
 
 
 def snapshots_to_auto_tag(context: TableContext, name: str) -> tuple[Snapshot, Snapshot] | None:
-    """The snapshots of the last automatic tag before this one, and of this one; None where either is missing.
+    """Returns the snapshot of the previous automatic tag and the snapshot of this tag; None if either is missing.
 
-    Raises BadInput for a name that no automatic tag of the table has.
+    Raises BadInput if the name is not one that an automatic tag of the table can have.
     """
     tags, period = context.tags, TagPeriod.of(context.options)
     end = period.time_of(name)

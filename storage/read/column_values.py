@@ -1,4 +1,4 @@
-"""What a condition looks at in each row: the value of a column, or of one key of a MAP column."""
+"""The values that a condition tests: those of a column, or of one key of a MAP column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.read.literals import in_type_of_column, known_column
 
 
 def column_text(column: str, key: str | None) -> str:
-    """The column's name, as in conditions."""
+    """Returns the column's name as it is written in conditions."""
     if key is None:
         return column
     quoted = key.replace("'", "''")
@@ -24,9 +24,9 @@ def column_text(column: str, key: str | None) -> str:
 class ColumnValues:
     """The values that a condition compares.
 
-    name: as conditions write it
-    type: of the values
-    expression: gives them; null where a map lacks the key
+    name: the column's name as it is written in conditions
+    type: the type of the values
+    expression: computes the values; null where a map lacks the key
     """
 
     name: str
@@ -35,7 +35,7 @@ class ColumnValues:
 
     @classmethod
     def of(cls, column: str, key: str | None, schema: pa.Schema) -> ColumnValues:
-        """Raises BadInput where the schema has no such column, or it is no MAP whose keys are texts."""
+        """Raises BadInput if the schema has no such column, or if a key is given and it is no MAP with text keys."""
         kind = schema.field(known_column(column, schema)).type
         field = pc.field(column)
         if key is None:
@@ -46,5 +46,5 @@ class ColumnValues:
         return cls(name, kind.item_type, pc.map_lookup(field, pa.scalar(key, kind.key_type), "first"))
 
     def comparable(self, operator: str, value: Any) -> tuple[str, pa.Scalar]:
-        """(operator, value of their type) that says the same of them. Raises BadInput."""
+        """Returns (operator, value in the values' type) with the same meaning. Raises BadInput."""
         return in_type_of_column(operator, value, self.name, self.type)

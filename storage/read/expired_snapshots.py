@@ -1,6 +1,6 @@
-"""Reading while snapshots expire: what is missing then is no damage.
+"""Reads while snapshots expire. A file that is missing because its snapshot expired is no corruption.
 
-A reader holds no lock: an expiry of the snapshot that it reads deletes its files, one after the other.
+A reader holds no lock. The expiry of the snapshot that it reads deletes the snapshot's files, one after the other.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from storage.table import TableContext
 
 @contextmanager
 def raise_if_snapshot_expired(context: TableContext, snapshot_id: int) -> Iterator[None]:
-    """Around whatever reads files of a snapshot: raises SnapshotExpired for a file that is missing, or broken off,
-    because the snapshot is no longer there; CorruptFile stays what it is while the snapshot is there.
+    """Wraps code that reads files of a snapshot.
+
+    Raises SnapshotExpired if a file is missing or truncated because the snapshot no longer exists. While the snapshot
+    exists, the original error is raised.
     """
     try:
         yield
@@ -29,8 +31,10 @@ def raise_if_snapshot_expired(context: TableContext, snapshot_id: int) -> Iterat
 
 @contextmanager
 def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Iterator[None]:
-    """The same around whatever reads the changes of a snapshot: they live as long as it does, or the changelog that
-    outlived it. A tag keeps none: those of a branch's first snapshot may have expired before the branch began.
+    """Wraps code that reads the changes of a snapshot, in the same way.
+
+    The changes exist as long as the snapshot or its separate changelog. A tag keeps no changes. So the changes of a
+    branch's first snapshot may have expired before the branch was created.
     """
     try:
         yield
@@ -46,9 +50,9 @@ def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Itera
 
 
 def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool = False) -> SnapshotExpired:
-    """The error for a snapshot that expired; its message names the snapshots that there are now.
+    """Returns the error for an expired snapshot. Its message names the snapshots that exist now.
 
-    changes: name those whose changes can be read, too.
+    changes: name also the snapshots of which only the changes can be read.
     """
     store = context.history if changes else context.snapshots
     earliest, latest = store.earliest_id(), store.latest_id()
@@ -57,7 +61,10 @@ def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool =
 
 
 def _is_there(context: TableContext, snapshot_id: int) -> bool:
-    """Expiry moves the hint for the earliest first; below it files may be missing already. A tag keeps its snapshot."""
+    """Whether the snapshot still exists, in the table or as a tag.
+
+    Expiry first moves the hint for the earliest snapshot. Files of snapshots below the hint may be missing already.
+    """
     store = context.snapshots
     earliest = store.earliest_id()
     if earliest is not None and earliest <= snapshot_id and store.exists(snapshot_id):
@@ -66,7 +73,7 @@ def _is_there(context: TableContext, snapshot_id: int) -> bool:
 
 
 def snapshot_by_id(context: TableContext, snapshot_id: int) -> Snapshot:
-    """Raises SnapshotExpired for one that was there, BadInput for one that is yet to come."""
+    """Returns the snapshot. Raises SnapshotExpired if it existed before, BadInput if it does not exist yet."""
     snapshots = context.snapshots
     found = snapshots.find(snapshot_id)
     if found is not None:

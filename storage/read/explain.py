@@ -1,4 +1,4 @@
-"""Of each file of a snapshot, why a scan reads it or not. No data file is opened, but indexes are."""
+"""Explains for each file of a snapshot why a scan reads or skips it. It opens indexes, but no data files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from storage.snapshots.snapshot import Snapshot
 class ExplainedFile:
     """Why one file is read or skipped.
 
-    partition: as in directory names, "" for a table without partitions
-    left_out: why it is not read; None for a file that is read
-    is_merged: its rows are merged with those of other files, so only conditions on the key can leave it out
-    row_count: in the file
-    deleted_rows: of these, by its deletion vector; None where they were not counted
-    index_rows: rows that its indexes leave to be read; None where they can't say
+    partition: the partition as in directory names, "" for a table without partitions
+    left_out: why the file is not read; None for a file that is read
+    is_merged: its rows are merged with those of other files, so only conditions on the key can skip it
+    row_count: rows in the file
+    deleted_rows: how many of its rows a deletion vector deletes; None if they were not counted
+    index_rows: how many rows its indexes leave to read; None if the indexes can't tell
     """
 
     partition: str
@@ -60,7 +60,7 @@ class ExplainedFile:
 
 
 def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFile]:
-    """Explain all files, in the order of partitions, buckets and files. Raises SnapshotExpired."""
+    """Explains all files, in the order of partitions, buckets and files. Raises SnapshotExpired."""
     if snapshot is None:
         return []
     left_out: dict[int, SkipReason] = {}
@@ -86,7 +86,7 @@ def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFi
 
 
 def _read(scan: TableScan, split: Split) -> Iterator[ExplainedFile]:
-    """Files of a split: what their indexes say when they are read."""
+    """Yields the files of a split, with the answer of their indexes."""
     directory = bucket_directory(scan.context, split.partition, split.bucket)
     keys = frozenset(scan.context.schema.trimmed_primary_keys)
     for section in split.sections:

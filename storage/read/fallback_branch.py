@@ -1,8 +1,9 @@
-"""Partitions that a branch lacks are read from another one: options `scan.fallback-branch`, `scan.primary-branch`.
+"""Reads partitions that a branch lacks from another branch: options `scan.fallback-branch`, `scan.primary-branch`.
 
-With a fallback branch, partitions that have files here are read here, and others there; with a primary branch the other
-way round. What else the condition says does not matter: a partition comes from one branch. Only reads of a state do so.
-Changes, writes, deletes and maintenance are of the branch that was opened.
+With a fallback branch, partitions that have files in the opened branch are read there, and all others in the fallback
+branch. With a primary branch it is the other way round. Each partition is read from one branch, whatever else the
+condition says. This applies only to reads of a table state. Changes, writes, deletes and maintenance use the branch
+that was opened.
 
 Source: Java `table/FallbackReadFileStoreTable.java`.
 """
@@ -37,9 +38,9 @@ _OF_ONE_BRANCH: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  #
 class FallbackBranch:
     """The other branch that a read takes partitions from.
 
-    context: under the schema to read with
-    snapshot: None where it has none
-    goes_first: its partitions do
+    context: its schema is used for the read
+    snapshot: None if the branch has no snapshot
+    goes_first: its partitions have priority over those of the opened branch
     """
 
     context: TableContext
@@ -48,7 +49,7 @@ class FallbackBranch:
 
 
 def named_branch(context: TableContext) -> tuple[str, str] | None:
-    """(option, branch) that the options name in addition to the opened one. Raises BadInput for two of them."""
+    """Returns (option, branch) if the options name a second branch. Raises BadInput if they name two of them."""
     given = [
         (key, name) for key in (FALLBACK_BRANCH, PRIMARY_BRANCH) if (name := (context.options.get(key) or "").strip())
     ]
@@ -66,12 +67,14 @@ def fallback_branch(
     as_of: datetime | int | None = None,
     files_since_ms: int | None = None,
 ) -> FallbackBranch | None:
-    """The branch that a read takes partitions from; None where the options name none.
+    """Returns the branch from which a read takes missing partitions; None if the options name none.
 
-    found: the state of the branch that was opened; the others say how it was named. The other branch's state is the one
-    of the same tag or time; for a snapshot's id that of its time, else its first.
+    The read of the other branch uses the same tag or time. For a snapshot id, it uses the state at the time of that
+    snapshot, or the branch's first snapshot if there is no earlier one.
 
-    Raises BadInput where the branches don't fit together, UnsupportedFeature for a read that can't be of both.
+    found: the snapshot of the opened branch. The other parameters say how the caller chose it.
+
+    Raises BadInput if the branches don't fit together, and UnsupportedFeature if such a read can't use two branches.
     """
     named = named_branch(context)
     if named is None:
@@ -88,9 +91,9 @@ def fallback_branch(
 
 
 def refuse_fallback_branch(context: TableContext, what: str) -> None:
-    """For a read that is of one branch only.
+    """Rejects a read that can use one branch only, if the options name a second branch.
 
-    what: the read, in words
+    what: describes the read for the error message
 
     Raises UnsupportedFeature.
     """
@@ -172,9 +175,9 @@ def branch_reads(
     snapshot: Snapshot | None,
     other: FallbackBranch | None,
 ) -> list[BranchRead]:
-    """One for each branch.
+    """Returns one read for each branch, in the order of priority.
 
-    scan_of: the question to a branch
+    scan_of: makes the scan of a branch
     """
     own = BranchRead(scan_of(context), snapshot)
     if other is None:
@@ -190,7 +193,7 @@ def branch_reads(
 
 
 def _partitions(part: BranchRead) -> frozenset[bytes]:
-    """That have files, whether rows of these are visible or not."""
+    """Returns the partitions that have files, even if no row of these files is visible."""
     if part.snapshot is None:
         return frozenset()
     context = part.scan.context

@@ -1,4 +1,4 @@
-"""Following a table: the changes of every new snapshot, forever or up to a bound.
+"""Follows a table: reads the changes of every new snapshot, forever or up to a bound.
 
 Source: Java `table/source/DataTableStreamScan.java`, `table/source/snapshot/BoundedChecker.java`.
 """
@@ -24,15 +24,15 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 _FIRST_WAIT_MS: Final = 20
-_FEW_ROWS: Final = 65_536  # a batch or two: no thread need be begun for them
+_FEW_ROWS: Final = 65_536  # one or two batches: too few to start a thread
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The end of a stream.
 
-    end: the last snapshot.
-    watermark_ms: it ends before the first snapshot beyond.
+    end: the last snapshot that is read.
+    watermark_ms: the stream ends before the first snapshot with a later watermark.
     """
 
     end: int | None = None
@@ -45,17 +45,17 @@ class Bound:
 
 
 class Follower:
-    """A state machine with one position. `step` never waits; `wait_ms` says how long to.
+    """Reads a table step by step from one position. `step` never waits; `wait_ms` says how long the caller should wait.
 
-    start: where it begins. A consumer that has a position goes on from it, unless `start` is a position itself.
-    progress: where the position of a consumer is kept. A batch counts as dealt with when the next one is asked for, so
-        a crash repeats changes rather than losing them.
-    ignores_progress: the consumer begins at `start` nevertheless.
-    bound: `is_done` once all before it was read.
-    share: of several readers, which this one is.
-    sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
-    longest_wait_ms: time between two checks if the next snapshot is watched (`when_there`)
-    shown: what is made of each batch before it is given out.
+    start: where it starts. A consumer that has a position continues from it, unless `start` is a position itself.
+    progress: stores the position of a consumer. A batch counts as processed when the next one is requested, so a crash
+        repeats changes and does not lose them.
+    ignores_progress: start at `start`, even if the consumer has a position.
+    bound: `is_done` becomes true when everything before it was read.
+    share: which of several readers this one is.
+    sequence_numbers: rows have the column `_SEQUENCE_NUMBER`.
+    longest_wait_ms: longest time between two checks, also while the next snapshot is watched (`when_there`)
+    shown: transforms each batch before it is returned.
     """
 
     def __init__(
@@ -98,23 +98,24 @@ class Follower:
                 return kept
         position = first_position(self._context, start)
         if position is not None and not (isinstance(start, Start) and start.is_strict):
-            self._progress.moved(position)  # what is committed from now on waits for this consumer
+            self._progress.moved(position)  # snapshots committed from now on are kept for this consumer
         return position
 
     @property
     def next_snapshot_id(self) -> int:
-        """The snapshot that is read next, or further."""
+        """The snapshot that is read next, or whose reading continues."""
         return 1 if self.position is None else self.position.next_snapshot_id
 
     @property
     def is_done(self) -> bool:
-        """Whether all before the bound was read."""
+        """Whether everything before the bound was read."""
         return self._is_beyond or (self._bound.end is not None and self.next_snapshot_id > self._bound.end)
 
     def step(self) -> Iterator[ChangeBatch] | None:
-        """What comes next: the changes of a snapshot, or its rows when the stream begins with them. None when it is not
-        there yet, or when the bound is reached. Raises SnapshotExpired when it is gone, BadInput when it never will be
-        there.
+        """Returns the next batches: a snapshot's changes, or all rows of the snapshot that the stream starts with.
+
+        Returns None if the snapshot does not exist yet, or if the bound is reached. Raises SnapshotExpired if the
+        snapshot expired, and BadInput if it can never exist.
         """
         if self.is_done:
             return None
@@ -135,7 +136,7 @@ class Follower:
         return self._delay_ms > 0 and snapshot.time_ms + self._delay_ms > self._now_ms()
 
     def _delivered(self, snapshot: Snapshot, begin: ChangePosition) -> Iterator[ChangeBatch]:
-        """Moves on whenever the next batch is asked for: then the one before was dealt with."""
+        """Yields the batches. The position moves when the next batch is requested: then the last one is processed."""
         end = ChangePosition.behind(snapshot)
         if begin.is_full:
             full = FullRead(self._context, self._share, begin.files_since_ms, sequence_numbers=self._sequence_numbers)
@@ -158,22 +159,24 @@ class Follower:
             self._progress.moved(position)
 
     def close(self) -> None:
-        """Keeps the position of the consumer, as far as it got."""
+        """Stores the last position of the consumer."""
         if self._progress is not None and self.position is not None:
             self._progress.moved(self.position, is_end=True)
 
     @property
     def wait_ms(self) -> int:
-        """How long to wait before the next `step`: short after a new snapshot, longer the longer none came."""
+        """How long to wait before the next `step`. The time grows with the number of steps without a new snapshot."""
         return int(min(_FIRST_WAIT_MS * 2 ** min(self._idle_steps, 20), self.longest_wait_ms))
 
     def when_there(
         self, call: Callable[[], None], or_when: Callable[[], bool] | None = None
     ) -> Callable[[], None] | None:
-        """`call` is called, in another thread, when the next snapshot is there or `or_when` holds. What is returned
-        ends the waiting; None where there is no watcher, as in an object store.
+        """Calls `call` in another thread when the next snapshot exists or when `or_when` returns true.
+
+        Returns a function that ends the waiting; None if the storage can't watch files, for example an object store.
         """
-        if self._is_held_back:  # it is there, and not old enough
+        # Held back: the snapshot exists, but it is younger than the configured delay.
+        if self._is_held_back:
             return None
         path = self._context.paths.snapshot(self.next_snapshot_id)
         return when_there(self._context.io, path, call, or_when)
@@ -188,7 +191,7 @@ class CancelEvent(Protocol):
 
 
 def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
-    """Until `stop` is set, or the bound is reached; waiting for a snapshot ends at once when it is set."""
+    """Yields changes until `stop` is set or the bound is reached. Setting `stop` also ends the wait for a snapshot."""
     try:
         while not stop.is_set() and not follower.is_done:
             changes = follower.step()
@@ -201,7 +204,7 @@ def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
 
 
 def _wait(follower: Follower, stop: CancelEvent) -> None:
-    """Until there is a snapshot, or until it is time to look again."""
+    """Waits until the next snapshot exists, or until it is time for the next check."""
     there = threading.Event()
     cancel = follower.when_there(there.set, stop.is_set) if isinstance(stop, threading.Event) else None
     if cancel is None:

@@ -1,4 +1,4 @@
-"""What a batch read of changes is asked for: snapshots one after the other, or the difference between two states.
+"""The range of a batch read of changes: the changes of several snapshots, or the difference between two states.
 
 Source: Java `table/source/AbstractDataTableScan.java` (createIncrementalStartingScanner),
 `table/source/snapshot/IncrementalDeltaStartingScanner.java`, `IncrementalDiffStartingScanner.java`.
@@ -26,9 +26,9 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class ChangesOf:
-    """Snapshots start to end, both included; none when end is before start.
+    """The changes of the snapshots start to end, both included. It is empty if end is before start.
 
-    files: which of theirs hold the changes.
+    files: which files of these snapshots hold the changes.
     """
 
     start: int
@@ -40,18 +40,18 @@ class ChangesOf:
 class DifferenceOf:
     """The changes that turn the table at `before` into the table at `after`.
 
-    before: None is an empty table.
+    before: None for an empty table.
     """
 
     before: Snapshot | None
     after: Snapshot
 
 
-Increment: TypeAlias = ChangesOf | DifferenceOf | None  # None: nothing can have changed
+Increment: TypeAlias = ChangesOf | DifferenceOf | None  # None: there are no changes to read
 
 
 class NoIncrement(Enum):
-    """No range of changes is asked for."""
+    """The value for a read that asks for no range of changes."""
 
     NO_INCREMENT = auto()
 
@@ -67,12 +67,12 @@ def parse_scan_mode(text: str) -> IncrementalScanMode:
 
 
 def is_incremental(context: TableContext) -> bool:
-    """Whether the options ask for changes, not for the rows at a snapshot."""
+    """Whether the options ask for changes instead of the rows at a snapshot."""
     return context.options.startup_mode in (StartupMode.INCREMENTAL, StartupMode.LATEST_DELTA)
 
 
 def increment_of(context: TableContext) -> Increment:
-    """The increment of the table's options. Raises BadInput for an invalid range, SnapshotExpired for a gone one."""
+    """Returns the range of the options. Raises BadInput for an invalid range, SnapshotExpired for an expired one."""
     options = context.options
     if options.startup_mode is StartupMode.LATEST_DELTA:
         latest = context.snapshots.latest_id()
@@ -87,11 +87,11 @@ def increment_of(context: TableContext) -> Increment:
 
 
 def increment_between(context: TableContext, ends: Sequence[object], mode: IncrementalScanMode | None) -> Increment:
-    """After the first of two snapshot ids, tags or times, up to the second.
+    """Returns the changes after the first of two snapshot ids, tags or times, up to and including the second.
+
+    Two tags mean the difference of their states, or with mode delta or changelog the changes between them.
 
     mode: None is `auto`.
-
-    Two tags: the difference of their states, or with mode delta or changelog the changes between them.
     """
     wanted = mode or IncrementalScanMode.AUTO
     range_ = _Range(context, wanted, wanted in (IncrementalScanMode.DELTA, IncrementalScanMode.CHANGELOG))
@@ -113,7 +113,9 @@ def increment_to_auto_tag(context: TableContext, tag: str) -> Increment:
 
 
 def read_increment(context: TableContext, increment: Increment) -> Iterator[ChangeBatch]:
-    """Raises SnapshotExpired when a snapshot of the range is gone, BadInput when it is not there yet; at once."""
+    """Reads the changes. Before the first batch it raises SnapshotExpired if the first or last snapshot of the range
+    expired, and BadInput if one of them does not exist yet.
+    """
     match increment:
         case None:
             return iter(())
@@ -128,8 +130,10 @@ def read_increment(context: TableContext, increment: Increment) -> Iterator[Chan
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """mode: which changes of the range.
-    tags_stand_for_snapshots: of two tags, the snapshots between them count.
+    """Finds the increment of a range.
+
+    mode: which changes of the range are read.
+    tags_stand_for_snapshots: for two tags, the changes of the snapshots between them are read.
     """
 
     context: TableContext

@@ -1,4 +1,4 @@
-"""The value that a condition compares a column with, in the column's type."""
+"""Converts the value that a condition compares with a column to the column's type."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from storage.read.number_comparison import as_number, is_number_type, same_compa
 
 
 def known_column(column: str, schema: pa.Schema) -> str:
-    """The name itself. Raises BadInput when the table has no such column."""
+    """Returns the name. Raises BadInput if the table has no such column."""
     if schema.get_field_index(column) < 0:
         raise BadInput(f"the filter names column {column!r}; the table has {', '.join(schema.names)}")
     return column
 
 
 def in_type_of_column(operator: str, value: Any, column: str, kind: pa.DataType) -> tuple[str, pa.Scalar]:
-    """(operator, value of the column's type) that says the same of the column.
+    """Returns (operator, value of the column's type) with the same meaning.
 
     kind: the column's type.
 
-    Raises BadInput where values of the column's type can't be compared with this one.
+    Raises BadInput if values of the column's type can't be compared with this value.
     """
     if pa.types.is_nested(kind):
         raise BadInput(
@@ -37,7 +37,7 @@ def in_type_of_column(operator: str, value: Any, column: str, kind: pa.DataType)
     if number is not None and is_number_type(kind):
         return same_comparison(operator, number, kind)
     given = _as_scalar(value, column, kind)
-    if _is_text(given.type) or not _is_text(kind):  # Arrow would compare texts with 5 as with "5"
+    if _is_text(given.type) or not _is_text(kind):  # otherwise Arrow would compare texts with 5 as with "5"
         with suppress(pa.ArrowException, OverflowError):
             return operator, given.cast(kind)
     raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type})")
@@ -45,7 +45,7 @@ def in_type_of_column(operator: str, value: Any, column: str, kind: pa.DataType)
 
 def _as_scalar(value: Any, column: str, kind: pa.DataType) -> pa.Scalar:
     if isinstance(value, datetime) and getattr(value, "nanosecond", None):
-        # pandas' Timestamp, as Arrow gives times with nanoseconds to Python, and takes them for datetimes without
+        # A pandas Timestamp, which Arrow returns for times with nanoseconds. Arrow would read it without nanoseconds.
         at: Any = value
         return pa.scalar(at.value if at.unit == "ns" else at.as_unit("ns").value, pa.timestamp("ns", at.tz and "UTC"))
     try:

@@ -1,8 +1,9 @@
-"""Comparing a column of numbers with any number: exactly, as a comparison with a value of the column's own type.
+"""Compares a column of numbers with any number exactly, as a comparison with a value of the column's own type.
 
     DECIMAL(10, 2) > 0.125   is   DECIMAL(10, 2) > 0.12         INT < 10**36   is   INT <= 2147483647
 
-Left to Arrow, 10**36 has no type in common with DECIMAL(38, 4), and 2**53 + 1 becomes 2**53 if compared with a double.
+Arrow alone can't do this: it finds no common type of 10**36 and DECIMAL(38, 4), and it rounds 2**53 + 1 to 2**53 for a
+comparison with a double.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import pyarrow as pa
 
 Number: TypeAlias = int | float | Decimal
 
-_EXPONENT_MAX: Final = 400  # of ten; doubles end at 308 and -324
-_ABOVE_ALL: Final = frozenset([">", ">=", "!="])  # what is true of every value when the number is below them all
+_EXPONENT_MAX: Final = 400  # decimal exponent; doubles end at 308 and -324
+_ABOVE_ALL: Final = frozenset([">", ">=", "!="])  # operators that hold for all values if the number is below all values
 
 
 def as_number(value: Any) -> Number | None:
-    """The value as a number; None if it is not one, as a boolean."""
+    """Returns the value as a number; None if it is not a number. A boolean is not a number."""
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
     match plain:
         case bool():
@@ -41,11 +42,11 @@ def is_number_type(kind: pa.DataType) -> bool:
 
 
 def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[str, pa.Scalar]:
-    """(operator, value of type `kind`) that holds for the same values of that type as `operator number`.
+    """Returns (operator, value of type `kind`) that holds for the same values of that type as `operator number`.
 
-    A float stands for its shortest decimal (0.1 is a tenth), and compared with a FLOAT or DOUBLE any fraction for the
-    value nearest to it. What is true of all values, or of none, comes out as a comparison with the end of the type's
-    range.
+    A float means its shortest decimal (0.1 is a tenth). Compared with a FLOAT or DOUBLE column, any fraction means the
+    float nearest to it. A comparison that is true for all values, or for none, becomes a comparison with the end of the
+    type's range.
     """
     if isinstance(number, Decimal) and not number.is_finite():
         number = math.nan if number.is_nan() else math.inf if number > 0 else -math.inf
@@ -63,8 +64,10 @@ def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[s
 
 
 def _with_modest_exponent(number: Number) -> Number:
-    """1E+999999999 written out would not fit into memory. Nearer numbers are beyond every type's values, too, or
-    between the same two.
+    """Returns a number with a smaller exponent that compares in the same way with all values of the number types.
+
+    1E+999999999 as an integer would not fit into memory. The replacement is also beyond every type's values, or between
+    the same two values.
     """
     if not isinstance(number, Decimal) or not number.is_finite() or abs(number.adjusted()) <= _EXPONENT_MAX:
         return number
@@ -74,7 +77,10 @@ def _with_modest_exponent(number: Number) -> Number:
 
 
 def _between(operator: str, below: int, kind: pa.DataType, *, is_nan: bool = False) -> tuple[str, pa.Scalar]:
-    """below: the largest of the type's values under the number, or less than all of them."""
+    """Returns the comparison for a number that is between two values of the type.
+
+    below: the largest value of the type below the number; less than all values if no such value exists.
+    """
     lowest, _, _ = _range(kind)
     is_true_of_all = operator == "!=" or (operator in _ABOVE_ALL and below < lowest and not is_nan)
     if is_true_of_all or operator == "==" or below < lowest or is_nan:
@@ -94,14 +100,14 @@ def _with_float(operator: str, number: Number, kind: pa.DataType) -> tuple[str, 
     if is_taken_for or nearest == number:
         return operator, pa.scalar(nearest, kind)
     if operator in ("==", "!="):
-        return operator, pa.scalar(math.nan, kind)  # equals nothing, differs from everything
+        return operator, pa.scalar(math.nan, kind)  # NaN equals no value and differs from every value
     if nearest < number:
         return ("<=" if operator in ("<", "<=") else ">"), pa.scalar(nearest, kind)
     return ("<" if operator in ("<", "<=") else ">="), pa.scalar(nearest, kind)
 
 
 def _range(kind: pa.DataType) -> tuple[int, int, int]:
-    """Smallest and largest value in units of 10**-scale, and the scale."""
+    """Returns the smallest and the largest value in units of 10**-scale, and the scale."""
     if pa.types.is_decimal(kind):
         return 1 - 10**kind.precision, 10**kind.precision - 1, kind.scale
     return -(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1, 0

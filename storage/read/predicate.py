@@ -1,9 +1,9 @@
-"""Conditions on rows: built by people, used to skip files and to filter rows.
+"""Conditions on rows. Users write them; scans use them to skip files and to filter rows.
 
     col("amount") > 3        col("name").is_in(["a", "b"])        (col("a") == 1) & ~col("b").is_null()
-    col("tags")["env"] == "prod": of a MAP, the value of one key; null where a row lacks it
+    col("tags")["env"] == "prod": compares the value of one key of a MAP; it is null if a row lacks the key
 
-A comparison with null is not true, as in SQL. Values are matched to the column's type: `col("day") >= "2024-05-01"`.
+As in SQL, a comparison with null is not true. Values are converted to the column's type: `col("day") >= "2024-05-01"`.
 """
 
 from __future__ import annotations
@@ -24,28 +24,32 @@ from storage.files.column_bounds import Bounds, ColumnBounds
 from storage.read.arrow_expressions import columns_read
 from storage.read.column_values import ColumnValues, column_text
 
-Maybe: TypeAlias = NDArray[np.bool_]  # one truth a file: may it hold a matching row?
+Maybe: TypeAlias = NDArray[np.bool_]  # for each file: may it hold a matching row?
 
-DEPTH_MAX: Final = 100  # of conditions in conditions; `a | b | c | …` and `~~a` are no deeper for being long
+DEPTH_MAX: Final = 100  # of nested conditions; `a | b | c | …` and `~~a` count as one level, however long they are
 
 
 class Predicate(Protocol):
     @property
     def columns(self) -> frozenset[str]:
-        """Names the condition reads."""
+        """The names of the columns that the condition reads."""
         ...
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        """For rows of this schema. Raises BadInput for unknown columns and for values that don't fit a column."""
+        """Returns the filter for rows of this schema.
+
+        Raises BadInput for unknown columns and for values that don't fit a column.
+        """
         ...
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        """Which files may hold a matching row; None when the condition says nothing of it."""
+        """Returns which files may hold a matching row; None if the condition can't exclude any file."""
         ...
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
-        """The part of the condition that reads only these columns, and that every matching row fulfils; None if there
-        is none.
+        """Returns the part of the condition that reads only these columns and that every matching row fulfils.
+
+        Returns None if no such part exists.
         """
         ...
 
@@ -63,7 +67,9 @@ class _Combinable:
         return Not(as_predicate(self))
 
     def __bool__(self) -> bool:
-        raise BadInput("a condition has no truth of its own: combine conditions with &, | and ~, not with and, or, not")
+        raise BadInput(
+            "a condition is neither true nor false: combine conditions with &, | and ~, not with and, or, not"
+        )
 
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
@@ -78,13 +84,16 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _ColumnPredicate(_Combinable):
-    """key: of a MAP with texts for keys, whose values are meant; None for the column itself."""
+    """A condition on one column.
+
+    key: a key of a MAP with text keys, whose values are compared; None for the column itself.
+    """
 
     column: str
     key: str | None = field(default=None, kw_only=True)
 
     def values_in(self, schema: pa.Schema) -> ColumnValues:
-        """What is compared. Raises BadInput where there is no such column, or it is no such map."""
+        """Returns the compared values. Raises BadInput if the column does not exist or is no such map."""
         return ColumnValues.of(self.column, self.key, schema)
 
     @property
@@ -103,7 +112,7 @@ class Compare(_ColumnPredicate):
     value: Any
 
     def in_type_of_column(self, schema: pa.Schema) -> tuple[str, pa.Scalar]:
-        """(operator, value of the column's type) that says the same of the column."""
+        """Returns (operator, value of the column's type) with the same meaning."""
         return self.values_in(schema).comparable(self.operator, self.value)
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
@@ -117,7 +126,7 @@ class Compare(_ColumnPredicate):
             return ~_all_null(known)
         match operator:
             case "!=":
-                return None  # floating-point bounds leave NaN out, and NaN != x holds
+                return None  # floating-point bounds ignore NaN, and NaN != x is true
             case "==":
                 fits = pc.and_kleene(pc.less_equal(known.minimum, value), pc.greater_equal(known.maximum, value))
             case "<" | "<=":
@@ -129,16 +138,16 @@ class Compare(_ColumnPredicate):
 
 @dataclass(frozen=True, slots=True)
 class IsIn(_ColumnPredicate):
-    """`column` is one of `values`; nulls among them match nothing."""
+    """`column` is one of `values`. Nulls in `values` match nothing."""
 
     values: tuple[Any, ...]
 
     def value_set(self, schema: pa.Schema) -> pa.Array:
-        """As `==` has it: 0.0 stands for both zeros, NaN equals nothing."""
+        """Returns the values under the rules of `==`: 0.0 matches both zeros, NaN matches nothing."""
         own = self.values_in(schema)
         kind = own.type
         given = [own.comparable("==", v) for v in self.values if v is not None]
-        values = pa.array([value for operator, value in given if operator == "=="], kind)  # others equal nothing
+        values = pa.array([value for operator, value in given if operator == "=="], kind)  # no row equals the others
         if not pa.types.is_floating(kind):
             return values
         zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(values, 0.0)).as_py() else [], kind)
@@ -147,7 +156,7 @@ class IsIn(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
         own = self.values_in(schema).expression
         is_one = own.isin(self.value_set(schema))
-        return pc.if_else(own.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # `isin` alone: ~ would match null
+        return pc.if_else(own.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # with `isin` alone, ~ would match null
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)
@@ -192,13 +201,13 @@ class IsNull(_ColumnPredicate):
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         if self.key is not None:
-            return None  # a map that is there may lack the key
+            return None  # a map that is not null may lack the key
         return _unless_false(pc.greater(bounds(self.column).null_count, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class IsNan(_ColumnPredicate):
-    """A floating-point column holds NaN, which no comparison finds. Null where the column is null."""
+    """A floating-point column is NaN, which no comparison can test. Null if the column is null."""
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         own = self.values_in(schema)
@@ -207,7 +216,7 @@ class IsNan(_ColumnPredicate):
         return pc.is_nan(own.expression)
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        return None  # bounds leave NaN out
+        return None  # bounds ignore NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +285,7 @@ class Or(_Combinable):
 
 @dataclass(frozen=True, slots=True)
 class ArrowCondition(_Combinable):
-    """A `pyarrow.compute` expression. It filters rows; only conditions made with `col` skip files as well."""
+    """A `pyarrow.compute` expression. It only filters rows. Only conditions made with `col` can also skip files."""
 
     condition: pc.Expression
     columns: frozenset[str]
@@ -292,10 +301,10 @@ class ArrowCondition(_Combinable):
 
 
 class Column:
-    """A column by name, to compare: `col("a") > 3`; of a MAP with texts for keys, one key's values: `col("m")["k"]`."""
+    """A column, for comparisons: `col("a") > 3`. Of a MAP with text keys, `col("m")["k"]` is one key's value."""
 
     __hash__ = None  # type: ignore[assignment]
-    __iter__ = None  # else `in` and `for` would ask for keys without end
+    __iter__ = None  # without this, `in` and `for` would call __getitem__ forever
 
     def __init__(self, name: str, key: str | None = None) -> None:
         self._name = name
@@ -352,12 +361,12 @@ class Column:
 
 
 def col(name: str) -> Column:
-    """A column of the table, for conditions."""
+    """Returns a column of the table, for use in conditions."""
     return Column(check_text("the column of col()", name))
 
 
 def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
-    """Accepts conditions made with `col` and, where the schema is known, `pyarrow.compute` expressions."""
+    """Returns the condition. Accepts conditions made with `col` and, with a schema, `pyarrow.compute` expressions."""
     if isinstance(given, pc.Expression):
         if schema is None:
             raise BadInput("a pyarrow expression can't be combined with conditions of col(); write both in one style")
@@ -370,7 +379,7 @@ def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
 
 
 def _check_depth(condition: Predicate) -> None:
-    """Python and Arrow go into conditions recursively."""
+    """Raises BadInput if conditions are nested too deeply. Python and Arrow process them recursively."""
     layer: list[Predicate] = [condition]
     for _ in range(DEPTH_MAX):
         inner: list[Predicate] = []
@@ -388,7 +397,7 @@ def _check_depth(condition: Predicate) -> None:
 def _joined(
     operator: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: Sequence[pc.Expression]
 ) -> pc.Expression:
-    """As a balanced tree: Arrow goes into expressions recursively, and a chain of thousands would end the process."""
+    """Joins the parts to a balanced tree. Arrow works recursively, so a chain of thousands would crash the process."""
     while len(parts) > 1:
         pairs = [operator(one, other) for one, other in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, *parts[2 * len(pairs) :]]
@@ -396,7 +405,7 @@ def _joined(
 
 
 def _unless_false(truth: pa.Array) -> Maybe:
-    """Unknown counts as maybe."""
+    """Returns the truth values; null becomes true."""
     maybe: Maybe = pc.fill_null(truth, True).to_numpy(zero_copy_only=False)
     return maybe
 

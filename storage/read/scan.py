@@ -1,5 +1,5 @@
-"""Which files hold the rows that are asked for: partitions, buckets, key ranges and statistics, before any file is
-opened.
+"""Finds the files that may hold the requested rows, by partition, bucket, key range and statistics. No data file is
+opened for this.
 
 Source: Java `operation/AbstractFileStoreScan.java`, `KeyValueFileStoreScan.java`,
 `table/source/snapshot/SnapshotReaderImpl.java`.
@@ -42,8 +42,8 @@ from storage.types import Root, same_ignoring_nullability
 class SkipReason(StrEnum):
     """Why a file is not read."""
 
-    LEVEL_0 = "level 0"  # its rows are not visible yet
-    POSTPONED = "postponed"  # its rows wait for a job that gives them buckets
+    LEVEL_0 = "level 0"  # its rows are not visible until they were compacted
+    POSTPONED = "postponed"  # its rows are not visible until a job moved them into buckets
     PARTITION = "partition"
     BUCKET = "bucket"
     KEY_RANGE = "key range"
@@ -53,12 +53,12 @@ class SkipReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """A question to the table at one snapshot.
+    """The request of a scan of one table: which rows of a snapshot to read.
 
-    context: under the schema to read with.
-    keep_entry: False leaves a file out, whatever else is known of it.
-    in_key_order: of a primary-key table, one split a bucket, whose rows come in the order of their keys.
-    report: called with each file that is left out, but for those that keep_entry leaves out.
+    context: its schema is used for the read.
+    keep_entry: returns False for a file that must be left out, before any other rule is applied.
+    in_key_order: for a primary-key table: plan one split for each bucket, whose rows are ordered by their keys.
+    report: called with each file that is left out, except for those that keep_entry leaves out.
     """
 
     context: TableContext
@@ -68,7 +68,7 @@ class TableScan:
     report: Callable[[DataFileMeta, SkipReason], None] = field(default=lambda file, why: None)
 
     def plan(self, snapshot: Snapshot | None) -> list[Split]:
-        """Splits in the order of partitions and buckets; none for a table without snapshots."""
+        """Returns splits in the order of partitions and buckets; none for a table without snapshots."""
         check_supported(self.context, Operation.READ)
         if snapshot is None:
             return []
@@ -83,9 +83,9 @@ class TableScan:
         entries: Iterable[ManifestEntry],
         vectors: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]],
     ) -> list[Split]:
-        """Splits of these files, whatever snapshot they are of.
+        """Returns the splits of these files. The files may be of any snapshot.
 
-        vectors: by partition and bucket.
+        vectors: deletion files by partition and bucket.
         """
         buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
         for entry in entries:
@@ -119,7 +119,7 @@ class TableScan:
         return entries if self.predicate is None else self._in_wanted_buckets(entries, self.predicate)
 
     def that_may_match(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-        """Of these files, those that may hold rows with the keys that are asked for, in the same order."""
+        """Returns those files that may hold rows with the requested keys, in the same order."""
         if self.predicate is None:
             return list(entries)
         kept = self._in_wanted_buckets(entries, self.predicate)
@@ -130,7 +130,7 @@ class TableScan:
         wanted = wanted_partitions(self.context, {entry.partition for entry in entries}, predicate)
         bucketing = Bucketing.of(self.context.schema, self.context.options)
         keys = self._wanted_bucket_keys(bucketing)
-        buckets_of: dict[int, set[int]] = {}  # by the bucket count of the partition: after a rescale they differ
+        buckets_of: dict[int, set[int]] = {}  # by bucket count, which differs between partitions after a rescale
         kept = []
         for entry in entries:
             if entry.partition not in wanted:
@@ -148,8 +148,11 @@ class TableScan:
 
     @property
     def passes_over_level_0(self) -> bool:
-        """Level 0 may hold new versions of keys whose older row is still unmarked (deletion vectors), or keys that have
-        their first row already (first-row): compaction finds out, and until then the rows are not visible.
+        """Whether the scan skips files of level 0.
+
+        With deletion vectors, level 0 may hold new versions of keys whose old rows are not marked as deleted yet. With
+        first-row, it may hold keys that have their first row already. Only compaction finds this out, and the rows are
+        not visible before.
         """
         options = self.context.options
         if not self.context.schema.has_primary_key:
@@ -159,7 +162,10 @@ class TableScan:
         return options.merge_engine is MergeEngine.FIRST_ROW
 
     def _has_bucket_key_types(self, schema_id: int) -> bool:
-        """Java lets the type of a bucket key change: older rows stay in the buckets of their values as they were."""
+        """Whether the bucket keys had the same types in this schema.
+
+        Java allows the type of a bucket key to change. Older rows stay in the buckets of their old values.
+        """
         current = self.context.schema
         if schema_id == current.id:
             return True
@@ -168,8 +174,9 @@ class TableScan:
         return all(key.id in older and same_ignoring_nullability(older[key.id].type, key.type) for key in keys)
 
     def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
-        """Columns of bucket keys that matching rows must have, when the condition names one value for each; else
-        None.
+        """Returns columns with the bucket keys of matching rows, if the condition names one value for each key column.
+
+        Otherwise returns None.
         """
         if bucketing.mode is not BucketMode.FIXED or self.predicate is None:
             return None
@@ -179,7 +186,7 @@ class TableScan:
             if not isinstance(condition, Compare):
                 return None
             if key_field.type.root in (Root.FLOAT, Root.DOUBLE):
-                return None  # a filter takes 0.0 and -0.0 for equal; they live in two buckets
+                return None  # a filter treats 0.0 and -0.0 as equal, but they are in two buckets
             operator, value = condition.in_type_of_column(self.context.schema.arrow)
             if operator != "==":
                 return None
@@ -193,8 +200,7 @@ class TableScan:
             return evolution_splits(self._matching_groups(row_id_groups(files)), packing)
         if not self.context.schema.has_primary_key:
             return append_splits(self._matching(files, by_value=True), packing)
-        # A key's other versions are in files whose key range holds it too, so skipping by key skips all or none of
-        # them.
+        # All versions of a key are in files whose key range contains it. So skipping by key skips all versions or none.
         matching = self._matching(files, by_value=False)
         if not matching:
             return []
@@ -208,7 +214,7 @@ class TableScan:
         return [(kept, raw) for sections, raw in groups if (kept := self._without_files_that_cannot_match(sections))]
 
     def _without_files_that_cannot_match(self, sections: Sequence[Section]) -> list[Section]:
-        """Skip files by value where their keys have no other version: in sections of a single run."""
+        """Skips files by value only in sections of a single run: keys in them have no other version."""
         if self.predicate is None:
             return list(sections)
         alone = [file for section in sections if len(section) == 1 for file in section[0]]
@@ -222,7 +228,7 @@ class TableScan:
         return result
 
     def _matching_groups(self, groups: list[RowIdGroup]) -> list[RowIdGroup]:
-        """Row-id groups that may hold a matching row: each column has the statistics of the file that gives it."""
+        """Returns row-id groups that may hold a matching row, judged by the statistics of each column's source file."""
         if self.predicate is None or not groups:
             return groups
         maybe = self.predicate.may_match(row_id_group_bounds(self.context, groups), tracked_schema(self.context))
@@ -234,7 +240,7 @@ class TableScan:
         return [groups[i] for i in np.flatnonzero(maybe)]
 
     def _matching(self, files: list[DataFileMeta], *, by_value: bool) -> list[DataFileMeta]:
-        """Files that may hold a matching row, judged by their key range, or by their statistics and indexes."""
+        """Returns files that may hold a matching row, judged by key range or statistics, and by their indexes."""
         schema = self.context.schema
         names = schema.names if by_value else schema.trimmed_primary_keys
         condition = self.predicate.within(frozenset(names)) if self.predicate is not None else None
@@ -250,7 +256,7 @@ class TableScan:
         return [file for file in files if self._index_allows(file, index_predicate)]
 
     def _index_allows(self, file: DataFileMeta, index_predicate: FileIndexPredicate) -> bool:
-        """As far as its metadata holds the index; one in a file of its own is asked when the file is read."""
+        """Whether the index allows matching rows. Only embedded indexes are read here; others when a file is read."""
         selected = index_predicate.selected_rows(file, file.file_name, embedded_only=True)
         if selected is not None and not selected:
             self.report(file, SkipReason.INDEX)
@@ -259,13 +265,17 @@ class TableScan:
 
 
 def made_since(time_ms: int) -> Callable[[ManifestEntry], bool]:
-    """Whether a file was made at this time or later, epoch milliseconds. One that doesn't say is left out."""
+    """Returns a filter for files created at this time or later, in epoch milliseconds.
+
+    A file without a creation time is left out.
+    """
     return lambda entry: (made_ms := entry.file.created_epoch_ms) is not None and made_ms >= time_ms
 
 
 def wanted_partitions(context: TableContext, partitions: set[bytes], predicate: Predicate) -> set[bytes]:
-    """Those that may hold a matching row. Exact as to partition columns: their values are known, so what the condition
-    says of them alone is simply applied.
+    """Returns the partitions that may hold a matching row.
+
+    The values of partition columns are known. So the part of the condition on partition columns is applied exactly.
     """
     fields = context.schema.partition_fields
     condition = predicate.within(frozenset(field.name for field in fields))

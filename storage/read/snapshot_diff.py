@@ -1,7 +1,7 @@
-"""The difference between two states of a table: per key, the row before and the row after.
+"""Reads the difference between two states of a table: for each key, the row before and the row after.
 
-Source: Java `table/source/splitread/IncrementalDiffSplitRead.java`. Java leaves files out that both states have, and so
-merges some keys without a part of their rows; here only sections go that are the same in both.
+Source: Java `table/source/splitread/IncrementalDiffSplitRead.java`. Java skips the files that are in both states, and
+so merges some keys without a part of their rows. Here only sections are skipped that are the same in both states.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ _Buckets = dict[tuple[bytes, int], Split]
 class SnapshotDiff:
     """The difference between two states of a table.
 
-    before: None is an empty table
-    context: under the schema that rows are mapped to
-    columns: only these and those of the primary key, in the table's order; rows that differ in others only are the same
+    before: None for an empty table
+    context: rows are mapped to its schema
+    columns: only these columns and the primary key are read, in the table's order. Rows that differ only in other
+        columns count as equal.
 
-    Raises UnsupportedFeature for a table without a primary key: nothing says which of its rows are the same.
+    Raises UnsupportedFeature for a table without a primary key: its rows can't be matched.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class SnapshotDiff:
         self._reader = SnapshotReader(context, tuple(self._names))
 
     def read(self) -> Iterator[ChangeBatch]:
-        """+I, -U, +U and -D, by bucket and key. No row for a key whose row is the same in both states."""
+        """Yields +I, -U, +U and -D, ordered by bucket and key. Keys with the same row in both states are left out."""
         held: pa.RecordBatch | None = None
         for rows in self._rows(self._changes):
             if held is not None:
@@ -81,8 +82,10 @@ class SnapshotDiff:
             yield ChangeBatch(self._after.id, held, position=ChangePosition.behind(self._after))
 
     def read_as_java(self) -> Iterator[pa.RecordBatch]:
-        """The rows after that differ, as they are stored, deleted ones too; of keys that are no longer there at all,
-        the rows before, as -D.
+        """Yields rows as Java does.
+
+        These are the changed rows of the later state as they are stored, including deleted rows. Of keys that no longer
+        exist at all, the earlier rows are yielded as -D.
         """
         return (rows.select(self._names) for rows in self._rows(self._rows_after))
 
@@ -101,7 +104,7 @@ class SnapshotDiff:
         return MergeOrder(tuple(self._context.schema.trimmed_primary_keys), runs_in_order=True)
 
     def _buckets(self, snapshot: Snapshot | None) -> _Buckets:
-        """One split of each bucket, in key order."""
+        """Returns one split for each bucket, with rows in key order."""
         keep = Subtask.of(self._context.options).keep_entry(self._context)
         splits = TableScan(self._context, keep_entry=keep, in_key_order=True).plan(snapshot)
         return {(split.partition, split.bucket): split for split in splits}
@@ -133,7 +136,7 @@ class SnapshotDiff:
         return found.set_column(at, found.schema.field(at), pa.array(kinds))
 
     def _check_bucket_counts(self) -> None:
-        """A key that moved to another bucket would be gone in one and new in the other."""
+        """Raises BadInput if a partition was rescaled. A key that moved between buckets would look deleted and new."""
         if self._before is None:
             return
         counts = [
@@ -150,7 +153,7 @@ class SnapshotDiff:
 
 
 def _sides(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
-    """The rows before, and the rows after; retracts among them."""
+    """Returns the rows before and the rows after, retracts included."""
     is_after = rows.column(_IS_AFTER).to_numpy(zero_copy_only=False)[groups.rows]
     positions = [groups.last(side) for side in (~is_after, is_after)]
     keys = [np.flatnonzero(of_side >= 0) for of_side in positions]
@@ -159,7 +162,7 @@ def _sides(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
 
 
 def _without_same(before: Split | None, after: Split | None) -> Iterator[tuple[Split, bool]]:
-    """Both splits, without the sections that are the same in both. Not one that has nothing left."""
+    """Yields both splits without the sections that are the same in both. A split without sections is left out."""
     sides = [(split, is_after) for split, is_after in ((before, False), (after, True)) if split is not None]
     known = [{_identity(section, split) for section in split.sections} for split, _ in sides]
     same = known[0] & known[1] if len(known) == 2 else set()

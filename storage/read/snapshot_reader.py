@@ -1,4 +1,4 @@
-"""The rows of splits: merged where versions of a key may be in several files, straight from the file where not.
+"""Reads the rows of splits. Files are merged if several may hold versions of a key; otherwise they are read directly.
 
 Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`.
 """
@@ -41,7 +41,7 @@ _SPECIAL_NAMES: Final = frozenset(field.name for field in _SPECIAL)
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """Where the files of a split lie, and what they have in common.
+    """The directory of a split's files, and what they have in common.
 
     partition: serialized BinaryRow.
     """
@@ -55,13 +55,12 @@ class _Bucket:
 class SnapshotReader:
     """Reads splits of one table.
 
-    columns: names in the order wanted
+    context: its schema is used for the read; rows written under other schemas are mapped to it
+    columns: names in the wanted order
     predicate: applied to every row
 
-    `_VALUE_KIND` and `_SEQUENCE_NUMBER` may be among the columns, and `_ROW_ID` with row tracking. With the kind, rows
-    come as they are kept: also those of keys that were deleted, as -D, where no compaction took them away.
-
-    context: under the schema to read with; files written under others are mapped to it
+    The columns may include `_VALUE_KIND` and `_SEQUENCE_NUMBER`, and with row tracking `_ROW_ID`. With `_VALUE_KIND`,
+    rows are returned as they are stored. This includes deleted keys as -D, if no compaction has removed them.
     """
 
     context: TableContext
@@ -76,7 +75,7 @@ class SnapshotReader:
         return pa.schema([special[name] if name in special else own.field(name) for name in self.columns])
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """Batches of at least one row. Raises SnapshotExpired when files are gone with their snapshot."""
+        """Yields batches of at least one row. Raises SnapshotExpired if files were deleted with their snapshot."""
         for split in splits:
             directory = bucket_directory(self.context, split.partition, split.bucket)
             bucket = _Bucket(directory, split.partition, split.deletion_files)
@@ -107,17 +106,17 @@ class SnapshotReader:
 
     @cached_property
     def _tracked_fields(self) -> tuple[DataField, ...]:
-        """What no file need hold, and is asked for or conditioned."""
+        """The requested or filtered columns that a file need not hold."""
         named = {*self.columns, *(self.predicate.columns if self.predicate is not None else ())}
         return tuple(field for field in (SEQUENCE_FIELD, ROW_ID_FIELD) if field.name in named)
 
     @cached_property
     def _file_condition(self) -> Predicate | None:
-        """What files know something of: the part of the condition on the table's own columns."""
+        """The part of the condition on the table's own columns. Only these have statistics and indexes in files."""
         return None if self.predicate is None else self.predicate.within(frozenset(self.context.schema.names))
 
     def _single_run(self, run: SortedRun, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
-        """No key twice: every condition may be applied while reading."""
+        """Reads one run. No key is in it twice, so the whole condition may be applied while reading."""
         has_kinds = self.context.schema.has_primary_key
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and has_kinds else [])]
         fields += self._tracked_fields
@@ -127,7 +126,7 @@ class SnapshotReader:
         return batches if has_kinds else (with_kind(batch, RowKind.INSERT) for batch in batches)
 
     def _merged(self, section: Section, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
-        """Conditions on the key may be applied before the merge: they hold for all versions of a key or for none."""
+        """Merges runs. Conditions on the key are applied before merging: all versions of a key fulfil them or none."""
         merging = SectionMerge.of(self.context, section)
         names = [f.name for f in self._output_fields]
         fields = merging.fields_read(
@@ -152,7 +151,7 @@ class SnapshotReader:
 
     @cached_property
     def _output_fields(self) -> tuple[DataField, ...]:
-        """What is asked for, and what the condition reads."""
+        """The requested columns and the columns that the condition reads."""
         conditioned = sorted(self.predicate.columns) if self.predicate is not None else []
         names = dict.fromkeys([*self.columns, *conditioned])
         return self.context.schema.select([name for name in names if name not in _SPECIAL_NAMES])
@@ -169,7 +168,7 @@ class SnapshotReader:
         size: BatchSize,
         condition: Predicate | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows that fulfil the condition; parts of files that hold none are not even decoded."""
+        """Reads rows that fulfil the condition. Parts of files without such rows are not decoded."""
         by_file = self._file_condition if condition is self.predicate else condition
         index_predicate = (
             self._index_predicate if condition is self.predicate else FileIndexPredicate(self.context, condition)
@@ -198,7 +197,7 @@ class SnapshotReader:
 def filtered(
     context: TableContext, batches: Iterator[pa.RecordBatch], condition: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows that fulfil the condition; batches may become empty. Raises BadInput where it can't be applied."""
+    """Yields rows that fulfil the condition; batches may be empty. Raises BadInput if it can't be applied."""
     if condition is None:
         return batches
     return _where(context, batches, condition.expression(tracked_schema(context)))
@@ -210,7 +209,7 @@ def _where(
     def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
             return batch.filter(expression)
-        except pa.ArrowException as e:  # an expression of the caller's own that some values don't go with
+        except pa.ArrowException as e:  # an Arrow expression of the caller that fails for some values
             raise BadInput(
                 f"{context.name}: the filter can't be applied to these rows: {str(e).splitlines()[0]}"
             ) from None
@@ -223,5 +222,5 @@ def _has_rows(batch: pa.RecordBatch) -> bool:
 
 
 def _may_hold_retracts(file: DataFileMeta) -> bool:
-    """Level-0 files are looked into whatever their metadata says: pypaimon writes 0 for files that hold deletes."""
+    """Whether a file may hold retracts. Level-0 files always may: pypaimon writes 0 deletes for files with deletes."""
     return file.level == 0 or file.may_hold_deletes

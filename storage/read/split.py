@@ -1,4 +1,4 @@
-"""Splits: units of reading, each of one bucket, made so that no key is in two of them.
+"""Splits: units of reading. Each is of one bucket, and no key is in two splits.
 
 Source: Java `table/source/MergeTreeSplitGenerator.java`, `AppendOnlySplitGenerator.java`, `utils/BinPacking.java`;
 vectors `split_generator.json`.
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Files of one bucket, to be read together. Pickles.
+    """Files of one bucket that are read together. Splits can be pickled.
 
     partition: serialized BinaryRow.
-    sections: in key order; inside one, every run is in key order and runs may overlap. Files that need no merge are
-        sections of one run with one file. With data evolution a section is a row-id group, each of its files a run.
+    sections: ordered by key. Runs of one section may overlap; each run is ordered by key. A file that needs no merge is
+        a section of one run with one file. With data evolution, a section is a row-id group and each file is a run.
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
-    deletion_files: by the name of a data file, where its deletion vector lies: the rows at its positions don't count.
-    of_fallback_branch: from the branch that the options name in addition to the opened one
+    deletion_files: by data file name, where its deletion vector is stored. Rows at its positions are deleted.
+    of_fallback_branch: the files are of the second branch that the options name, not of the opened one
     """
 
     snapshot_id: int
@@ -45,19 +45,19 @@ class Split:
 
     @property
     def row_count(self) -> int:
-        """Rows in the files, before merging, deleted ones included."""
+        """Rows in the files before merging, including deleted ones."""
         return sum(file.row_count for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class BinPacking:
-    """How large splits get: options `source.split.target-size` and `source.split.open-file-cost`."""
+    """Rules for the size of splits: options `source.split.target-size` and `source.split.open-file-cost`."""
 
     target_size_bytes: int
     open_file_cost_bytes: int
 
     def pack(self, items: Iterable[T], size_bytes: Callable[[T], int]) -> list[list[T]]:
-        """Consecutive items, each group as close below the target as it gets; order is kept."""
+        """Groups consecutive items, each group as large as possible without exceeding the target. Keeps the order."""
         groups: list[list[T]] = []
         total = 0
         for item in items:
@@ -71,14 +71,16 @@ class BinPacking:
 
 
 def append_splits(files: Sequence[DataFileMeta], packing: BinPacking) -> list[tuple[list[Section], bool]]:
-    """(sections, raw_convertible) of each split of an append table's bucket."""
+    """Returns (sections, raw_convertible) of each split for a bucket of an append table."""
     ordered = sorted(files, key=lambda file: file.min_sequence_number)
     return [([[[file]] for file in group], True) for group in packing.pack(ordered, lambda file: file.file_size)]
 
 
 def evolution_splits(groups: Sequence[RowIdGroup], packing: BinPacking) -> list[tuple[list[Section], bool]]:
-    """(sections, raw_convertible) of each split of a bucket with data evolution: a section is a row-id group, its files
-    are runs of their own. Blobs count little: they are read when a row is.
+    """Returns (sections, raw_convertible) of each split for a bucket with data evolution.
+
+    A section is a row-id group, and each of its files is a run. A blob file counts only as the cost of opening a file,
+    because its values are read only with their rows.
     """
 
     def size_bytes(group: RowIdGroup) -> int:
@@ -94,7 +96,7 @@ def evolution_splits(groups: Sequence[RowIdGroup], packing: BinPacking) -> list[
 def merge_tree_splits(
     ranges: Sequence[KeyRange], packing: BinPacking, merge_engine: MergeEngine, *, deletion_vectors: bool = False
 ) -> list[tuple[list[Section], bool]]:
-    """(sections, raw_convertible) of each split of a primary-key table's bucket."""
+    """Returns (sections, raw_convertible) of each split for a bucket of a primary-key table."""
     files = [item.file for item in ranges]
     above_level_0 = all(file.level != 0 and not file.delete_row_count for file in files)
     one_version = deletion_vectors or merge_engine is MergeEngine.FIRST_ROW or len({file.level for file in files}) == 1

@@ -1,4 +1,4 @@
-"""Which state a read is of: the one that its caller names, or else the options of the table, stored or dynamic.
+"""Chooses the snapshot of a read: the caller names it, or the table options do, stored or dynamic.
 
 Source: Java `table/source/snapshot/*StartingScanner.java`, `table/source/snapshot/TimeTravelUtil.java`.
 """
@@ -24,9 +24,9 @@ _WATERMARK: Final = "watermark-"
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """Which snapshot a scan reads: by one of these, or, when none is set, the latest.
+    """The snapshot that a scan reads, named in one of these ways. If none is set, it is the latest snapshot.
 
-    files_since_ms: of that, only files made at this time or later.
+    files_since_ms: read only files of the latest snapshot that were created at this time or later.
     """
 
     snapshot_id: int | None = None
@@ -36,10 +36,10 @@ class TimeTravel:
 
     @classmethod
     def of(cls, context: TableContext) -> TimeTravel:
-        """Raises BadInput for a place that does not exist, UnsupportedFeature for what a scan can't do."""
+        """Raises BadInput for a snapshot that does not exist, UnsupportedFeature for what a scan can't do."""
         options = context.options
         if options.startup_mode is not None:
-            check_supported(context, Operation.READ)  # its refusals say more than a mode can
+            check_supported(context, Operation.READ)  # its errors are more precise than those for a mode
         match mode := options.startup_mode:
             case None | StartupMode.LATEST_FULL | StartupMode.LATEST:
                 return cls()
@@ -88,15 +88,17 @@ def _at_watermark(context: TableContext, watermark_ms: int) -> int:
     raise BadInput(f"{context.name} has no snapshot with a watermark of {watermark_ms} or later")
 
 
-# ---------------------------------------------------------------- the state itself
+# ---------------------------------------------------------------- finding the snapshot
 
 
 def named_state(
     context: TableContext, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None
 ) -> Snapshot | None:
-    """as_of: a datetime (naive ones are local time) or epoch milliseconds. None for a table without snapshots.
+    """Returns the snapshot; None for a table without snapshots.
 
-    Raises BadInput where there is no such state, SnapshotExpired where it is gone.
+    as_of: a datetime (local time if it has no zone) or epoch milliseconds.
+
+    Raises BadInput if no such snapshot exists, SnapshotExpired if it expired.
     """
     if tag is not None:
         return context.tags.get(tag)
@@ -106,7 +108,7 @@ def named_state(
 
 
 def time_in_ms(as_of: datetime | int) -> int:
-    """Epoch milliseconds. Raises BadInput for what is no time."""
+    """Returns epoch milliseconds. Raises BadInput for a value that is no time."""
     if not isinstance(as_of, datetime | int):
         raise BadInput(f"scan(as_of={as_of!r}): as_of is a datetime or epoch milliseconds")
     try:

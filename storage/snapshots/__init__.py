@@ -1,1 +1,1 @@
-"""Committed states of a table: snapshots, the manifests they are made of, and how a new one comes to be."""
+"""Committed states of a table: snapshots, changelogs, tags, branches and consumers."""

@@ -1,4 +1,4 @@
-"""Branches of a table: lines of snapshots of their own. `TableContext.open(branch=…)` opens one.
+"""Branches of a table, each with its own sequence of snapshots. `TableContext.open(branch=…)` opens one.
 
 Source: Java `utils/FileSystemBranchManager.java`.
 """
@@ -18,13 +18,13 @@ PRIMARY_BRANCH: Final = "scan.primary-branch"
 
 
 def branch_names(io: FileIO, paths: TablePaths) -> list[str]:
-    """Of one table, in alphabetical order; `main` is not among them."""
+    """Returns the branches of a table in alphabetical order, without `main`."""
     entries = io.list_directory(paths.branch_directory)
     return sorted(name for e in entries if e.is_directory and (name := parse_branch_name(e.name)) is not None)
 
 
 def check_branches_read(io: FileIO, paths: TablePaths, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Of options of a table, before they become new. Raises BadInput where a read would have no branch, or two."""
+    """Checks options of a table before they are stored. Raises BadInput if reads would have no or two branches."""
     given = [key for key in (FALLBACK_BRANCH, PRIMARY_BRANCH) if new.get(key, "").strip()]
     if len(given) > 1:
         raise BadInput(f"options {FALLBACK_BRANCH} and {PRIMARY_BRANCH} can't both be set; set one")

@@ -1,8 +1,8 @@
-"""What holds a table's changes: its snapshots, and the changelogs of those that their changelogs outlived.
+"""Finds what holds a table's changes: its snapshots, and changelogs that outlived their snapshots.
 
-An id is looked for among the snapshots first: expiry writes `changelog-N` before it deletes `snapshot-N`, so a reader
-finds one or the other at any moment. Java asks the options whether to look for changelogs at all; here it is enough
-that they are there, for options may have changed since.
+An id is first looked up among the snapshots. Expiry writes `changelog-N` before it deletes `snapshot-N`, so a reader
+always finds one of them. Java looks for changelogs only if the options say so. Here existing changelogs are always
+found, because the options may have changed.
 
 Source: Java `utils/NextSnapshotFetcher.java`, `utils/ChangelogManager.java`.
 """
@@ -18,7 +18,7 @@ from storage.snapshots.tags import tagged_snapshots
 
 
 class ChangeHistory:
-    """Of one branch. Holds nothing: every call looks at the files. Raises CorruptFile for what can't be read."""
+    """The history of one branch. It caches nothing: every call reads the files. Raises CorruptFile."""
 
     def __init__(self, io: FileIO, paths: TablePaths, snapshots: SnapshotStore) -> None:
         self._io = io
@@ -27,11 +27,11 @@ class ChangeHistory:
         self._changelogs = ChangelogStore(io, paths)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """A changelog holds what its snapshot held. None for one that is not there (yet, or any more)."""
+        """Returns the snapshot or its changelog, which has the same content; None if neither exists now."""
         return (
             self.snapshots.find(snapshot_id)
             or self._changelogs.find(snapshot_id)
-            or self.snapshots.find(snapshot_id)  # a snapshot came back to the id: the table was rolled back to a tag
+            or self.snapshots.find(snapshot_id)  # a rollback to a tag may just have restored the snapshot
         )
 
     def latest_id(self) -> int | None:
@@ -43,28 +43,29 @@ class ChangeHistory:
         return snapshot if earliest is None or snapshot is None else min(earliest, snapshot)
 
     def first_since(self, time_ms: int) -> int:
-        """The first snapshot of this time or later, by binary search; the next one when all are older, 1 when there is
-        none.
+        """Returns the first snapshot of this time or later, by binary search.
+
+        Returns the next id if all snapshots are older, and 1 if there are none.
         """
         first, end = self.earliest_id() or 1, (self.latest_id() or 0) + 1
         while first < end:
             middle = (first + end) // 2
             snapshot = self.find(middle)
-            if snapshot is None or snapshot.time_ms < time_ms:  # None: it expired while we searched
+            if snapshot is None or snapshot.time_ms < time_ms:  # None: it expired during the search
                 first = middle + 1
             else:
                 end = middle
         return first
 
     def has_changes(self, snapshot_id: int) -> bool:
-        """Whether what holds the changes of a snapshot is still there, and not about to go."""
+        """Whether the changes of a snapshot still exist and are not about to expire."""
         earliest = self.earliest_id()
         return earliest is not None and earliest <= snapshot_id and self.find(snapshot_id) is not None
 
     def may_be_without_changelog(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot may have come to this branch from a tag: its changelog may have expired before that.
+        """Whether a snapshot may have come to this branch from a tag, so that its changelog may have expired before.
 
-        So the first one of a branch, and of main when it was rolled back to a tag.
+        This is possible for the first snapshot of a branch, and for that of main after a rollback to a tag.
         """
         if self.snapshots.earliest_id() != snapshot.id:
             return False

@@ -1,4 +1,4 @@
-"""Changelogs that outlive their snapshots: `changelog/changelog-N` holds what snapshot-N held, for readers of changes.
+"""Changelogs that outlive their snapshots: `changelog/changelog-N` has the content of snapshot-N.
 
 Source: Java `utils/ChangelogManager.java`, `Changelog.java`.
 """
@@ -18,22 +18,22 @@ class ChangelogStore:
         self._paths = paths
 
     def ids(self) -> list[int]:
-        """Ascending, by listing the directory."""
+        """Lists the directory. Returns the ids in ascending order."""
         entries = self._io.list_directory(self._paths.changelog_directory)
         return sorted(found for entry in entries if (found := parse_changelog_id(entry.name)) is not None)
 
     def earliest_id(self) -> int | None:
-        """None without changelogs. A hint that names one that is there is believed, as for snapshots."""
+        """Returns None without changelogs. As for snapshots, a hint is used if the changelog that it names exists."""
         ids = self.ids()
         hint = self.earliest_hint() if ids else None
         return hint if hint in ids else min(ids, default=None)
 
     def earliest_hint(self) -> int | None:
-        """As it stands, whether what it names is there or not."""
+        """Returns the hint as it is stored, even if the changelog that it names does not exist."""
         return read_hint(self._io, self._paths.changelog_earliest_hint)
 
     def find(self, changelog_id: int) -> Snapshot | None:
-        """None for one that is not there. Raises CorruptFile."""
+        """Returns None for a missing changelog. Raises CorruptFile."""
         path = self._paths.changelog(changelog_id)
         try:
             return Snapshot.from_json(self._io.read(path), path).named(changelog_id, path)
@@ -41,7 +41,7 @@ class ChangelogStore:
             return None
 
     def keep(self, snapshots: Sequence[Snapshot]) -> None:
-        """Write those of snapshots that are about to go, oldest first; written before is no error."""
+        """Writes changelogs for snapshots that will be deleted, oldest first. Existing changelogs are no error."""
         for snapshot in snapshots:
             self._io.write(self._paths.changelog(snapshot.id), snapshot.to_json().encode())
         if snapshots:
@@ -51,6 +51,6 @@ class ChangelogStore:
         self._io.delete(self._paths.changelog(changelog_id))
 
     def hint_earliest(self, changelog_id: int) -> None:
-        """Durable, as that of snapshots is."""
+        """Writes the hint durably, as for snapshots."""
         latest_hint = self._paths.changelog_latest_hint
         write_durable_hint(self._io, self._paths.changelog_earliest_hint, changelog_id, instead_of=latest_hint)

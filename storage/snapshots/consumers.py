@@ -1,4 +1,4 @@
-"""Consumers: readers whose position is kept in the table, so that expiry keeps what they still need.
+"""Consumers: readers whose position is stored in the table, so that expiry keeps what they have not read yet.
 
 Source: Java `consumer/Consumer.java`, `consumer/ConsumerManager.java`.
 """
@@ -20,7 +20,7 @@ NEXT_SNAPSHOT: Final = "nextSnapshot"
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A reader's position, kept in the table: expiry keeps snapshots from it on. Paimon's own file."""
+    """The stored position of a reader: expiry keeps the snapshots from it on. The file has Paimon's format."""
 
     io: FileIO
     paths: TablePaths
@@ -32,12 +32,12 @@ class Consumer:
         check_file_name("consumer", self.name, affix=CONSUMER_PREFIX)
 
     def next_snapshot_id(self) -> int | None:
-        """None when this consumer never wrote a position."""
+        """Returns None if this consumer never wrote a position."""
         members = self.read()
         return None if members is None else members[NEXT_SNAPSHOT]
 
     def read(self) -> dict[str, Any] | None:
-        """All that its file says, with a number in `nextSnapshot`. None as above. Raises CorruptFile."""
+        """Returns all members of its file, with a number in `nextSnapshot`; None without a file. Raises CorruptFile."""
         path = self.paths.consumer(self.name)
         try:
             data = self.io.read(path)
@@ -50,12 +50,15 @@ class Consumer:
             raise CorruptFile(path, 'JSON such as {"nextSnapshot": 17}', f"{data[:60]!r} ({e})") from None
 
     def write(self, next_snapshot_id: int, more: Mapping[str, Any] | None = None) -> None:
-        """more: members that others pass over."""
+        """Writes the position.
+
+        more: additional members, which other readers ignore.
+        """
         text = json.dumps({NEXT_SNAPSHOT: next_snapshot_id, **(more or {})}, indent=2)
         self.io.write(self.paths.consumer(self.name), text.encode())
 
     def forget(self) -> None:
-        """Expiry keeps nothing for it any more."""
+        """Deletes the position: expiry no longer keeps anything for this consumer."""
         self.io.delete(self.paths.consumer(self.name))
 
 
@@ -64,13 +67,13 @@ def consumer_names(io: FileIO, paths: TablePaths) -> list[str]:
 
 
 def min_next_snapshot(io: FileIO, paths: TablePaths) -> int | None:
-    """The first snapshot that some consumer has still to read; None without consumers. Raises CorruptFile."""
+    """Returns the earliest snapshot that a consumer has not read; None without consumers. Raises CorruptFile."""
     positions = [Consumer(io, paths, name).next_snapshot_id() for name in consumer_names(io, paths)]
     return min((position for position in positions if position is not None), default=None)
 
 
 def remove_stale_consumers(io: FileIO, paths: TablePaths, written_before_ms: int) -> list[str]:
-    """Forget consumers that have not moved since; their names."""
+    """Deletes consumers that were not written since this time. Returns their names."""
     stale = [name for name, modified_ms in _files(io, paths) if modified_ms < written_before_ms]
     io.delete_all([paths.consumer(name) for name in stale])
     return stale

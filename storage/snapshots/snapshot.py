@@ -1,4 +1,4 @@
-"""Snapshots: one JSON file each, in a directory with consecutive ids and two hints.
+"""Snapshots: one JSON file for each, with consecutive ids, and two hint files in the same directory.
 
 Source: Java `Snapshot.java`, `utils/SnapshotManager.java`, `utils/HintFileUtils.java`.
 """
@@ -26,11 +26,13 @@ FIRST_SNAPSHOT_ID: Final = 1
 class Snapshot:
     """One committed state of a table.
 
-    The state is what the base manifest list says, followed by the delta list; the changelog list is no part of it.
+    The state consists of the base manifest list, followed by the delta list. The changelog list is not part of it.
 
     total_record_count: rows of all live files, unmerged.
-    delta_record_count: rows added minus rows of files removed.
-    time_ms, watermark: epoch milliseconds. None is the JSON's absent member.
+    delta_record_count: rows of added files minus rows of removed files.
+    time_ms: epoch milliseconds.
+    watermark: epoch milliseconds.
+    Optional fields are None if the JSON lacks the member.
     """
 
     id: int
@@ -60,11 +62,11 @@ class Snapshot:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether its identifier counts the commits of its user; those of one-off commits are all the same."""
+        """Whether its identifier numbers the commits of its user. All one-off commits have the same identifier."""
         return self.commit_identifier != BATCH_COMMIT_IDENTIFIER
 
     def to_members(self) -> dict[str, Any]:
-        """In Java's order; what is None, and properties that are none, are left out."""
+        """Returns the JSON members in Java's order, without members that are None and without empty properties."""
         members = {name: getattr(self, attribute) for name, attribute in _MEMBERS.items()}
         members["properties"] = dict(self.properties) or None
         return {name: value for name, value in members.items() if value is not None}
@@ -74,11 +76,11 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> Snapshot:
-        """Unknown members are passed over. Raises CorruptFile, with the place where the JSON breaks."""
+        """Ignores unknown members. Raises CorruptFile with the position of invalid JSON."""
         return cls.from_members(parse_json_object(data, path, "a snapshot"), path)
 
     def named(self, snapshot_id: int, path: str) -> Snapshot:
-        """The snapshot itself. Raises CorruptFile if its id is not that of its file name: the file was copied there."""
+        """Returns the snapshot. Raises CorruptFile if its id differs from its file name, as after a copy."""
         if self.id != snapshot_id:
             raise CorruptFile(path, f"snapshot {snapshot_id}", f"snapshot {self.id} (`id` in it)")
         return self
@@ -139,7 +141,10 @@ _NUMBERS: Final = tuple(name for name in _MEMBERS if name not in (*_TEXTS, "comm
 
 
 def parse_json_object(data: bytes, path: str, what: str) -> dict[str, Any]:
-    """what: "a snapshot". Raises CorruptFile naming path and byte."""
+    """Parses a JSON object. Raises CorruptFile with the path and byte position.
+
+    what: describes the content, as "a snapshot".
+    """
     expected = f"the JSON of {what}"
     try:
         text = data.decode()
@@ -153,14 +158,14 @@ def parse_json_object(data: bytes, path: str, what: str) -> dict[str, Any]:
     return members
 
 
-_PARSED_MAX: Final = 3  # a commit looks at the newest snapshot, at the one it built on, and at its own
+_PARSED_MAX: Final = 3  # a commit reads the newest snapshot, the one it was built on, and its own
 
 
 class SnapshotStore:
-    """The snapshots of one branch of a table. Every call looks at the files; only what the same bytes say is kept.
+    """The snapshots of one branch of a table. Every call reads the files; only parsed contents are cached.
 
-    Ids are consecutive: expiry takes the smallest first, rollback the largest. `get` raises FileNotFoundError for one
-    that is not there, and CorruptFile for one that can't be read.
+    Ids are consecutive: expiry deletes the smallest first, rollback the largest. `get` raises FileNotFoundError for a
+    missing snapshot, and CorruptFile for an unreadable one.
     """
 
     def __init__(self, io: FileIO, paths: TablePaths) -> None:
@@ -178,7 +183,7 @@ class SnapshotStore:
         return known.named(snapshot_id, path)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """None for one that is not there."""
+        """Returns None for a missing snapshot."""
         try:
             return self.get(snapshot_id)
         except FileNotFoundError:
@@ -188,9 +193,9 @@ class SnapshotStore:
         return self._io.exists(self._paths.snapshot(snapshot_id))
 
     def latest_id(self) -> int | None:
-        """None for a table without snapshots.
+        """Returns None for a table without snapshots.
 
-        The hint is right when what it names is there and nothing follows; else the directory is listed.
+        The hint is used if its snapshot exists and the next one does not. Otherwise the directory is listed.
         """
         hint = self._hint(self._paths.latest_hint)
         if hint is not None and not self.exists(hint + 1) and self.exists(hint):
@@ -205,17 +210,17 @@ class SnapshotStore:
         return None if latest_id is None else self.get(latest_id)
 
     def _listed_latest_id(self) -> int | None:
-        """A listing may lag behind what single files show, so it does not decide alone."""
+        """Lists the directory, then checks single files, because a listing may be outdated."""
         latest_id = max(self.ids(), default=FIRST_SNAPSHOT_ID - 1)
         while self.exists(latest_id + 1):
             latest_id += 1
         return latest_id if latest_id >= FIRST_SNAPSHOT_ID else None
 
     def earliest_id(self) -> int | None:
-        """None for a table without snapshots.
+        """Returns None for a table without snapshots.
 
-        A hint that names one that is there is believed, whatever is below: expiry moves it first, and what is below
-        may have lost files already.
+        The hint is used if the snapshot that it names exists, even if older files exist: expiry first moves the hint,
+        and older snapshots may have lost files already.
         """
         hint = self.earliest_hint()
         if hint is not None and self.exists(hint):
@@ -223,23 +228,23 @@ class SnapshotStore:
         return min(self.ids(), default=None)
 
     def earliest_hint(self) -> int | None:
-        """As it stands, whether what it names is there or not."""
+        """Returns the hint as it is stored, even if the snapshot that it names does not exist."""
         return self._hint(self._paths.earliest_hint)
 
     def earliest(self) -> Snapshot | None:
         return next(iter(self.range(self.earliest_id(), self.latest_id())), None)
 
     def ids(self) -> list[int]:
-        """All that are there, ascending, by listing the directory."""
+        """Lists the directory. Returns the ids of all existing snapshots in ascending order."""
         entries = self._io.list_directory(self._paths.snapshot_directory)
         return sorted(found for entry in entries if (found := parse_snapshot_id(entry.name)) is not None)
 
     def all(self) -> list[Snapshot]:
-        """Oldest first."""
+        """Returns all snapshots, oldest first."""
         return [snapshot for snapshot_id in self.ids() if (snapshot := self.find(snapshot_id)) is not None]
 
     def range(self, first: int | None, last: int | None) -> Iterator[Snapshot]:
-        """Snapshots first to last, both included, oldest first; those that expired meanwhile are passed over."""
+        """Yields snapshots first to last, both included, oldest first, without those that expired in the meantime."""
         if first is None or last is None:
             return
         for snapshot_id in range(first, last + 1):
@@ -248,20 +253,20 @@ class SnapshotStore:
                 yield snapshot
 
     def back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
-        """This one, its predecessor and so on, down to the oldest that is there."""
+        """Yields this snapshot, its predecessor and so on, to the oldest existing one."""
         current: Snapshot | None = snapshot
         while current is not None:
             yield current
             current = self.find(current.id - 1) if current.id > FIRST_SNAPSHOT_ID else None
 
     def as_of(self, time_ms: int) -> Snapshot | None:
-        """The newest one committed at this time or before; None when all are younger. Binary search."""
+        """Returns the newest snapshot of this time or earlier, by binary search; None if all are later."""
         low, high = self.earliest_id(), self.latest_id()
         found = None
         while low is not None and high is not None and low <= high:
             middle = (low + high) // 2
             snapshot = self.find(middle)
-            if snapshot is None or snapshot.time_ms <= time_ms:  # None: it expired while we searched
+            if snapshot is None or snapshot.time_ms <= time_ms:  # None: it expired during the search
                 found = snapshot or found
                 low = middle + 1
             else:
@@ -271,30 +276,30 @@ class SnapshotStore:
     # ------------------------------------------------------------ writing
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Create its file, unless the id is taken: then False.
+        """Creates the snapshot's file. Returns False if the id is taken.
 
-        Any error but UnsupportedFeature leaves the outcome unknown.
+        After any error except UnsupportedFeature the outcome is unknown.
         """
         data = snapshot.to_json().encode()
-        self._parsed.append((data, snapshot))  # a committer reads what it published again and again
+        self._parsed.append((data, snapshot))  # a committer reads its own snapshot several times
         return self._io.create_if_absent(self._paths.snapshot(snapshot.id), data)
 
     def hint_latest(self, snapshot_id: int) -> None:
-        """A hint for readers. That it failed is no error: a stale hint makes them list the directory."""
+        """Writes a hint for readers. Ignores failures: with an outdated hint, readers list the directory."""
         with suppress(Exception):
             self._io.write(self._paths.latest_hint, str(snapshot_id).encode(), durable=False)
 
     def hint_earliest(self, snapshot_id: int) -> bool:
-        """For readers that begin with the earliest. Durable, as expiry deletes the snapshots below next: a reader
-        without the hint would list the directory and find one that is half deleted.
+        """Writes the hint durably, because expiry then deletes the snapshots below it. Without the hint, a reader that
+        starts with the earliest snapshot would list the directory and find one that is partly deleted.
 
-        Returns whether the hint `LATEST` had to go (`write_durable_hint`). Readers then list the directory until the
+        Returns whether the hint `LATEST` was deleted (`write_durable_hint`). Readers then list the directory until the
         next `hint_latest`.
         """
         return write_durable_hint(self._io, self._paths.earliest_hint, snapshot_id, instead_of=self._paths.latest_hint)
 
     def withdraw(self, snapshot_id: int) -> None:
-        """Delete a file that is surely not part of the table's history."""
+        """Deletes a file that is surely not part of the table's history."""
         self._io.delete(self._paths.snapshot(snapshot_id))
 
     def _hint(self, path: str) -> int | None:
@@ -302,7 +307,7 @@ class SnapshotStore:
 
 
 def read_hint(io: FileIO, path: str) -> int | None:
-    """None for a hint that is missing, torn or not positive: hints are written over in place on some stores."""
+    """Returns None for a missing, torn or non-positive hint: some stores overwrite hints in place."""
     try:
         hint = int(io.read(path))
     except (OSError, ValueError):
@@ -311,10 +316,10 @@ def read_hint(io: FileIO, path: str) -> int | None:
 
 
 def write_durable_hint(io: FileIO, path: str, number: int, *, instead_of: str) -> bool:
-    """Expiry frees a full disk, and writes this first. Without room it deletes another hint and takes its place.
+    """Writes a hint. If the disk is full, it deletes another hint first: expiry needs this hint before it frees space.
 
-    instead_of: that hint. Readers that don't find it list the directory.
-    Returns whether it was deleted.
+    instead_of: the other hint. Readers that don't find it list the directory.
+    Returns whether the other hint was deleted.
     """
     data = str(number).encode()
     try:

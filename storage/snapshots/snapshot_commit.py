@@ -1,7 +1,7 @@
-"""How a table's catalog makes a snapshot the next one of a branch.
+"""The protocol by which a table's catalog makes a snapshot the next one of a branch.
 
-The file system's is `storage.commit.file_system_commit`. A catalog with locks holds the table's lock around that one; a
-catalog that keeps snapshots itself (REST) sends the snapshot to its server.
+`storage.commit.file_system_commit` implements it for the file system. A catalog with locks holds the table's lock while
+it calls that implementation. A catalog that stores snapshots itself (REST) sends the snapshot to its server.
 
 Source: Java `catalog/SnapshotCommit.java`.
 """
@@ -17,14 +17,14 @@ from storage.snapshots.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatistics:
-    """What one commit changes in one partition. Numbers of files that it removes count negative.
+    """What one commit changes in one partition. Removed files count as negative numbers.
 
     partition: serialized BinaryRow.
     record_count: unmerged rows.
-    file_size_bytes: of data files.
-    file_count: of data files.
-    last_file_creation_time_ms: of its newest file; None when no file records it.
-    total_buckets: of the files that came last.
+    file_size_bytes: size of data files.
+    file_count: number of data files.
+    last_file_creation_time_ms: creation time of its newest file; None if no file records it.
+    total_buckets: number of buckets of its last files.
 
     Source: Java `partition/PartitionStatistics.java`, `manifest/PartitionEntry.java`.
     """
@@ -41,24 +41,24 @@ Statistics: TypeAlias = Callable[[], Sequence[PartitionStatistics]]
 
 
 class SnapshotCommit(Protocol):
-    """Of one branch of one table (the TableContext that it was made of). One thread at a time.
+    """Commits snapshots of one branch of one table (that of its TableContext). Not thread-safe.
 
-    Both calls say True when the snapshot is the next after `base`, and readers will find it. They say False when it
-    surely isn't and never will be: another one is in its place. Then the files that only it names may be deleted.
-    UnsupportedFeature says the same, and why no snapshot can ever be committed here; so does CommitConflict, where more
-    attempts now would not help (others hold the lock). CommitOutcomeUnknown ends the attempts. After any other error
-    the outcome is unknown: the snapshot may appear at any time.
+    Both calls return True if the snapshot is the next one after `base`, and readers will find it. They return False if
+    it surely is not and never will be, because another one has its id. Then files that only it names may be deleted.
+    UnsupportedFeature means the same, and why no snapshot can ever be committed here. CommitConflict also means the
+    same, if more attempts would not help now (others hold the lock). CommitOutcomeUnknown ends the attempts. After any
+    other error the outcome is unknown: the snapshot may appear at any time.
 
     base: the snapshot that it was built on; None for the first of a branch.
     """
 
     def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
-        """Publish the snapshot, unless its id is taken.
+        """Publishes the snapshot, unless its id is taken.
 
-        statistics: what it changes in each partition, for catalogs that count; made when asked.
+        statistics: returns what it changes in each partition, for catalogs that count. Computed only if needed.
         """
         ...
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """The same question of a snapshot whose `commit` ended in an error, and which the table shows now."""
+        """Answers the same question for a snapshot whose `commit` failed with an error, and which the table has now."""
         ...

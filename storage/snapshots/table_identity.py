@@ -1,9 +1,10 @@
-"""Whether a table is still the one that was opened: not dropped, and none other made under its name.
+"""Checks that a table is still the one that was opened: not dropped, and not replaced by another one with its name.
 
-A version of a schema never changes, and says when it was made. So the table is the same as long as the file of the
-version that was opened holds what it held: gone, the table was dropped or renamed; different, it was created again.
+A version of a schema never changes, and contains its creation time. So the table is the same as long as the file of the
+opened version has the same content. If the file is gone, the table was dropped or renamed. If it differs, the table was
+created again.
 
-Java distinguishes tables by when their first schema was made (`table/FileStoreTable.uuid`).
+Java distinguishes tables by the creation time of their first schema (`table/FileStoreTable.uuid`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ from storage.schema.table_schema import TableSchema
 
 
 class TableIdentity:
-    """schema, name: of the table as it was opened. Each question costs a read of a small file. Thread-safe."""
+    """The identity of a table when it was opened. Each check reads a small file. Thread-safe.
+
+    schema: its schema at that time.
+    name: its name at that time.
+    """
 
     def __init__(self, io: FileIO, paths: TablePaths, schema: TableSchema, name: str) -> None:
         self._io = io
         self._path = paths.schema(schema.id)
         self._schema = schema
         self._name = name
-        self._same: bytes | None = None  # a content of the file that was found to be the schema
+        self._same: bytes | None = None  # a content of the file that is known to be this schema
 
     def loss(self) -> str | None:
-        """What became of the table, as a part of a sentence; None while it is the same."""
+        """Returns what happened to the table, as a part of a sentence; None if it is the same."""
         try:
             data = self._io.read(self._path)
         except FileNotFoundError:
@@ -37,11 +42,11 @@ class TableIdentity:
         return None
 
     def check_before_change(self) -> None:
-        """Raises CommitConflict for another table than was opened."""
+        """Raises CommitConflict if the table is not the one that was opened."""
         if (loss := self.loss()) is not None:
             raise CommitConflict(f"{self._name} {loss}. Nothing was changed. Open the table and write again")
 
     def check_before_read(self) -> None:
-        """Raises BadInput for another table than was opened."""
+        """Raises BadInput if the table is not the one that was opened."""
         if (loss := self.loss()) is not None:
             raise BadInput(f"{self._name} {loss}. Open the table again and read it from its beginning")

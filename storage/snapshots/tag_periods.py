@@ -1,4 +1,4 @@
-"""Periods that automatic tags stand for, and how their names say which.
+"""Periods of automatic tags, and the names of tags for periods.
 
 Source: Java `tag/TagPeriodHandler.java`.
 """
@@ -22,8 +22,10 @@ _EPOCH: Final = datetime(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class TagPeriod:
-    """length: of one period; they are counted from the start of 1970, in the time zone of the tags.
-    text_format: of a name, for `strftime`; names the start of a period.
+    """A period of automatic tags.
+
+    length: length of a period. Periods are counted from the start of 1970, in the time zone of the tags.
+    text_format: format of a tag name for `strftime`; it names the start of a period.
     """
 
     length: timedelta
@@ -42,7 +44,7 @@ class TagPeriod:
                 return cls(timedelta(hours=2), _HOUR[_DASHES])
 
     def time_of(self, name: str) -> datetime | None:
-        """None for a name that no automatic tag has."""
+        """Returns the start of the period; None for a name that no automatic tag can have."""
         text = name.partition(" ")[0] if self.text_format in _DAYS else name
         digits = re.sub(r"%Y", r"\\d{4}", re.sub(r"%[mdHM]", r"\\d{2}", self.text_format))
         if not re.fullmatch(digits, text):
@@ -56,10 +58,10 @@ class TagPeriod:
         return start.strftime(self.text_format)
 
     def last_complete(self, time: datetime) -> datetime:
-        """The start of the period before the one that `time` is in."""
+        """Returns the start of the period before the one that contains `time`."""
         return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
 
     @property
     def example(self) -> str:
-        """A name."""
+        """An example of a tag name."""
         return self.name_of(datetime(2026, 1, 31, 12))

@@ -1,4 +1,4 @@
-"""Tags: snapshots under a name, kept whatever expires.
+"""Tags: snapshots with a name, which never expire with other snapshots.
 
 Source: Java `tag/Tag.java`, `utils/TagManager.java`.
 """
@@ -20,7 +20,11 @@ from storage.snapshots.snapshot import Snapshot, parse_json_object
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """created_at: wall clock of the creator, without a zone, to the microsecond. Only with a retention."""
+    """A tag with its snapshot.
+
+    created_at: wall clock of the creator, without a zone, in microseconds. Only set with a retention.
+    retained: how long the tag is kept; None: until it is deleted.
+    """
 
     name: str
     snapshot: Snapshot
@@ -36,12 +40,12 @@ class TagStore:
         self._paths = paths
 
     def names(self) -> list[str]:
-        """In alphabetical order."""
+        """Returns the names in alphabetical order."""
         entries = self._io.list_directory(self._paths.tag_directory)
         return sorted(name for e in entries if not e.is_directory and (name := parse_tag_name(e.name)) is not None)
 
     def tag(self, name: str) -> Tag:
-        """Raises BadInput when there is none of this name, naming those there are."""
+        """Returns a tag. Raises BadInput with the existing names if it does not exist."""
         check_file_name("tag", name, affix=TAG_PREFIX)
         path = self._paths.tag(name)
         try:
@@ -53,16 +57,18 @@ class TagStore:
         return Tag(name, Snapshot.from_members(members, path), _created_at(members, path), _retained(members, path))
 
     def get(self, name: str) -> Snapshot:
-        """The snapshot under a name. Raises BadInput when there is none."""
+        """Returns the snapshot of a tag. Raises BadInput if the tag does not exist."""
         return self.tag(name).snapshot
 
     def all(self) -> dict[str, Snapshot]:
         return {name: self.get(name) for name in self.names()}
 
     def create(self, name: str, snapshot: Snapshot, *, retained: timedelta | None = None, now: datetime) -> None:
-        """now: local wall clock. Raises BadInput for a name that is taken or blank.
+        """Creates a tag. Raises BadInput for a name that is taken or blank.
 
-        The snapshot may expire the moment before its tag is there: look again whether it still is.
+        The snapshot may expire just before its tag exists: check afterwards that it still exists.
+
+        now: local wall clock.
         """
         if not name.strip() or "/" in name:
             raise BadInput(f"{name!r} can't name a tag: it is blank or holds a slash")
@@ -71,12 +77,12 @@ class TagStore:
             raise BadInput(f"{self._paths.location} has a tag {name!r} already; choose another name")
 
     def replace(self, name: str, snapshot: Snapshot, *, retained: timedelta | None = None, now: datetime) -> None:
-        """Write one that is there. now: as of `create`."""
+        """Writes an existing tag again. now: as in `create`."""
         self._io.write(self._paths.tag(name), _tag_bytes(snapshot, retained, now))
 
 
 def tagged_snapshots(io: FileIO, paths: TablePaths) -> list[Snapshot]:
-    """Of all tags of a branch, by id; tags deleted meanwhile are left out. Raises CorruptFile."""
+    """Returns the snapshots of all tags of a branch, by id, without tags deleted meanwhile. Raises CorruptFile."""
     tags = TagStore(io, paths)
     found = []
     for name in tags.names():
@@ -95,7 +101,7 @@ def _tag_bytes(snapshot: Snapshot, retained: timedelta | None, now: datetime) ->
 
 
 def _time_parts(time: datetime) -> list[int]:
-    """[year, month, day, hour, minute, second, nanosecond]; zeros at the end are left out, down to five parts."""
+    """Returns [year, month, day, hour, minute, second, nanosecond], without zeros at the end; at least five parts."""
     parts = [time.year, time.month, time.day, time.hour, time.minute, time.second, time.microsecond * 1000]
     while len(parts) > 5 and not parts[-1]:
         parts.pop()

@@ -1,6 +1,6 @@
-"""Checks a table: is everything there that its snapshots name, and does it fit together?
+"""Checks a table: do all files exist that its snapshots name, and are they consistent?
 
-`verify(context)` gives what is wrong, `inspect(context)` the whole report. Nothing is changed.
+`verify(context)` returns the problems, `inspect(context)` the whole report. Both change nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One line of snapshots, main or another branch: its snapshots, its tags, the changelogs that outlived snapshots.
+"""Checks main or another branch: its snapshots, tags, and changelogs that outlived their snapshots.
 
-What it holds, and what that needs, says `storage.expire.retained_states`, as for expiry. A snapshot or tag that went
-while it was looked at takes its findings with it.
+As for expiry, `storage.expire.retained_states` says what the branch holds, and what is needed for that. If a snapshot
+or tag is deleted during the check, its findings are dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from storage.verify.manifest_check import ManifestCheck
 from storage.verify.snapshot_chain import SnapshotChain
 from storage.verify.vector_check import VectorCheck
 
-_GO_ON: Final = "The next expiry goes on with them: `tidelake table expire`"
+_GO_ON: Final = "The next expiry continues with them: `tidelake table expire`"
 
 HistoryCheck: TypeAlias = Callable[[Sequence[Snapshot]], Iterable[Finding]]
 
@@ -41,7 +41,10 @@ class BranchCount:
 
 
 class BranchCheck:
-    """names: of index and statistics files that were named. Manifests and data files have checks of their own."""
+    """Checks one branch. Manifests and data files have separate checks.
+
+    names: collects the names of index and statistics files that are referenced.
+    """
 
     def __init__(
         self,
@@ -87,15 +90,15 @@ class BranchCheck:
         return BranchCount(len(held.snapshots) + len(held.partially_expired), len(held.tags))
 
     def check_one(self, snapshot_id: int) -> None:
-        """A single snapshot, which is there, by itself."""
+        """Checks a single, existing snapshot."""
         self._check_snapshot(snapshot_id, SnapshotChain(self._context, self._manifests, self._files))
 
     # ------------------------------------------------------------ snapshots
 
     def _check_half_expired(self, ids: Sequence[int]) -> None:
-        """Snapshots below the hint EARLIEST: expiry moves it before it deletes what they name, and themselves last.
+        """Checks snapshots below the hint EARLIEST. Expiry moves the hint, then deletes their files, and them last.
 
-        What is still there is named by them, and no orphan.
+        Their remaining files are referenced by them, so they are no orphans.
         """
         is_complete, found = self._manifests.is_complete, len(self.findings)
         for snapshot_id in ids:
@@ -118,12 +121,12 @@ class BranchCheck:
             return
         found = [*self._findings_of(snapshot, chain, where), *self._changelog_of(snapshot, where, is_first=is_first)]
         if found and not self._store.exists(snapshot_id):
-            return  # it expired meanwhile
+            return  # it expired during the check
         self.findings += found
         self.snapshots.append(snapshot)
 
     def _findings_of(self, snapshot: Snapshot, chain: SnapshotChain, where: str) -> list[Finding]:
-        """Of the table at a snapshot or tag. A tag keeps no changes: those expire with the snapshot."""
+        """Checks the table at a snapshot or tag. A tag keeps no changes: these expire with the snapshot."""
         found = [
             *chain.step(snapshot, where),
             *self._index(snapshot, where),
@@ -136,7 +139,7 @@ class BranchCheck:
         return [*found, *self._manifests.take_findings()]
 
     def _changelog_of(self, snapshot: Snapshot, where: str, *, is_first: bool) -> list[Finding]:
-        """The changelog of a snapshot is there, unless it expired before the snapshot came to this line from a tag."""
+        """Checks the changelog. It may have expired only if the snapshot came to this branch from a tag."""
         is_complete = self._manifests.is_complete
         found = [*self._changelog(snapshot, where), *self._manifests.take_findings()]
         if not found or not is_first or not self._context.history.may_be_without_changelog(snapshot):
@@ -192,7 +195,7 @@ class BranchCheck:
             yield Finding("statistics-missing", where, f"statistics {snapshot.statistics} are not there", RESTORE)
 
     def _check_hint(self) -> None:
-        """A lagging hint makes readers list the directory; one whose successor is absent is believed by Java."""
+        """Checks LATEST. With an outdated hint, readers list the directory; Java believes one without a successor."""
         path = self._context.paths.latest_hint
         hint = self._hint(path)
         if hint is not None and not self._store.exists(hint + 1) and not self._store.exists(hint):
@@ -238,7 +241,7 @@ class BranchCheck:
             self.findings.append(Finding("half-expired", f"{self._line}changelogs", what, _GO_ON, Severity.NOTE))
 
     def _long_lived(self, changelog_id: int) -> list[Finding]:
-        """Of a changelog that outlived its snapshot."""
+        """Checks a changelog that outlived its snapshot."""
         where = f"{self._line}changelog {changelog_id}"
         path = self._context.paths.changelog(changelog_id)
         try:
@@ -252,8 +255,9 @@ class BranchCheck:
         return [*check(changelog, where), *self._manifests.take_findings()]
 
     def _delta_as_changelog(self, changelog: Snapshot, where: str) -> Iterator[Finding]:
-        """Without a changelog producer the files that a commit added are its changes. With one, a snapshot without
-        changelog brought none, and its lists went with it.
+        """Checks the files that a commit added: without a changelog producer, they are its changes.
+
+        With a producer, a snapshot without changelog had no changes, and its manifest lists were deleted with it.
         """
         if self._context.options.changelog_producer is not ChangelogProducer.NONE:
             return
@@ -265,21 +269,21 @@ class BranchCheck:
             yield from self._files.check(self._context, added, where)
 
     def _delta(self, snapshot: Snapshot, where: str) -> Sequence[ManifestEntry]:
-        """All files that it names count as named: what it deleted goes when its changelog does."""
+        """Counts all files of a delta as referenced: files that it deleted are deleted with its changelog."""
         metas = self._manifests.metas(delta_list(snapshot), where)
         entries = self._manifests.entries(metas, where) if metas is not None else None
         self._names |= {name for e in entries or () for name in (e.file.file_name, *e.file.extra_files)}
         return entries or ()
 
     def _name_what_goes_with_changelogs(self, held: RetainedStates) -> None:
-        """Where deltas hold the changes and outlive their snapshots, a file stays until the delta that deleted it goes;
-        the delta of the first snapshot that is held, too.
+        """References files that changelogs keep. If deltas hold the changes and outlive their snapshots, a file is kept
+        until the delta that deleted it expires. This includes the delta of the first existing snapshot.
         """
         options = self._context.options
         outlive = options.changelog_outlives_snapshots or bool(held.changelogs)
         if outlive and options.changelog_producer is ChangelogProducer.NONE and self.snapshots:
             self._delta(self.snapshots[0], f"{self._line}snapshot {self.snapshots[0].id}")
-            self._manifests.take_findings()  # reported before
+            self._manifests.take_findings()  # these were reported already
 
     def _check_consumers(self, names: Sequence[str]) -> None:
         for name in names:
@@ -288,7 +292,7 @@ class BranchCheck:
             except (TidelakeError, OSError) as error:
                 what = f"its file can't be read, and until then no snapshot expires: {error}"
                 remedy = "Delete the file, if its reader has gone or can do without the snapshots that it kept"
-                where = f"{self._line}consumer {name}"  # a note: rows are safe, and a reader that lives writes it again
+                where = f"{self._line}consumer {name}"  # only a note: rows are safe, and an active reader rewrites it
                 self.findings.append(Finding("consumer-unreadable", where, what, remedy, Severity.NOTE))
 
     def _add(self, check: str, where: str, what: str, remedy: str) -> None:
@@ -296,7 +300,7 @@ class BranchCheck:
 
 
 def _time_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding]:
-    """Clocks differ, so this is no problem by itself."""
+    """Reports snapshots that are older than their predecessor. Clocks differ, so this is a note, not a problem."""
     falls = [(before, after) for before, after in pairwise(snapshots) if after.time_ms < before.time_ms]
     if falls:
         before, after = max(falls, key=lambda fall: fall[0].time_ms - fall[1].time_ms)
@@ -307,7 +311,7 @@ def _time_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding
 
 
 def _identifier_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding]:
-    """Identifiers of a commit user only grow, and each is published once."""
+    """Reports identifiers that don't rise for their commit user, or that were published twice."""
     last: dict[str, Snapshot] = {}
     for snapshot in snapshots:
         if not snapshot.is_numbered:

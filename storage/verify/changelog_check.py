@@ -1,22 +1,22 @@
-"""Whether the changelog is complete: a state and the changes since, applied to it, give the state at the end.
+"""Checks that the changelog is complete: an earlier state, with the later changes applied, must give the end state.
 
-Bucket by bucket, each in the order of its keys:
+Each bucket is checked separately, in the order of its keys:
 
-1. The state at the end is read; each range of some ten thousand of its keys gets a checksum (`key_ranges`).
-2. The state at the beginning and the files of the changelog, oldest first, are merged like the sorted runs they are,
-   folded, and get checksums of the same ranges.
-3. Where checksums differ all three are merged once more, and the rows of these ranges compared one by one.
+1. The end state is read; each range of some ten thousand of its keys gets a checksum (`key_ranges`).
+2. The start state and the changelog files, oldest first, are merged like sorted runs. The rows of each key are folded
+   to one row. The result gets checksums of the same ranges.
+3. For ranges with different checksums, all three are merged again, and their rows are compared one by one.
 
-Memory is bounded whatever the size of each: a batch of each run, the smaller the more runs there are.
+Memory is bounded for any size: one batch of each run, which is smaller if there are more runs.
 
-    changelog-producer           what folds the rows of a key
-    none, input                  the table's merge engine: they are rows as they were written
-    lookup, full-compaction      the last one, which was -D or is the row; and kinds must fit what was there before
+    changelog-producer           how the rows of a key are folded
+    none, input                  by the table's merge engine: they are rows as they were written
+    lookup, full-compaction      to the last row, or none if it is -D; kinds must fit the previous row
 
-With an aggregation, what is taken back of a row that was never there counts only until a compaction drops it: such a
-key may be reported though nothing was lost.
+With an aggregation, a retraction of a row that never existed counts only until a compaction drops it. Such a key may be
+reported although nothing was lost.
 
-The states are what a stream begins with: of `lookup` the levels above 0, of `full-compaction` the highest level.
+The states are those that a stream starts with: of `lookup` the levels above 0, of `full-compaction` the highest one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ _Bucket = tuple[bytes, int]
 class ChangelogDifference:
     """A key whose rows differ, in batches of one row.
 
-    replayed: what its changes come to; there: what the table has; None is no row.
+    replayed: the result of its changes; None for no row.
+    there: the row in the table; None for no row.
     """
 
     key: pa.RecordBatch
@@ -75,7 +76,7 @@ class ChangelogDifference:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What a bucket holds: two states, and the changes between them, oldest first."""
+    """The content of a bucket: two states, and the changes between them, oldest first."""
 
     before: Split | None
     changes: Sequence[ManifestEntry]
@@ -83,21 +84,22 @@ class _Parts:
 
     @property
     def size(self) -> BatchSize:
-        """Of the batches that all of it may be read in at a time."""
+        """The size of batches, if a batch of each file is held at the same time."""
         states = [file for split in (self.before, self.after) if split is not None for file in split.files]
         return batch_size([[file] for file in (*states, *(entry.file for entry in self.changes))])
 
 
 @dataclass(slots=True)
 class ChangelogReport:
-    """start: the state that changes were added to; None is an empty table.
-    end: the snapshot that was compared.
+    """The result of a check.
 
-    keys: compared.
-    changes: rows of the changelog.
-    differing: keys whose rows differ.
-    ill_formed: keys with a kind that does not fit what was there before: a +I of a row that is there, a -U or -D of
-        none, a +U without its -U.
+    start: the state that changes were applied to; None for an empty table.
+    end: the snapshot that was compared.
+    keys: number of compared keys.
+    changes: number of changelog rows.
+    differing: number of keys whose rows differ.
+    ill_formed: number of keys with a kind that does not fit the previous row: a +I for an existing row, a -U or -D
+        without a row, a +U without its -U.
     """
 
     start: int | None
@@ -116,11 +118,14 @@ class ChangelogReport:
 
 
 def check_changelog(context: TableContext, start: int | None = None, end: int | None = None) -> ChangelogReport:
-    """start: None is the earliest state from which all changes are there.
-    end: None is the latest snapshot.
+    """Compares the changelog with the table.
 
-    A snapshot that overwrote rows is no change but a new beginning: the check starts behind the last one of the range,
-    and names them. Raises UnsupportedFeature for a table without a primary key, SnapshotExpired, BadInput.
+    The rows that an OVERWRITE snapshot replaced are not in the changelog. So the check starts after the last such
+    snapshot of the range, and reports these snapshots. Raises UnsupportedFeature for a table without a primary key,
+    SnapshotExpired, BadInput.
+
+    start: None: the earliest state after which all changes exist.
+    end: None: the latest snapshot.
     """
     if not context.schema.has_primary_key:
         raise UnsupportedFeature(
@@ -168,7 +173,7 @@ class _Check:
         return latest
 
     def _first_start(self) -> int:
-        """Of an empty table, while all that was ever committed is there; else the earliest snapshot."""
+        """Returns 0, an empty table, if all changes since the first commit exist; otherwise the earliest snapshot."""
         earliest = self._snapshots.earliest_id() or 1
         return 0 if self._changes.history.earliest_id() == 1 else earliest
 
@@ -213,7 +218,7 @@ class _Check:
         *,
         with_after: bool = False,
     ) -> Iterator[T]:
-        """What `merge` makes of the rows of equal keys: of the state before, of changes, and of the state after."""
+        """Merges the rows of equal keys: of the state before, of changes, and if wanted of the state after."""
         size = parts.size
         runs = [
             self._marked(self._rows_of(parts.before), _BEFORE),
@@ -260,7 +265,7 @@ class _Check:
     # ------------------------------------------------------------ keys
 
     def _replay(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        """Whole groups of equal keys: the state before, then changes, oldest first."""
+        """Folds complete groups of equal keys: the state before, then changes, oldest first."""
         self._report.keys += len(groups)
         self._report.changes += int(np.count_nonzero(rows.column(_SIDE).to_numpy() == _CHANGE))
         rows = rows.drop_columns([_SIDE])
@@ -270,9 +275,10 @@ class _Check:
         return self._replayed(rows, groups, every).adds().rows
 
     def _compare(self, rows: pa.RecordBatch, groups: Groups) -> None:
-        """Whole groups of equal keys: the state before, changes oldest first, the state after."""
+        """Compares complete groups of equal keys: the state before, changes oldest first, the state after."""
         side = rows.column(_SIDE).to_numpy()[groups.rows]
-        self._report.keys += len(groups) - int(np.count_nonzero(groups.any(side != _AFTER)))  # the others were counted
+        # The other keys are counted already.
+        self._report.keys += len(groups) - int(np.count_nonzero(groups.any(side != _AFTER)))
         rows = rows.drop_columns([_SIDE])
         there = _last(rows, groups, side == _AFTER)
         replayed = self._replayed(rows, groups, side != _AFTER).adds()
@@ -300,7 +306,7 @@ class _Check:
         return KeyedRows(merged.select(rows.schema.names), merged.column(_KEY_NUMBER).to_numpy())
 
     def _check_kinds(self, rows: pa.RecordBatch, groups: Groups) -> None:
-        """Each kind with the previous one of the same key."""
+        """Compares each kind with the previous one of the same key."""
         kinds = row_kinds(rows)[groups.rows]
         key = groups.numbers
         begins = np.append(True, key[1:] != key[:-1]) if len(key) else np.zeros(0, np.bool_)

@@ -1,6 +1,6 @@
-"""Data files: there, of the size that manifests say, with ranges that can be true.
+"""Checks that data files exist, have the size in their manifests, and have plausible ranges.
 
-Each file is looked up once, however many snapshots name it. What is inside: `storage.verify.row_check`.
+Each file is checked once, even if several snapshots name it. `storage.verify.row_check` checks the content.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AS_READERS_SEE_IT: Final = "Readers of this snapshot fail or lose rows"
 
 @dataclass(frozen=True, slots=True)
 class ReferencedFile:
-    """A data file, with the table as the line of snapshots sees it that names the file first (schemas are a line's)."""
+    """A data file, with the table context of the first branch that names it (schemas belong to a branch)."""
 
     context: TableContext
     path: str
@@ -31,9 +31,11 @@ class ReferencedFile:
 
 
 class DataFileCheck:
-    """files: all that was asked for, by path; names: theirs, and those of the files beside them.
+    """Checks referenced data files.
 
-    row_counts: of the files, by name.
+    files: all files that were checked, by path.
+    names: their names, and those of their extra files.
+    row_counts: rows of the files, by name.
     """
 
     def __init__(self, listing: FileListing) -> None:
@@ -44,7 +46,7 @@ class DataFileCheck:
         self.row_counts: dict[str, int] = {}
 
     def check(self, context: TableContext, entries: Iterable[ManifestEntry], where: str) -> Iterator[Finding]:
-        """context: of the line of snapshots that names them; its schemas are theirs."""
+        """context: of the branch that names the files, whose schemas they have."""
         new: list[ManifestEntry] = []
         for entry in entries:
             try:

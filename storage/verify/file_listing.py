@@ -1,6 +1,6 @@
-"""Which files are in a table, and how large they are: each directory is listed once.
+"""Returns the files of a table and their sizes. Each directory is listed once.
 
-A table may change while it is looked at: what a listing lacks is asked for by name before it counts as missing.
+A table may change during the check. So a file that a listing lacks is requested by name before it counts as missing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class FileListing:
         self._directories: dict[str, dict[str, FileStatus]] = {}
 
     def files(self, directory: str) -> Iterator[FileStatus]:
-        """Files (not directories) right below a directory."""
+        """Yields the files (not directories) directly below a directory."""
         return (status for status in self._entries(directory).values() if not status.is_directory)
 
     def directories(self, directory: str) -> list[str]:
-        """Names of the directories right below, sorted."""
+        """Returns the names of the directories directly below a directory, sorted."""
         return sorted(status.name for status in self._entries(directory).values() if status.is_directory)
 
     def size_bytes(self, path: str) -> int | None:
-        """None for a file that is not there."""
+        """Returns None for a missing file."""
         directory, _, name = path.rpartition("/")
         status = self._entries(directory).get(name)
         if status is not None:

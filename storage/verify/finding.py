@@ -1,4 +1,4 @@
-"""What an inspection of a table finds."""
+"""The findings of an inspection of a table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """PROBLEM: a reader or writer may go wrong.
-    NOTE: worth knowing, and explained.
+    """The severity of a finding.
+
+    PROBLEM: a reader or writer may fail or give wrong results.
+    NOTE: worth knowing; it has an explanation.
     """
 
     PROBLEM = "problem"
@@ -18,10 +20,11 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """check: a short name for programs, `file-missing`.
+    """One finding.
+
+    check: a short name for programs, as `file-missing`.
     where: a snapshot, a file, a bucket.
     what: one sentence.
-
     remedy: what a person can do.
     """
 
@@ -36,7 +39,7 @@ class Finding:
 
 
 RESTORE: Final = (
-    "Restore the file from a backup if there is one; else roll back to a snapshot or tag that does without it"
+    "Restore the file from a backup if there is one; otherwise roll back to a snapshot or tag that does not need it"
 )
 REPORT: Final = "The writer has a bug, or wrote at the same time as another one: keep the table as it is and report it"
 ROLL_BACK: Final = "Roll back to the last snapshot before it, and write again what came after"

@@ -1,6 +1,7 @@
-"""The index of dynamic buckets: as many hashes as manifests say, and none in the index of two buckets of a partition.
+"""Checks the index of dynamic buckets: files must have the number of hashes in their manifest, and no hash may be in
+the index of two buckets of a partition.
 
-A hash in two buckets is a key in two buckets, or will be: its rows are never merged then.
+A hash in two buckets means that a key is in two buckets, or will be. Its rows are then never merged.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _REWRITE = "Two jobs may have written the partition at once: overwrite it with i
 
 
 def check_hash_index(context: TableContext, entries: Sequence[IndexEntry], where: str) -> Iterator[Finding]:
-    """entries: of one index manifest, whose files are there and as long as it says."""
+    """entries: of one index manifest. Their files exist and have the right size."""
     found: defaultdict[bytes, dict[int, NDArray[np.int32]]] = defaultdict(dict)
     for entry in entries:
         if entry.file.index_type != HASH_INDEX:
@@ -44,7 +45,7 @@ def check_hash_index(context: TableContext, entries: Sequence[IndexEntry], where
 
 
 def _shared_hashes(directory: str, buckets: dict[int, NDArray[np.int32]], where: str) -> Iterator[Finding]:
-    """One finding a partition, with the first buckets that share a hash."""
+    """Returns one finding for each partition, with the first buckets that share a hash."""
     numbers = list(buckets)
     hashes = np.concatenate([np.unique(buckets[number]) for number in numbers])
     bucket_of = np.repeat(numbers, [len(np.unique(buckets[number])) for number in numbers])

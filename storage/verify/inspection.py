@@ -1,4 +1,4 @@
-"""The whole inspection of a table."""
+"""Inspects a whole table."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ ORPHAN_AGE_MS: Final = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was looked at, and what was found.
+    """What was inspected, and what was found.
 
-    data_files, data_bytes, rows: of files that any snapshot, tag or changelog names; rows as in manifests, unmerged.
-    orphans: None where it is unknown, because a part was asked for or metadata can't be read.
+    data_files: number of files that any snapshot, tag or changelog names.
+    data_bytes: their total size.
+    rows: their rows as in manifests, unmerged.
+    orphans: None if unknown, because only a part was inspected or metadata can't be read.
     """
 
     findings: Sequence[Finding]
@@ -44,7 +46,7 @@ class Report:
 
 
 def verify(context: TableContext, *, deep: bool = False, check_history: HistoryCheck | None = None) -> list[Finding]:
-    """What is wrong with a table, all branches and tags included; empty for a sound one. See `inspect`."""
+    """Returns the problems of a table with all its branches and tags; empty for a sound table. See `inspect`."""
     return inspect(context, deep=deep, check_history=check_history).problems
 
 
@@ -57,14 +59,14 @@ def inspect(
     orphans_older_than_ms: int = ORPHAN_AGE_MS,
     now_ms: int | None = None,
 ) -> Report:
-    """Look a table over. Changes nothing; other writers, readers and expiry may go on meanwhile.
+    """Inspects a table. Changes nothing; other writers, readers and expiry may continue at the same time.
 
-    snapshot_id: only this one, of this branch.
-    deep: read every row of every file, too.
-    check_history: asked for more findings about the snapshots of each line (main, branches), oldest first; who knows
-        what their properties mean hands it in.
-    orphans_older_than_ms: younger files may belong to a commit under way.
-    Raises BadInput for a snapshot that is not there.
+    snapshot_id: inspect only this snapshot, of this branch.
+    deep: also read every row of every file.
+    check_history: returns more findings about the snapshots of each branch (main included), oldest first. It is passed
+        in by callers that know the meaning of their properties.
+    orphans_older_than_ms: younger files may belong to an unfinished commit.
+    Raises BadInput for a snapshot that does not exist.
     """
     listing = FileListing(context.io)
     manifests, files = ManifestCheck(context, listing), DataFileCheck(listing)

@@ -1,7 +1,7 @@
-"""Checksums of rows by ranges of keys: two tables that have the same ones, range by range, have the same rows.
+"""Computes checksums of rows by ranges of keys. Two tables with equal checksums for all ranges have the same rows.
 
-Rows come in the order of their keys, batch by batch. The first of the tables says where ranges end: each holds some ten
-thousand of its rows. Memory: a key and two numbers for each range.
+Rows are passed in the order of their keys, batch by batch. The first table defines the ends of the ranges, so that each
+holds some ten thousand of its rows. Memory: one key and two numbers for each range.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from storage.merge.key_search import first_not_less
 from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
 from storage.verify.row_hashes import row_hashes
 
-RANGE_ROWS: Final = 65_536  # up to twice as many, as batches end where they end
+RANGE_ROWS: Final = 65_536  # a range may have up to twice as many rows, as it ends with a batch
 
 
 @dataclass(frozen=True)
 class KeyRanges:
-    """ends: the last key of each range but the last, which has no end; None: there is one range.
+    """Ranges of keys.
 
-    key_columns: most significant first.
+    ends: the last key of each range except the last one, which has no end; None: there is one range.
+    key_columns: the most significant first.
     """
 
     key_columns: Sequence[str]
@@ -36,7 +37,7 @@ class KeyRanges:
         return 1 if self.ends is None else self.ends.num_rows + 1
 
     def of_rows(self, rows: pa.RecordBatch) -> NDArray[np.intp]:
-        """(n,): which range each row is in."""
+        """Returns for each row the number of its range (n,)."""
         if self.ends is None:
             return np.zeros(rows.num_rows, np.intp)
         ends, keys = align_keys([self._words(self.ends), self._words(rows)])
@@ -47,10 +48,11 @@ class KeyRanges:
 
 
 class Checksums:
-    """Number and sum of the hashes of the rows of each range.
+    """The number of rows and the sum of their hashes, for each of r ranges.
 
-    columns: what counts.
-    counts (r,), sums (r,): of rows so far; None is no row.
+    columns: the compared columns.
+    counts (r,): number of rows so far; None: no rows.
+    sums (r,): sum of their hashes; None: no rows.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Checksums:
 
     @classmethod
     def of(cls, batches: Iterable[pa.RecordBatch], key_columns: Sequence[str], columns: Sequence[str]) -> Checksums:
-        """Of batches in the order of their keys, which say where ranges end."""
+        """Computes checksums of batches in the order of their keys. The batches define the ends of ranges."""
         ends: list[pa.RecordBatch] = []
         counts: list[int] = []
         sums: list[NDArray[np.uint64]] = []
@@ -78,12 +80,12 @@ class Checksums:
                 ends.append(part)
             counts[-1] += part.num_rows
             sums[-1] += row_hashes(map(part.column, columns), part.num_rows).sum(dtype=np.uint64)
-            ends[-1] = part.select(key_columns).take(pa.array([part.num_rows - 1]))  # no slice: it keeps the batch
+            ends[-1] = part.select(key_columns).take(pa.array([part.num_rows - 1]))  # a slice would keep the batch
         ranges = KeyRanges(key_columns, pa.concat_batches(ends[:-1]) if len(ends) > 1 else None)
         return cls(ranges, columns, np.array(counts), np.concatenate(sums)) if counts else cls(ranges, columns)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """rows: in the order of their keys."""
+        """Adds rows in the order of their keys."""
         if not rows.num_rows:
             return
         hashes = row_hashes(map(rows.column, self._columns), rows.num_rows)
@@ -95,7 +97,7 @@ class Checksums:
         self._sums[numbers[starts]] += until[stops] - until[starts]
 
     def differ(self, other: Checksums) -> NDArray[np.bool_]:
-        """(r,): ranges, the same of both, whose rows are not the same."""
+        """Returns for each range (r,) whether the rows differ. Both must have the same ranges."""
         found: NDArray[np.bool_] = (self._counts != other._counts) | (self._sums != other._sums)
         return found
 

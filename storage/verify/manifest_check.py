@@ -1,6 +1,6 @@
 """Checks that manifests and manifest lists exist, are complete, and match the metadata that names them.
 
-Each file is read once, and reported once, however many snapshots name it.
+Each file is read once, and reported once, even if several snapshots name it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from storage.table import TableContext
 from storage.verify.file_listing import FileListing
 from storage.verify.finding import REPORT, RESTORE, Finding
 
-_KEPT_BYTES: Final = 160 << 20  # some 100,000 entries
+_KEPT_BYTES: Final = 160 << 20  # about 100,000 entries
 
 
 class ManifestCheck:
-    """findings: grow while files are read.
-    names: of every metadata file asked for, below `manifest/`.
+    """Reads and checks manifests.
 
-    What can't be read is None; is_complete is False from then on: what else the table names is unknown.
+    findings: the findings so far.
+    names: names of all requested metadata files below `manifest/`.
+    is_complete: False after a file could not be read: what else the table names is then unknown.
+
+    The methods return None for what can't be read.
     """
 
     def __init__(self, context: TableContext, listing: FileListing) -> None:
@@ -39,7 +42,7 @@ class ManifestCheck:
         self.is_complete = True
 
     def metas(self, file: ListFile, where: str) -> Sequence[ManifestFileMeta] | None:
-        """The manifests of a list."""
+        """Returns the manifests of a list."""
         is_new = file.name not in self.names
         self.names.add(file.name)
         try:
@@ -52,14 +55,14 @@ class ManifestCheck:
         return metas
 
     def entries(self, metas: Sequence[ManifestFileMeta], where: str) -> list[ManifestEntry] | None:
-        """Of consecutive manifests, in order; None when one of them can't be read."""
+        """Returns the entries of consecutive manifests, in order; None if one of them can't be read."""
         read = [self._entries(meta, where) for meta in metas]
         if any(entries is None for entries in read):
             return None
         return [entry for entries in read for entry in entries or ()]
 
     def format_findings(self, option: str) -> list[Finding]:
-        """Of the files read so far: those that are of another format than option `manifest.format` says."""
+        """Returns findings for files read so far whose format differs from option `manifest.format`."""
         return [
             Finding(
                 "manifest-format",
@@ -73,7 +76,7 @@ class ManifestCheck:
         ]
 
     def take_findings(self) -> list[Finding]:
-        """Those since the last call."""
+        """Returns and removes the findings since the last call."""
         taken, self.findings = self.findings, []
         return taken
 
@@ -116,6 +119,6 @@ class ManifestCheck:
             if numbers and low is not None and high is not None and not (low <= min(numbers) <= max(numbers) <= high):
                 what = (
                     f"manifest/{meta.file_name} has {kind}s {min(numbers)} to {max(numbers)}, its list says {low} to "
-                    f"{high}: readers would pass over files"
+                    f"{high}: readers would skip files"
                 )
                 self.findings.append(Finding("manifest-bounds", where, what, REPORT))

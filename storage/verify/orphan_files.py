@@ -1,4 +1,4 @@
-"""Files that are in the table and that nothing names: left behind by crashes, lost commits, dropped branches.
+"""Finds files of the table that nothing names: left by crashes, lost commits or dropped branches.
 
 Source: Java `operation/OrphanFilesClean.java`.
 """
@@ -20,9 +20,11 @@ _HINTS: Final = (EARLIEST_HINT, LATEST_HINT)
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """paths, size_bytes: of files that nothing names and that are old enough; only a cleaner removes them.
+    """Files that nothing names.
 
-    young: how many are younger: of a commit under way, perhaps.
+    paths: old enough files; only an orphan cleaner deletes them.
+    size_bytes: their total size.
+    young: number of younger files, which may belong to an unfinished commit.
     """
 
     paths: tuple[str, ...]
@@ -31,9 +33,9 @@ class Orphans:
 
 
 def orphan_candidates(context: TableContext, branches: Set[str], listing: FileListing) -> list[tuple[str, FileStatus]]:
-    """Files that must be referenced, with their paths, as they are now.
+    """Returns the existing files that must be referenced, with their paths.
 
-    Call it before metadata is read: a file that is committed meanwhile is then named.
+    Call it before metadata is read. Then a file that is committed in the meantime is found to be referenced.
     """
     paths = context.paths
     directories = [paths.manifest_directory, paths.index_directory, paths.statistics_directory]
@@ -45,7 +47,10 @@ def orphan_candidates(context: TableContext, branches: Set[str], listing: FileLi
 
 
 def orphans_among(files: list[tuple[str, FileStatus]], named: Set[str], modified_before_ms: int) -> Orphans:
-    """named: file names that something refers to."""
+    """Returns the files that are not referenced.
+
+    named: file names that something refers to.
+    """
     unnamed = [(path, status) for path, status in files if status.name not in named]
     old = [(path, status) for path, status in unnamed if status.modified_ms < modified_before_ms]
     size = sum(status.size_bytes for _, status in old)
@@ -61,7 +66,7 @@ def bucket_directories(directory: str, partition_levels: int, listing: FileListi
 
 
 def temporary_files(paths: TablePaths, listing: FileListing) -> Iterator[tuple[str, FileStatus]]:
-    """Files in the snapshot directories that are not snapshots: of commits that died while writing them."""
+    """Yields files in the snapshot directories that are not snapshots. Commits that crashed left them."""
     for directory, parse in (
         (paths.snapshot_directory, parse_snapshot_id),
         (paths.changelog_directory, parse_changelog_id),

@@ -1,4 +1,4 @@
-"""What is inside data files: every row is read, counted, and compared with what the manifest says of it."""
+"""Checks the content of data files: reads every row, and compares the result with the manifest."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _RETRACTS = pa.array([int(kind) for kind in RowKind if kind.is_retract], pa.int8
 
 
 def check_rows(files: Iterable[ReferencedFile]) -> Iterator[Finding]:
-    """Of data files and changelog files. Memory: a batch at a time."""
+    """Checks data files and changelog files. Memory: one batch at a time."""
     for file in files:
         path = file.path
         try:
             yield from _check_file(file)
         except UnsupportedFeature as error:
-            what = f"its rows can't be looked at here: {error}"
+            what = f"its rows can't be checked here: {error}"
             yield Finding("rows-unsupported", path, what, "Java Paimon can read them", Severity.NOTE)
         except (TidelakeError, OSError, ValueError) as error:
-            if file.context.io.exists(path):  # one that is missing was reported already
+            if file.context.io.exists(path):  # a missing file was reported already
                 yield Finding("rows-unreadable", path, f"its rows can't be read: {error}", RESTORE)
 
 
 @dataclass(frozen=True, slots=True)
 class _FileContent:
-    """What the rows of a file say; None where it has none."""
+    """What the rows of a file show; None if it has no rows."""
 
     rows: int
     retracts: int
@@ -87,7 +87,7 @@ def _check_file(named: ReferencedFile) -> Iterator[Finding]:
 
 
 def _is_sorted_by_key(context: TableContext, file: DataFileMeta) -> bool:
-    """Changelog files hold a key more than once, and so may files that wait in the bucket of postponed rows."""
+    """Changelog files and postponed files may hold a key more than once, so they are not sorted by unique keys."""
     is_changelog = file.file_name.startswith(context.options.changelog_file_prefix)
     is_postponed = bucket_mode(context.schema, context.options) is BucketMode.POSTPONE
     return not (is_changelog or is_postponed or context.options.pk_clustering_override)
@@ -131,14 +131,14 @@ def _read(context: TableContext, path: str, entry: ManifestEntry) -> _FileConten
 
 
 def _bucketing(context: TableContext, entry: ManifestEntry) -> Bucketing | None:
-    """None where the bucket is no function of the row."""
+    """Returns None if the bucket is not a function of the row."""
     bucketing = Bucketing.of(context.schema, context.options)
     is_function = bucketing.mode is BucketMode.FIXED and bucketing.key_columns and entry.total_buckets > 0
     return bucketing if is_function and entry.file.write_columns is None else None
 
 
 def _bound_findings(context: TableContext, file: DataFileMeta, content: _FileContent) -> Iterator[str]:
-    """Whether the first and last key are those of the manifest."""
+    """Compares the first and last key with the manifest."""
     keys = context.schema.key_fields
     bounds = decode_rows([file.min_key, file.max_key], [field.type for field in keys])
     for which, row in ((0, content.first), (1, content.last)):
@@ -159,7 +159,7 @@ def _words(context: TableContext, keys: pa.RecordBatch) -> KeyWords:
 
 
 def _ascends(words: KeyWords) -> NDArray[np.bool_]:
-    """For each row but the first whether its key is above the one before."""
+    """Returns for each row except the first whether its key is above the previous one."""
     n = len(words[0])
     above, equal = np.zeros(max(n - 1, 0), np.bool_), np.ones(max(n - 1, 0), np.bool_)
     for word in words:

@@ -1,7 +1,7 @@
-"""A number of 64 bits for each row: equal rows have equal ones, others hardly ever.
+"""Computes a 64-bit hash for each row: equal rows have equal hashes, different rows almost never.
 
-What is equal is said by `storage.merge.values.equality`: null equals null, NaN equals NaN, -0.0 is not 0.0, and maps
-have no order.
+`storage.merge.values.equality` defines equality: null equals null, NaN equals NaN, -0.0 differs from 0.0, and maps have
+no order.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from storage.types.arrow_buffers import fixed_width_values
 Hashes = NDArray[np.uint64]
 
 _NULL: Final = np.uint64(0x9E3779B97F4A7C15)
-_NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # odd: what follows counts as another than what was there before
+_NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # an odd factor, so that the order of columns matters
 
 
 def row_hashes(columns: Iterable[pa.Array], count: int) -> Hashes:
-    """(n,) of so many rows. A row of the same values in other columns has another hash."""
+    """Returns hashes (n,), for n = count rows. The same values in other columns give another hash."""
     hashes = np.zeros(count, np.uint64)
     for column in columns:
         hashes = _mixed(hashes * _NEXT + _value_hashes(column))
@@ -32,7 +32,7 @@ def row_hashes(columns: Iterable[pa.Array], count: int) -> Hashes:
 
 
 def _value_hashes(column: pa.Array) -> Hashes:
-    """(n,)"""
+    """Returns hashes (n,)."""
     hashes = _hashes_of_present(column)
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
@@ -40,7 +40,7 @@ def _value_hashes(column: pa.Array) -> Hashes:
 
 
 def _hashes_of_present(column: pa.Array) -> Hashes:
-    """(n,), arbitrary for nulls."""
+    """Returns hashes (n,), with any value for nulls."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return hash_texts(column).view(np.uint64)
@@ -55,7 +55,7 @@ def _hashes_of_present(column: pa.Array) -> Hashes:
     if pa.types.is_boolean(kind):
         return _mixed(column.fill_null(False).cast(pa.int8()).to_numpy().astype(np.int64))
     if pa.types.is_floating(kind):
-        column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), column)  # there are many
+        column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), column)  # NaN has many bit patterns
     if pa.types.is_decimal128(kind):
         low, high = fixed_width_values(column, np.int64).reshape(-1, 2).T
         return _mixed(_mixed(low) * _NEXT + high.view(np.uint64))
@@ -67,7 +67,7 @@ def _mixed(numbers: NDArray[np.int64] | Hashes) -> Hashes:
 
 
 def _by_place(hashes: Hashes, offsets: pa.Array) -> Hashes:
-    """Of elements of lists: another for another place."""
+    """Returns hashes of list elements that depend on their positions."""
     starts = offsets.to_numpy()
     places = np.arange(len(hashes))
     inside = slice(int(starts[0]), int(starts[-1])) if len(starts) else slice(0)
@@ -76,7 +76,7 @@ def _by_place(hashes: Hashes, offsets: pa.Array) -> Hashes:
 
 
 def _sums(hashes: Hashes, offsets: pa.Array) -> Hashes:
-    """Of the elements of each list, whatever their order, and of their number."""
+    """Returns a hash for each list, of its elements in any order and their number."""
     until = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
     starts = offsets.to_numpy()
     lengths = np.diff(starts).astype(np.uint64)

@@ -1,8 +1,7 @@
-"""Every version of one row that is still on file, and what became of it.
+"""Finds all versions of one row that still exist in files, and their changes.
 
-A version is in a data file, which a snapshot added and maybe a later one removed. Of snapshots that expired it is not
-known
-which of them added a file: then `snapshot_id` is None.
+A version is in a data file, which one snapshot added and a later one may have removed. If the snapshot that added a
+file expired, it is unknown: then `snapshot` is None.
 """
 
 from __future__ import annotations
@@ -31,9 +30,11 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """snapshot: that added the file; None where it expired.
-    made_from: for a compaction's file, the names of those that it replaced.
-    is_live: the file is part of the state that was asked for; it is what a read merges.
+    """A version of the row.
+
+    snapshot: the snapshot that added the file; None if it expired.
+    made_from: for a file of a compaction, the names of the files that it replaced.
+    is_live: the file is part of the requested state; a read merges it.
     """
 
     snapshot: Snapshot | None
@@ -58,8 +59,10 @@ class ChangeOfRow:
 
 @dataclass(frozen=True, slots=True)
 class RowHistory:
-    """versions, changes: oldest first.
-    visible: what a read of the snapshot shows; None for no row. key and rows are batches of one row.
+    """The history of a row. The key and all rows are batches of one row.
+
+    versions, changes: oldest first.
+    visible: the row that a read of the snapshot returns; None for no row.
     """
 
     key: pa.RecordBatch
@@ -74,10 +77,12 @@ class RowHistory:
 
 
 def row_history(context: TableContext, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowHistory:
-    """key: column -> value, all columns of the primary key.
-    snapshot_id: whose state; None is the latest.
+    """Returns the history of a row.
 
-    Raises BadInput for columns that are not the key, and for a snapshot that is not there.
+    key: column -> value, for all columns of the primary key.
+    snapshot_id: the snapshot whose state is requested; None: the latest.
+
+    Raises BadInput for columns that are not the key, and for a snapshot that does not exist.
     """
     return _Historian(context, key, snapshot_id).history()
 
@@ -151,7 +156,7 @@ class _Historian:
                     )
 
     def _added(self) -> Iterator[tuple[Snapshot | None, list[ManifestEntry], list[ManifestEntry]]]:
-        """Files by the snapshot that added them, with those that it removed: up to the one that is asked about."""
+        """Yields each snapshot up to the requested one, with the files that it added, and those that it removed."""
         earliest = self._store.earliest()
         first = earliest.id if earliest is not None else self._snapshot.id
         deltas = []

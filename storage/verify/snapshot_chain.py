@@ -1,7 +1,7 @@
-"""The states that a line of snapshots goes through: each follows from the one before, and readers see the same.
+"""Checks a sequence of snapshots: each state must follow from the previous one, and readers must see the same state.
 
-A state is held once and carried along by deltas; a base list is read in full only where a line begins, or where it
-does not obviously say the same as the state before.
+The state is kept in memory and updated with deltas. A base list is read completely only at the start of a sequence, or
+if it may differ from the previous state.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from storage.verify.manifest_check import ManifestCheck
 
 
 class SnapshotChain:
-    """Takes the snapshots of one line, oldest first.
+    """Checks the snapshots of one branch, oldest first.
 
-    rows: of the state reached.
+    rows: rows of the current state.
     """
 
     def __init__(self, context: TableContext, manifests: ManifestCheck, files: DataFileCheck) -> None:
@@ -41,7 +41,7 @@ class SnapshotChain:
         self.rows = 0
 
     def step(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
-        """What is wrong with one snapshot, itself and as the successor of the last one."""
+        """Yields the problems of one snapshot, by itself and as the successor of the last one."""
         base = self._manifests.metas(base_list(snapshot), where)
         delta = self._manifests.metas(delta_list(snapshot), where)
         entries = None if delta is None else self._manifests.entries(delta, where)
@@ -72,7 +72,7 @@ class SnapshotChain:
         return [entry for files in self._live.values() for entry in files.values()]
 
     def _begin(self, base: Sequence[ManifestFileMeta], where: str) -> Generator[Finding, None, bool]:
-        """Starts from what a base list says. Ends with whether there is a state now."""
+        """Starts with the state of a base list. Returns whether the state is known now."""
         self._last, self._live, self.rows = None, {}, 0
         entries = self._manifests.entries(base, where)
         if entries is None:
@@ -98,7 +98,7 @@ class SnapshotChain:
                 yield Finding("delete-without-file", where, what, REPORT)
 
     def _check_base(self, base: Sequence[ManifestFileMeta], where: str) -> Iterator[Finding]:
-        """The base list says what the snapshot before said, in other manifests perhaps."""
+        """Checks that the base list has the state of the previous snapshot, perhaps in other manifests."""
         gone = self._manifests.entries(_without(self._metas, base), where)
         come = self._manifests.entries(_without(base, self._metas), where)
         if gone is None or come is None:
@@ -106,7 +106,7 @@ class SnapshotChain:
         net = _net(gone)
         if net is not None and net == _net(come):
             return
-        everything = self._manifests.entries(base, where)  # deletes may have met their adds elsewhere
+        everything = self._manifests.entries(base, where)  # the ADD of a DELETE may be in another manifest
         if everything is None:
             return
         said, expected = _net(everything), {identity for files in self._live.values() for identity in files}
@@ -147,7 +147,7 @@ class SnapshotChain:
 
 
 def _without(metas: Sequence[ManifestFileMeta], others: Iterable[ManifestFileMeta]) -> list[ManifestFileMeta]:
-    """Those that the others lack. What is named twice here must be named twice there."""
+    """Returns manifests that the others lack. A name that occurs twice here must also occur twice there."""
     left = Counter(meta.file_name for meta in others)
     missing = []
     for meta in metas:
@@ -159,7 +159,7 @@ def _without(metas: Sequence[ManifestFileMeta], others: Iterable[ManifestFileMet
 
 
 def _net(entries: Sequence[ManifestEntry]) -> dict[Identity, FileKind] | None:
-    """What manifests come to; None when they contradict themselves."""
+    """Returns the merged entries; None if they contradict each other."""
     try:
         return {identity: entry.kind for identity, entry in merge_entries(entries).items()}
     except ValueError:

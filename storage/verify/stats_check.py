@@ -1,7 +1,7 @@
-"""Whether the statistics that a manifest keeps of a file are true: readers with a condition pass over files by them.
+"""Checks the statistics of a file in its manifest. Readers with a condition skip files because of them.
 
-Reported is what makes such readers lose rows, and null counts. Bounds may be wider than the values, as those of long
-texts are, and anything may be unknown. NaN is in no bounds that readers use.
+Reported are statistics that make such readers lose rows, and wrong null counts. Bounds may be wider than the values, as
+for long texts, and any statistics may be unknown. Readers use no bounds that include NaN.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from storage.paths import format_of
 from storage.table import TableContext
 from storage.types import STRING, TIMESTAMP_ROOTS, DataField, Root, nullable
 
-# Java's ORC files have bounds of times as they were before they were stored, and of texts before they were cut or
-# filled up.
+# In Java's ORC files, bounds of times are those before they were stored, and bounds of texts those before texts were
+# cut or padded.
 _CHANGED_BY_ORC: Final = TIMESTAMP_ROOTS | {Root.CHAR, Root.VARCHAR}
 
 
 @dataclass(slots=True)
 class _CheckedColumn:
-    """minimum, maximum: None where unknown, or not to be compared.
-    nulls: None likewise.
+    """The statistics of a column, and what its values show.
+
+    minimum, maximum, nulls: None if unknown, or if they can't be compared.
     """
 
     name: str
@@ -58,10 +59,10 @@ class _CheckedColumn:
 
 
 class StatsCheck:
-    """Of one file: `add` each of its batches, then ask for `findings`.
+    """Checks the statistics of one file: `add` each of its batches, then get the `findings`.
 
-    context: under the schema of the file.
-    columns: those of the batches; `_KEY_x` is held against key statistics.
+    context: its schema is that of the file.
+    columns: the columns of the batches; `_KEY_x` is compared with key statistics.
     """
 
     def __init__(self, context: TableContext, file: DataFileMeta, columns: Sequence[DataField]) -> None:
@@ -96,6 +97,6 @@ def _checked_column(field: DataField, bounds: ColumnBounds, *, is_orc: bool) -> 
     is_changed = is_orc and root in _CHANGED_BY_ORC and nullable(field.type) != STRING
     is_unknown = is_changed or pa.types.is_nested(bounds.minimum.type)  # these have no order
     minimum, maximum = (None if is_unknown or not b[0].is_valid else b[0] for b in (bounds.minimum, bounds.maximum))
-    # a decimal of too many digits, a sum that outgrew its column, is read as null
+    # A decimal with too many digits (a sum that outgrew its column) is read as null.
     nulls = None if root is Root.DECIMAL else bounds.null_count[0].as_py()
     return _CheckedColumn(field.name, minimum, maximum, nulls)

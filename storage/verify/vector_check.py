@@ -1,6 +1,6 @@
-"""Deletion vectors: readable, with as many rows as manifests say, and none behind the end of its data file.
+"""Checks deletion vectors: they must be readable, have the row count in the manifest, and mark only existing rows.
 
-Each index file is read once, however many snapshots name it.
+Each index file is read once, even if several snapshots name it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ class VectorCheck:
     def check(
         self, context: TableContext, file: IndexFileMeta, path: str, rows: Mapping[str, int], where: str
     ) -> Iterator[Finding]:
-        """file: an index file that is there. rows: of each data file that is known, by its name."""
+        """Checks the vectors of an index file that exists.
+
+        rows: rows of each known data file, by its name.
+        """
         if path in self._checked:
             return
         self._checked.add(path)

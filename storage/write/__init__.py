@@ -1,1 +1,1 @@
-"""From rows to data files: buffers, flushes, commit messages. Nothing here publishes anything."""
+"""Writes rows to data files: buffers, flushes, commit messages. This package publishes nothing."""

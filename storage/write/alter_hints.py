@@ -1,4 +1,4 @@
-"""How a table comes to take what a batch has: the command that alters it, for messages."""
+"""Commands for error messages: how to alter a table so that it accepts what a batch has."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from storage.types import DataType, type_from_arrow
 class AlterHints:
     """The commands that would change a table so that given rows fit.
 
-    location: the table's root directory; "" where there is none. A path leads from a column into its type, as
-        `storage.ddl.schema_changes` has it.
+    location: the table's root directory; "" if it has none.
+
+    A path leads from a column into its type, as in `storage.ddl.schema_changes`.
     """
 
     schema: TableSchema
@@ -28,7 +29,7 @@ class AlterHints:
     location: str = ""
 
     def add_column(self, path: Sequence[str], given: pa.DataType) -> str:
-        """The command for a column of the batch, or a nested field, that the table lacks."""
+        """Returns the command that adds a column or nested field of the batch to the table."""
         try:
             wanted = type_from_arrow(given, repeat(0).__next__, column=".".join(path))
         except BadInput:
@@ -36,8 +37,9 @@ class AlterHints:
         return f"`{self._command(add_column(path, wanted))}`, or alter_table in Python"
 
     def set_type(self, path: Sequence[str], data_type: DataType, given: pa.DataType) -> str:
-        """For values of another type than the column's: another way than casting them, or "" where it can't take
-        that type.
+        """Returns the command that changes the column's type to that of the values, as an alternative to a cast.
+
+        Returns "" if the column can't have that type.
         """
         try:
             wanted = type_from_arrow(given, repeat(0).__next__, column=".".join(path))

@@ -1,4 +1,4 @@
-"""The files of one bucket that is being written: where new ones go, and how they are read back or taken away."""
+"""Creates, reads and deletes the files of one bucket that is being written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BATCH_ROWS: Final = 65_536
 
 
 class BucketFiles:
-    """One uuid for all data files of a writer's bucket, as Java has it; another for its changelog files."""
+    """The files of one bucket. As in Java, data files share one uuid in their names, changelog files another."""
 
     def __init__(self, context: TableContext, key: BucketKey) -> None:
         self._context = context
@@ -38,20 +38,23 @@ class BucketFiles:
         self.directory = bucket_directory(context, key.partition, key.bucket)
         self.data_names = DataFileNames(context.options.data_file_prefix)
         self._changelog_names = DataFileNames(context.options.changelog_file_prefix)
-        self._plans: dict[tuple[int, FileSource, bool], FilePlan] = {}  # a small file costs less to write than to plan
+        self._plans: dict[tuple[int, FileSource, bool], FilePlan] = {}  # a plan costs more than writing a small file
 
     def data(self, level: int = 0, file_source: FileSource = FileSource.APPEND) -> RollingFileWriter:
-        """A writer of data files, for a sorted run of this level or rows of an append table."""
+        """Returns a writer of data files, for a sorted run of this level or rows of an append table."""
         return self._writer(level, file_source, self.data_names, changelog=False)
 
     def changelog(self, level: int = 0) -> RollingFileWriter:
-        """level: of the data files that the changes came with."""
+        """Returns a writer of changelog files.
+
+        level: the level of the data files that the changes belong to.
+        """
         return self._writer(level, FileSource.APPEND, self._changelog_names, changelog=True)
 
     def with_dedicated_files(self, context: TableContext, dedicated: DedicatedFiles) -> RollingFileWriter:
-        """A writer of data files, for rows of an append table with some columns in files of their own.
+        """Returns a writer of data files, for an append table that stores some columns in separate files.
 
-        context: under a schema that has the other columns alone.
+        context: with a schema of only the other columns.
         """
         return RollingFileWriter(context, self.directory, names=self.data_names, dedicated=dedicated)
 
@@ -72,17 +75,17 @@ class BucketFiles:
         )
 
     def delete(self, files: Iterable[DataFileMeta]) -> None:
-        """Files that no snapshot holds."""
+        """Deletes files that no snapshot names."""
         self._context.io.delete_all(path for file in files for path in all_paths(self.directory, file))
 
     def discard(self, result: CompactResult) -> None:
-        """Delete files of a compaction that no snapshot names."""
+        """Deletes the files of a compaction that no snapshot names."""
         self.delete(result.new_files)
         discard_index_files(self._context, self._key, result.new_index_files)
 
     @cached_property
     def row_fields(self) -> tuple[DataField, ...]:
-        """Table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`: all that a row is."""
+        """The table columns, `_SEQUENCE_NUMBER` and `_VALUE_KIND`: the complete content of a row."""
         return (*self._context.schema.fields, SEQUENCE_FIELD, KIND_FIELD)
 
     @cached_property
@@ -102,11 +105,11 @@ class BucketFiles:
         deletion: DeletionFile | None = None,
         chunks: Chunks | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows as they are in the file.
+        """Reads rows as they are stored in the file.
 
-        fields: None is `row_fields`.
-        deletion: whose rows are left out.
-        chunks: parts of the file to read; None: all of it.
+        fields: None: `row_fields`.
+        deletion: the deletion vector whose rows are left out.
+        chunks: parts of the file to read; None: the whole file.
         """
         yield from read_data_file(
             self._context,
@@ -126,7 +129,7 @@ class BucketFiles:
 
     @cached_property
     def _file_columns(self) -> tuple[list[str], list[str]]:
-        """Of a data file: where each column comes from, and what it is called."""
+        """Returns the source and the name of each column of a data file."""
         schema = self._context.schema
         rest = [SEQUENCE_FIELD.name, KIND_FIELD.name, *schema.names]
         if self._context.options.thin_mode:
@@ -134,9 +137,9 @@ class BucketFiles:
         return [*schema.trimmed_primary_keys, *rest], [*(f.name for f in schema.key_fields), *rest]
 
     def file_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND` (and others) as the columns of a primary-key file, in order.
+        """Converts table columns, `_SEQUENCE_NUMBER` and `_VALUE_KIND` to columns of a primary-key file, in file order.
 
-        `_KEY_x` shares the memory of `x`. Raises BadInput where merging left null in a NOT NULL column.
+        `_KEY_x` shares the memory of `x`. Raises BadInput if merging produced null in a NOT NULL column.
         """
         check_no_nulls(rows, self._context.schema, self._context.name)
         sources, names = self._file_columns

@@ -1,6 +1,6 @@
-"""Splits batches by partition and bucket: one sort, then a copy of each bucket's rows.
+"""Splits batches by partition and bucket: sorts the rows once, then copies the rows of each bucket.
 
-A copy and not a slice: slices of one batch would all stay in memory as long as one bucket holds a few of its rows.
+The rows are copied, not sliced: a slice would keep the whole batch in memory as long as one bucket holds it.
 
 Source: Java `table/sink/TableWriteImpl.java`.
 """
@@ -37,9 +37,9 @@ class BucketKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedRows:
-    """Rows that fit their table, each part with the bucket it goes into.
+    """Rows that fit their table, in parts with the bucket of each part.
 
-    waiting: rows whose buckets can be chosen only when they are written.
+    waiting: rows whose buckets can only be chosen when they are written.
     """
 
     parts: Sequence[tuple[BucketKey, pa.RecordBatch]] = ()
@@ -47,10 +47,10 @@ class RoutedRows:
 
 
 class BucketRouter:
-    """Splits converted batches. Arrival order holds inside each part.
+    """Splits converted batches. Each part keeps the order of arrival.
 
     assigner: chooses the buckets.
-    check_partition: raises BadInput for a partition that must not be; asked once for each.
+    check_partition: raises BadInput for an invalid partition; called once for each partition.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class BucketRouter:
         self._partition_columns = list(schema.partition_keys)
 
     def route(self, batch: pa.RecordBatch) -> list[tuple[BucketKey, pa.RecordBatch]]:
-        """Parts with at least one row each; together they hold every row that the assigner answered with once."""
+        """Returns parts of at least one row. Together they hold each row that the assigner returned exactly once."""
         return self._split(self._partitioned(batch)) if batch.num_rows else []
 
     def routed(self, batch: pa.RecordBatch) -> RoutedRows:
-        """Like `route`, in two steps. This one has no effect on the next batch."""
+        """Is the first of two steps that do the same as `route`. It has no effect on the next batch."""
         if not batch.num_rows or not self._assigner.moves_rows:
             return RoutedRows(self.route(batch))
         return RoutedRows(waiting=self._partitioned(batch))
 
     def parts(self, routed: RoutedRows) -> Sequence[tuple[BucketKey, pa.RecordBatch]]:
-        """The second step."""
+        """Is the second step: chooses the buckets of waiting rows."""
         return routed.parts if routed.waiting is None else self._split(routed.waiting)
 
     def _partitioned(self, batch: pa.RecordBatch) -> PartitionedRows:
@@ -87,9 +87,7 @@ class BucketRouter:
         return [(keys(group), part) for group, part in split_by_group(all_rows, groups, int(groups.max(initial=0)) + 1)]
 
     def numbered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BucketKey], NDArray[np.int32]]:
-        """The rows that the assigner answered with, undivided; the buckets that they go into; and of each row the index
-        of its bucket there.
-        """
+        """Returns the rows of the assigner in one batch, their buckets, and for each row an index into the buckets."""
         rows, groups, keys = self._grouped(self._partitioned(batch))
         found, numbers = np.unique(groups, return_inverse=True)
         return rows, [keys(group) for group in found.tolist()], numbers.astype(np.int32)
@@ -97,7 +95,7 @@ class BucketRouter:
     def _grouped(
         self, asked: PartitionedRows
     ) -> tuple[pa.RecordBatch, NDArray[np.integer[Any]], Callable[[int], BucketKey]]:
-        """Rows, a number of each row's bucket, and which bucket such a number stands for."""
+        """Returns rows, a group number for each row, and a function from the group number to the bucket."""
         assigned = self._assigner.assign(asked)
         rows, partitions = assigned.rows.rows, assigned.rows.partitions
         if isinstance(assigned.buckets, int):
@@ -114,7 +112,7 @@ class BucketRouter:
         return rows, groups, key
 
     def _partitions(self, batch: pa.RecordBatch) -> tuple[Sequence[bytes], NDArray[np.int64]]:
-        """Distinct partitions as serialized rows, and which of them each row belongs to."""
+        """Returns the distinct partitions as serialized rows, and for each row an index into them."""
         if not self._partition_columns:
             return [EMPTY_ROW], np.zeros(batch.num_rows, np.int64)
         columns = [batch.column(name) for name in self._partition_columns]
@@ -137,17 +135,17 @@ class BucketRouter:
 def split_by_group(
     rows: pa.RecordBatch, groups: NDArray[np.integer[Any]], count: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group, in their order.
+    """Yields the rows of each group, in their order.
 
-    groups (n,): of each row, 0 to count - 1.
+    groups (n,): the group of each row, 0 to count - 1.
     """
     if rows.num_rows and bool((groups == groups[0]).all()):
         yield int(groups[0]), rows
         return
-    # stable: arrival order holds inside a group. Of 16-bit numbers NumPy's stable sort is a radix sort
+    # A stable sort keeps the order of arrival inside a group. For 16-bit numbers NumPy's stable sort is a radix sort.
     order = np.argsort(groups.astype(np.uint16) if count <= 1 << 16 else groups, kind="stable")
     ids = groups[order]
-    edges = np.flatnonzero(np.diff(ids, prepend=-1, append=-1))  # where each run starts, then n; ids are >= 0
+    edges = np.flatnonzero(np.diff(ids, prepend=-1, append=-1))  # where each group starts, then n; ids are >= 0
     assert rows.num_rows == (edges[-1] if len(edges) else 0)
     for start, stop in pairwise(edges.tolist()):
         yield int(ids[start]), rows.take(pa.array(order[start:stop]))

@@ -1,7 +1,8 @@
-"""One bucket being written: rows in, data files out.
+"""Writes the rows of one bucket to data files.
 
-Two kinds, one protocol. A bucket of a primary-key table sorts and merges the rows between two flushes. A bucket of an
-append table only gathers them. The memory budget may flush either one at any moment, from any thread.
+The two kinds of writers have one protocol. The writer of a primary-key bucket sorts and merges the rows between two
+flushes. The writer of an append bucket only collects them. The memory budget may flush a writer at any time, from any
+thread.
 
 Source: Java `mergetree/MergeTreeWriter.java`, `append/AppendOnlyWriter.java`.
 """
@@ -32,12 +33,12 @@ from storage.write.write_buffer import WriteBuffer
 
 _log = get_logger(__name__)
 
-# A buffer this large makes a file worth having: flush it instead of writing the rows down twice.
+# A buffer of this size gives a file of useful size. It is flushed, because spilling would write the rows twice.
 FLUSH_RATHER_THAN_SPILL_BYTES: Final = 32 * 1024 * 1024
 
 
 class BucketWriter(Protocol):
-    """Thread-safe."""
+    """Writes one bucket. Thread-safe."""
 
     @property
     def held_bytes(self) -> int: ...
@@ -51,29 +52,29 @@ class BucketWriter(Protocol):
         ...
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """rows: converted, of this bucket, in arrival order."""
+        """Adds converted rows of this bucket, in order of arrival."""
         ...
 
     def flush_memory(self) -> None: ...
 
     def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
-        """Flush; what comes of it waits for `take_increment`.
+        """Flushes all rows. The files wait for `take_increment`.
 
-        wait_compaction: also for what is being compacted.
-        full_compaction: compact everything, and wait for it.
+        wait_compaction: also wait for running compactions.
+        full_compaction: compact all files, and wait for it.
         """
         ...
 
     def take_increment(self) -> CommitIncrement:
-        """Take the files finished since the last call; `abort` no longer deletes them. Quick; never fails."""
+        """Returns the files finished since the last call; `abort` no longer deletes them. Fast; never fails."""
         ...
 
     def committed(self) -> None:
-        """The last increment is in a snapshot, or never will be."""
+        """Called when the last increment is in a snapshot, or can never be."""
         ...
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
-        """Number the next row so, or higher. Nothing may be held."""
+        """Sets the number of the next row, unless the current one is higher. The buffer must be empty."""
         ...
 
     @property
@@ -82,44 +83,45 @@ class BucketWriter(Protocol):
         ...
 
     def cancel_compaction(self) -> None:
-        """Compact no more; what runs ends soon, without result. From any thread, and quick."""
+        """Stops compaction. A running one soon ends without a result. Fast; may be called from any thread."""
         ...
 
     @property
     def is_compaction_stale(self) -> bool:
-        """The table is not as this bucket's compaction knows it: `reset_compaction`."""
+        """Whether the compaction's view of the bucket is outdated, so that `reset_compaction` is needed."""
         ...
 
     def reset_compaction(self, bucket: RestoredBucket) -> None:
-        """The table is not as this bucket's compaction knows it.
+        """Replaces an outdated view of the bucket.
 
-        bucket: what a snapshot has of it; all that was handed over is in it, or never will be.
+        bucket: its content in a snapshot. Everything handed over before is in this snapshot, or never will be.
         """
         ...
 
     def compact_left(self) -> CompactResult:
-        """Compact what the table has, and wait for it: what commits left on level 0. Nothing happens where rows were
-        written since the last increment; their own commit compacts.
+        """Compacts what commits left on level 0, and waits for it.
+
+        Does nothing if rows were written since the last increment: their own commit compacts.
         """
         ...
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        """All versions of rows that no snapshot holds now, oldest first: table columns, `_SEQUENCE_NUMBER`,
+        """Yields all versions of rows that are in no snapshot, oldest first: table columns, `_SEQUENCE_NUMBER`,
         `_VALUE_KIND`. Only for primary-key tables.
 
-        What is written or flushed while it is read changes nothing; `abort` takes its files away.
+        Later writes and flushes don't change the result. `abort` deletes the files that it reads.
         """
         ...
 
     def abort(self) -> None:
-        """Drop the rows, delete the files that were not handed over."""
+        """Drops the rows and deletes the files that were not handed over."""
         ...
 
 
 class PrimaryKeyBucketWriter:
-    """Every flush makes one sorted run on level 0.
+    """Writes a primary-key bucket. Every flush makes one sorted run on level 0.
 
-    compactor: None leaves it there.
+    compactor: None: runs stay on level 0.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class PrimaryKeyBucketWriter:
     ) -> None:
         self._table_name = context.name
         self._writes_changelog = context.options.changelog_producer is ChangelogProducer.INPUT
-        # the changelog holds every row as it came; a segment on disk is merged
+        # The changelog needs every row as it arrived, but segments on disk are merged.
         self._may_spill = context.options.write_buffer_spillable and not self._writes_changelog
         self._waits_for_compaction = context.options.commit_force_compact
         self.files = files
@@ -165,8 +167,9 @@ class PrimaryKeyBucketWriter:
             self._buffer.add(rows)
 
     def small_rows(self, bytes_max: int) -> Sequence[pa.RecordBatch]:
-        """What is held, in arrival order, where it is little and nothing but a flush is due; else nothing. Hold `lock`
-        until the rows were `flushed`, or stay.
+        """Returns the buffered rows in order of arrival if they are few and only a flush is due; otherwise nothing.
+
+        The caller must hold `lock` until it called `flushed`, or decided to leave the rows in the buffer.
         """
         is_late = self._compactor is not None and self._compactor.excess_runs > 0
         if self._writes_changelog or is_late or self._buffer.held_bytes > bytes_max:
@@ -174,13 +177,13 @@ class PrimaryKeyBucketWriter:
         return self._buffer.batches
 
     def flushed(self, files: Sequence[DataFileMeta]) -> None:
-        """The rows of `small_rows` are in these files. Hold `lock`."""
+        """Replaces the rows of `small_rows` by these files. The caller must hold `lock`."""
         self._buffer.clear()
         self._added(files)
 
     def flush_memory(self) -> None:
         with self.lock:
-            # of large rows a flush would hold one of each segment
+            # With large rows, the flush would hold one row of each segment in memory.
             is_small = self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES and not self._buffer.has_large_rows
             if self._may_spill and is_small and self._buffer.may_spill_again:
                 self._buffer.spill()
@@ -191,7 +194,7 @@ class PrimaryKeyBucketWriter:
         with self.lock:
             self._flush(wait_compaction=wait_compaction or full_compaction, full_compaction=full_compaction)
             if self._compactor is not None:
-                # one more than at a flush: runs may have piled up over commits whose compactions were lost
+                # One more than at a flush: runs may have accumulated over commits whose compactions were lost.
                 is_late = self._compactor.excess_runs > 1
                 self._take_compacted(wait=wait_compaction or full_compaction or self._waits_for_compaction or is_late)
 
@@ -218,7 +221,7 @@ class PrimaryKeyBucketWriter:
         return self._buffer.is_empty and not self._awaits_commit and not is_compacting
 
     def cancel_compaction(self) -> None:
-        if self._compactor is not None:  # not under the lock: a thread that waits for compaction holds it
+        if self._compactor is not None:  # without the lock: a thread that waits for compaction holds it
             self._compactor.cancel()
 
     @property
@@ -244,7 +247,7 @@ class PrimaryKeyBucketWriter:
             return compacted
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        with self.lock:  # and not while reading: it takes long, and the reader may rest, or write to this bucket
+        with self.lock:  # not during the read, which is long, may pause, or write to this bucket
             files = [*self._handed_over, *self._new_files]
             versions = self._buffer.versions()
         return chain(chain.from_iterable(map(self.files.read, files)), versions)
@@ -259,12 +262,12 @@ class PrimaryKeyBucketWriter:
             self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
 
     def _flush(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
-        """Also takes what was compacted meanwhile, and begins the next compaction."""
+        """Flushes the rows, takes the result of the last compaction, and starts the next one."""
         is_late = False
         if not self._buffer.is_empty:
             is_late = self._compactor is not None and self._compactor.excess_runs > 0
             if self._buffer.has_large_rows:
-                self._take_compacted(wait=True)  # each takes several rows of memory: one after the other
+                self._take_compacted(wait=True)  # a flush and a compaction both hold large rows: never at once
             self._write_files()
         if self._compactor is not None:
             if is_late:
@@ -273,7 +276,7 @@ class PrimaryKeyBucketWriter:
             self._compactor.trigger(full=full_compaction)
 
     def _wait_for_fewer_runs(self, compactor: Compactor) -> None:
-        """Back-pressure: a writer that is faster than the compaction of its bucket waits, or reads would slow down."""
+        """Back-pressure: a writer that is faster than compaction waits. Otherwise reads would become slow."""
         started = time.monotonic()
         excess_runs = compactor.excess_runs
         self._take_compacted(wait=True)
@@ -307,12 +310,12 @@ class PrimaryKeyBucketWriter:
             self._compactor.added(files)
 
     def _changelog(self) -> Iterator[pa.RecordBatch]:
-        """Every row that arrived, by key and arrival."""
+        """Returns every row that arrived, ordered by key and arrival."""
         return map(self.files.file_rows, self._buffer.arrived())
 
 
 class AppendBucketWriter:
-    """Rows go to files in arrival order; a file goes on over several flushes, until a commit takes it."""
+    """Writes rows to files in order of arrival. A file continues over several flushes, until a commit takes it."""
 
     def __init__(self, context: TableContext, files: BucketFiles, next_sequence_number: int) -> None:
         self._table_columns = list(context.schema.names)
@@ -355,7 +358,7 @@ class AppendBucketWriter:
             return increment
 
     def committed(self) -> None:
-        """Nothing is remembered of files that were handed over."""
+        """Does nothing: files that were handed over are not remembered."""
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
         self.next_sequence_number = max(self.next_sequence_number, next_sequence_number)
@@ -365,14 +368,14 @@ class AppendBucketWriter:
         return not self._batches and self._open is None and not self._new_files
 
     def cancel_compaction(self) -> None:
-        """No compaction runs at the same time."""
+        """Does nothing: an append bucket has no compaction while it is written."""
 
     @property
     def is_compaction_stale(self) -> bool:
         return False
 
     def reset_compaction(self, bucket: RestoredBucket) -> None:
-        """The same."""
+        """Does nothing: an append bucket has no compaction while it is written."""
 
     def compact_left(self) -> CompactResult:
         return CompactResult()

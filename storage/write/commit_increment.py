@@ -1,4 +1,4 @@
-"""What a bucket hands over at a commit: files that were written, and what compaction made of files.
+"""The files that a bucket hands over at a commit: written files, and the result of compactions.
 
 Source: Java `utils/CommitIncrement.java`, `mergetree/MergeTreeWriter.updateCompactResult`.
 """
@@ -15,7 +15,7 @@ from storage.write.compactor import CompactResult
 class CommitIncrement:
     """A bucket's new and compacted files since its last increment. They are durable; no snapshot names them yet.
 
-    compacted: several compactions merged into one.
+    compacted: the result of several compactions, merged into one.
     """
 
     new_files: tuple[DataFileMeta, ...] = ()
@@ -24,7 +24,7 @@ class CommitIncrement:
 
     @property
     def known_files(self) -> frozenset[str]:
-        """Of compactions that left deletes out: the files that they knew, and those that go with them."""
+        """The files known to compactions that dropped deletes, and new files that are committed with them."""
         known = self.compacted.known_files
         return known.union(file.file_name for file in self.new_files) if self.compacted.tombstones else known
 
@@ -34,10 +34,12 @@ class CommitIncrement:
 
 
 def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[CompactResult, CompactResult]:
-    """Two compactions of a bucket, one after the other and neither published yet, as one; and what is not needed any
-    more (`new_files`, `new_index_files`): what the first wrote, and the second read or replaced.
+    """Merges the results of two consecutive compactions of a bucket that are not published yet.
 
-    An upgraded file has one name on several levels: it stays while any part of the table names it.
+    Returns the merged result, and another one that names what is no longer needed (`new_files`, `new_index_files`):
+    files that the first compaction wrote and the second one read or replaced.
+
+    An upgraded file has one name on several levels. It is kept as long as any part of the table names it.
     """
     consumed = {file.place for file in then.before} & {file.place for file in done.after}
     after = (*(file for file in done.after if file.place not in consumed), *then.after)
@@ -63,7 +65,7 @@ def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[Compact
 
 
 def as_written(increment: CommitIncrement) -> tuple[CommitIncrement, CompactResult]:
-    """What was compacted of new files alone, as if it had been written so; and the files that are not needed then."""
+    """Returns the increment with compacted new files as if they had been written like this, and the unneeded files."""
     done = increment.compacted
     consumed = {file.place for file in done.before}
     files = (*(file for file in increment.new_files if file.place not in consumed), *done.after)

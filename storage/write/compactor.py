@@ -1,4 +1,4 @@
-"""The protocol by which a bucket writer compacts. Package `compaction` implements it, and is handed in.
+"""The protocol by which a bucket writer compacts. Package `compaction` implements it.
 
 Source: Java `compact/CompactManager.java`, `compact/CompactResult.java`.
 """
@@ -21,15 +21,16 @@ from storage.write.bucket_router import BucketKey
 class CompactResult:
     """The result of one compaction.
 
-    before: files that were read, or raised to another level
-    after: what takes their place. An upgraded file is in both, with its two levels and one name.
-    changelog: files with the changes that compaction found
-    reason: why it was picked, for people
+    before: files that were read, or moved to another level
+    after: files that replace them. An upgraded file is in both, with two levels and one name.
+    changelog: files with the changes that the compaction found
+    reason: why the compaction was picked, for people
     tombstones, known_files: see `storage.commit.tombstones`
-    new_index_files, deleted_index_files: deletion vectors of the bucket, and those that they replace
+    new_index_files: deletion vectors of the bucket
+    deleted_index_files: index files that these replace
 
-    Files of `after` that aren't in `before`, of changelog, of tombstones and new index files are durable; no snapshot
-    names them yet.
+    All new files are durable: those of `after` that are not in `before`, of `changelog`, of `tombstones` and of
+    `new_index_files`. No snapshot names them yet.
     """
 
     before: tuple[DataFileMeta, ...] = ()
@@ -62,63 +63,62 @@ class RestoredBucket:
 
 
 class Compactor(Protocol):
-    """Compacts one bucket during writing, at most one task at a time. Called under the bucket writer's lock."""
+    """Compacts one bucket while it is written, one task at a time. Called under the lock of the bucket writer."""
 
     def added(self, files: Sequence[DataFileMeta]) -> None:
-        """The writer made these."""
+        """Called with files that the writer made."""
         ...
 
     @property
     def excess_runs(self) -> int:
-        """How many more sorted runs than `num-sorted-run.stop-trigger` allows; writing on would let reads decay."""
+        """The number of sorted runs above `num-sorted-run.stop-trigger`. Further writes would slow down reads."""
         ...
 
     @property
     def is_stale(self) -> bool:
-        """Others compacted files that this one counts on, and they are gone. It rests until it is `reset`."""
+        """Whether files that the compactor relies on were compacted by others and are gone. It pauses until `reset`."""
         ...
 
     @property
     def is_busy(self) -> bool:
-        """A task runs or waits for its turn, or its result was not taken; or one has yet to begin that readers wait
-        for.
-        """
+        """Whether a task is running or waiting, or its result was not taken, or readers wait for a task to start."""
         ...
 
     def trigger(self, *, full: bool = False) -> None:
-        """Begin what is to be done next, if anything. While a task is there, only a full compaction that follows it may
-        be asked for.
-        """
+        """Starts the next task, if there is work. While a task exists, only a full one after it can be requested."""
         ...
 
     def take(self, *, wait: bool) -> CompactResult | None:
-        """The result of the task, when it has ended (wait: when it ends); None when there is none, or it was cancelled.
-        Raises what the task raised.
+        """Returns the result of the task if it has ended; None if there is no task, or if it was cancelled.
+
+        Raises the error of the task.
+
+        wait: wait until the task has ended.
         """
         ...
 
     def cancel(self) -> None:
-        """Start no new task; a running one ends soon, without a result. Does not wait; thread-safe."""
+        """Starts no new task. A running task soon ends without a result. Does not wait; thread-safe."""
         ...
 
     def reset(self, bucket: RestoredBucket) -> None:
-        """Forget what is known; this is in the bucket. A running task is cancelled, its files are deleted."""
+        """Replaces the view of the bucket by this one. A running task is cancelled, and its files are deleted."""
         ...
 
     def close(self) -> None:
-        """Cancel a task that runs or waits, and delete what it wrote. Calling again is harmless."""
+        """Cancels a running or waiting task, and deletes its files. May be called several times."""
         ...
 
 
 CompactorFactory: TypeAlias = Callable[[TableContext, BucketKey, RestoredBucket], Compactor | None]
-"""For a bucket and what is in it. None: this one is not compacted (write-only, tables without primary key)."""
+"""Called with a bucket and its content. None: the bucket is not compacted (write-only, tables without primary key)."""
 
 
 def compactor_of_replaced(factory: CompactorFactory, context: TableContext) -> CompactorFactory | None:
-    """The compactor of buckets whose rows will be replaced: it compacts only new rows. None if that is not needed.
+    """Returns the compactor for an overwrite, which compacts only the new rows. None if none is needed.
 
-    Rows of level 0 would not be seen, or be changes in the changelog of the next compaction, though an overwrite has
-    none. Then also a write-only writer compacts: readers see an overwrite as a whole.
+    Without it, readers would not see rows of level 0, or the next compaction would write them to the changelog, though
+    an overwrite has no changelog. So even a write-only writer compacts: readers see an overwrite as a whole.
     """
     options = context.options
     if not (options.needs_lookup or options.changelog_producer is ChangelogProducer.FULL_COMPACTION):

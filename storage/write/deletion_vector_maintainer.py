@@ -1,12 +1,12 @@
-"""The deletion vectors of a bucket, as deletes and compactions change them.
+"""Changes the deletion vectors of a bucket for deletes and compactions.
 
-    maintainer = DeletionVectorMaintainer(context, key, index_files)     # of the snapshot to change
+    maintainer = DeletionVectorMaintainer(context, key, index_files)     # index files of the snapshot to change
     maintainer.delete("data-1.parquet", positions)
-    maintainer.remove("data-2.parquet")                          # rewritten: its deleted rows are gone
+    maintainer.remove("data-2.parquet")                          # the file was rewritten without its deleted rows
     change = maintainer.write()                                  # what to commit; None: nothing changed
 
-A bucket has one index file, which is written whole, even without a vector. Of tables without buckets only the index
-files that lose a vector or have one changed are replaced, and new ones roll at a target size.
+A bucket has one index file. It is always written as a whole, even if no vector is left. In tables without buckets, only
+index files with a changed or removed vector are replaced, and new index files roll at a target size.
 
 Source: Java `deletionvectors/BucketedDvMaintainer.java`, `deletionvectors/append/AppendDeleteFileMaintainer.java`;
 vectors `dv_maintainer.json`.
@@ -39,11 +39,9 @@ class IndexChange:
 
 
 class DeletionVectorMaintainer:
-    """The deletion vectors of one bucket, while they change. Not thread-safe.
+    """The deletion vectors of one bucket while they change. Not thread-safe.
 
-    index_files: of the bucket, in the snapshot that the change builds on; files of other types are let be
-
-    Not thread-safe.
+    index_files: index files of the bucket, in the snapshot that the change builds on; other types are ignored
     """
 
     def __init__(self, context: TableContext, key: BucketKey, index_files: Iterable[IndexFileMeta] = ()) -> None:
@@ -56,11 +54,11 @@ class DeletionVectorMaintainer:
     def _load(self, index_files: Sequence[IndexFileMeta]) -> None:
         self._files = index_files
         self._stored = deletion_files_of(self._context, self._key.partition, self._key.bucket, index_files)
-        self._changed: dict[str, NDArray[np.int64] | None] = {}  # by data file; None: its vector is gone
+        self._changed: dict[str, NDArray[np.int64] | None] = {}  # by data file; None: its vector was removed
 
     @property
     def deletion_files(self) -> Mapping[str, DeletionFile]:
-        """As they were stored."""
+        """The deletion files as they are stored, without later changes."""
         return self._stored
 
     def data_files(self) -> list[str]:
@@ -69,32 +67,32 @@ class DeletionVectorMaintainer:
         return [name for name in names if self._changed.get(name, ()) is not None]
 
     def positions(self, data_file: str) -> NDArray[np.int64] | None:
-        """Deleted rows, ascending; None for none. Raises CorruptFile."""
+        """Returns the positions of deleted rows, ascending; None if there are none. Raises CorruptFile."""
         if data_file in self._changed:
             return self._changed[data_file]
         stored = self._stored.get(data_file)
         return None if stored is None else read_vector(self._context.io, stored)
 
     def delete(self, data_file: str, positions: NDArray[np.int64]) -> None:
-        """Delete these rows, too. Rows that are deleted already change nothing."""
+        """Marks these rows as deleted. Rows that are deleted already change nothing."""
         before = self.positions(data_file)
         after = np.unique(positions) if before is None else np.union1d(before, positions)
         if len(after) > (0 if before is None else len(before)):
             self._changed[data_file] = after
 
     def replace(self, data_file: str, positions: NDArray[np.int64]) -> None:
-        """Exactly these rows."""
+        """Sets the deleted rows of the file to exactly these rows."""
         self._changed[data_file] = np.unique(positions)
 
     def remove(self, data_file: str) -> None:
-        """The data file goes, or was never there: then nothing changes."""
+        """Removes the vector of a data file. Does nothing if the file has no vector."""
         if data_file in self._stored:
             self._changed[data_file] = None
         else:
             self._changed.pop(data_file, None)
 
     def write(self) -> IndexChange | None:
-        """Durable files; afterwards the maintainer goes on from them. After an exception nothing is left behind."""
+        """Writes durable files and continues from them. After an error, no new file is left."""
         if not self._changed:
             return None
         replaced = [file for file in self._files if self._is_one_file or self._is_touched(file)]
@@ -144,16 +142,16 @@ class DeletionVectorMaintainer:
 
 
 def discard_index_files(context: TableContext, key: BucketKey, files: Iterable[IndexFileMeta]) -> None:
-    """Delete files that no snapshot names."""
+    """Deletes index files that no snapshot names."""
     context.io.delete_all([index_file_path(context, key.partition, key.bucket, file) for file in files])
 
 
 def write_index_changes(
     context: TableContext, maintainers: Mapping[BucketKey, DeletionVectorMaintainer], *, compaction: bool = False
 ) -> list[CommitMessage]:
-    """Write the index changes of several buckets.
+    """Writes the index changes of several buckets. After an error, no new file is left.
 
-    compaction: as a part of one. After an exception nothing is left behind.
+    compaction: the changes are part of a compaction.
     """
     messages: list[CommitMessage] = []
     written: list[tuple[BucketKey, IndexChange]] = []

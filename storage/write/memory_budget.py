@@ -1,7 +1,7 @@
 """One limit for the rows that all writers of a process hold in memory.
 
-When the sum passes the limit, the largest holders are asked to write down what they hold, wherever they belong: a table
-that stopped receiving rows gives its memory back to the ones that still do.
+If the sum exceeds the limit, the writers that hold most must write their rows to disk, whichever table they belong to.
+So a table that gets no more rows gives its memory to the tables that do.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-OWNER_BYTES_MAX: Final = 1 << 30  # whatever the limit: a column of what is written down together has 32-bit offsets
-# Of rows this large a copy counts: they are merged as runs of one row each, and come where there is room for them.
+OWNER_BYTES_MAX: Final = 1 << 30  # for any limit: a column that is written at once has 32-bit offsets
+# From this size on, even one copy of a row matters: such rows are merged as runs of one row each, and wait for room.
 LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
 _PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
 class MemoryOwner(Protocol):
-    """Something that holds rows in memory: a bucket's write buffer (Java: MemoryOwner)."""
+    """Holds rows in memory, as a bucket's write buffer does (Java: MemoryOwner)."""
 
     @property
     def held_bytes(self) -> int:
-        """Read without the holder's lock: a moment old is fine."""
+        """Read without the holder's lock. The value may be slightly outdated."""
         ...
 
     @property
@@ -32,16 +32,16 @@ class MemoryOwner(Protocol):
         ...
 
     def flush_memory(self) -> None:
-        """Write down (spill or flush) what is held. Takes the holder's own lock."""
+        """Spills or flushes the held rows. Takes the holder's own lock."""
         ...
 
 
 class MemoryBudget:
     """The memory that the write buffers of all tables share. Thread-safe.
 
-    limit_bytes: Arrow bytes of rows in buffers, over all tables. What a flush needs besides is not counted.
+    Call `rebalance` without holding a holder's lock: it may take any of these locks.
 
-    Thread-safe. Call `rebalance` without holding a holder's lock: it may take any of them.
+    limit_bytes: limit for the Arrow bytes of buffered rows of all tables. Additional memory of a flush is not counted.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -70,21 +70,22 @@ class MemoryBudget:
         return self._largest() is not None
 
     def rebalance(self) -> None:
-        """Make the largest holders give back until the sum is below the limit, and each below OWNER_BYTES_MAX. Of large
-        rows there must be room for one more: its caller creates it in addition to the buffered ones. Errors of their
-        writes come through.
+        """Flushes the largest holders until the sum is below the limit, and each holder below OWNER_BYTES_MAX.
+
+        With large rows, room for one more is kept: the caller creates the next row in addition to the buffered ones.
+        Raises errors of the flushes.
         """
         while (holder := self._largest()) is not None:
             holder.flush_memory()
 
     def make_room_for(self, rows: pa.RecordBatch) -> None:
-        """Flush before large rows that don't fit with the buffered ones. Smaller ones don't wait: larger files."""
+        """Flushes if large rows don't fit with the buffered ones. Small rows don't wait, which gives larger files."""
         nbytes = rows.nbytes
         while large_row_bytes(nbytes, rows.num_rows) and (holder := self._largest(nbytes)) is not None:
             holder.flush_memory()
 
     def _largest(self, coming_bytes: int = 0) -> MemoryOwner | None:
-        """The owner that must flush next; None when all is within the limits, or no owner holds anything."""
+        """Returns the owner that must flush next; None if all is within the limits, or if no owner holds anything."""
         with self._lock:
             held = {holder: holder.held_bytes for holder in self._holders}
             coming_bytes = max([coming_bytes, *(holder.large_row_bytes for holder in self._holders)])
@@ -97,16 +98,16 @@ class MemoryBudget:
 
 
 def large_row_bytes(nbytes: int, num_rows: int) -> int:
-    """Of a row on average, where that is large; else 0.
+    """Returns the average size of the rows if it is large, otherwise 0.
 
-    nbytes: of all the rows
+    nbytes: size of all rows
     """
     row_bytes = nbytes // max(1, num_rows)
     return row_bytes if row_bytes >= LARGE_ROW_BYTES else 0
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch that is too large to fit with the buffered rows of its bucket is split."""
+    """Splits a batch that would be too large together with the buffered rows of its bucket."""
     count = max(1, -(-batch.nbytes // _PIECE_BYTES))
     rows = max(1, -(-batch.num_rows // count))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))

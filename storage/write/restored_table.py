@@ -1,4 +1,4 @@
-"""What a writer must know of the table before its first row: where each bucket's sequence numbers stand, and its files.
+"""Reads what a writer must know before its first row: the next sequence number of each bucket, and its files.
 
 Source: Java `operation/AbstractFileStoreWrite.java` (restoreFiles, bucket count check),
 `io/DataFileMeta.getMaxSequenceNumber`.
@@ -23,11 +23,11 @@ from storage.write.compactor import RestoredBucket
 
 @dataclass(frozen=True, slots=True)
 class RestoredTable:
-    """The table as its writer found it.
+    """The state of the table when its writer was opened.
 
     snapshot_id: None for a table without snapshots.
-    next_sequence_numbers: of the buckets that have files; any other starts at 0.
-    total_buckets: of each partition with files.
+    next_sequence_numbers: for buckets that have files; any other bucket starts at 0.
+    total_buckets: number of buckets of each partition with files.
     """
 
     snapshot_id: int | None = None
@@ -35,21 +35,21 @@ class RestoredTable:
     total_buckets: Mapping[bytes, int] = field(default_factory=dict)
 
     def check_total_buckets(self, partition: bytes, total_buckets: int, table_name: str) -> None:
-        """Raises BadInput when the partition was written with another number of buckets."""
+        """Raises BadInput if the partition was written with another number of buckets."""
         found = self.total_buckets.get(partition, total_buckets)
         if found != total_buckets:
             raise BadInput(
-                f"{table_name}: option bucket = {total_buckets}, but files of this partition lie in {found} buckets; "
+                f"{table_name}: option bucket = {total_buckets}, but files of this partition are in {found} buckets; "
                 f"a key would be found in two. Set bucket = {found}, or rewrite the partition with an overwrite"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
-    """The state of a table that a writer starts from. Picklable: another process may read it.
+    """The state of a table that a writer starts from. It can be pickled, so another process may read it.
 
-    buckets: those with files, if they were asked for.
-    asked_for: the buckets that it is about; None: all.
+    buckets: the content of buckets with files, if it was requested.
+    asked_for: the buckets that this state covers; None: all.
     """
 
     table: RestoredTable = field(default_factory=RestoredTable)
@@ -57,7 +57,7 @@ class RestoredState:
     asked_for: frozenset[BucketKey] | None = None
 
     def only(self, keys: Collection[BucketKey]) -> RestoredState:
-        """The state for a writer that writes only to these buckets."""
+        """Returns the state for a writer that writes only to these buckets."""
         numbers = self.table.next_sequence_numbers
         partitions = {key.partition for key in keys}
         table = RestoredTable(
@@ -77,8 +77,8 @@ def restore_files(
 ) -> RestoredState:
     """Reads the live files of the latest snapshot once.
 
-    with_files: whether to tell what is in each bucket, too
-    partitions: only theirs; None: all
+    with_files: whether to return the content of each bucket, too
+    partitions: read only these; None: all
     """
     snapshot = context.snapshots.latest()
     if snapshot is None:
@@ -90,7 +90,7 @@ def restore_files(
     for entry in live_entries_of(manifests, snapshot, partitions, f"{context.name}, snapshot {snapshot.id}"):
         key = BucketKey(entry.partition, entry.bucket)
         numbers[key] = max(numbers.get(key, 0), entry.file.max_sequence_number + 1)
-        if entry.bucket != POSTPONE_BUCKET:  # rows that wait say nothing of the buckets
+        if entry.bucket != POSTPONE_BUCKET:  # postponed rows don't define a number of buckets
             totals[entry.partition] = entry.total_buckets
         if with_files:
             files[key].append(entry.file)
@@ -101,7 +101,7 @@ def restore_files(
 
 
 def restore_bucket(context: TableContext, key: BucketKey) -> RestoredBucket:
-    """The bucket's files in the latest snapshot."""
+    """Returns the bucket's files in the latest snapshot."""
     manifests, latest = context.shared(ManifestStore), context.snapshots.latest()
     live = live_entries_of(manifests, latest, {key.partition}, context.name)
     index = manifests.read_index(latest.index_manifest if latest is not None else None)

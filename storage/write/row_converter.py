@@ -1,7 +1,7 @@
-"""A caller's batch in the table's own form, or a clear refusal. The only gate rows pass on their way in.
+"""Converts a caller's batch to the table's schema, or raises an error. Every written row passes through here.
 
-Columns go by name. A column that the batch lacks is null (or its default); one that the table lacks is refused: it
-would be lost in silence. What becomes of values is in `storage.write.value_conversion`.
+Columns are matched by name. A column that the batch lacks is null, or has its default value. A column that the table
+lacks is an error, because it would be lost silently. `storage.write.value_conversion` converts the values.
 
 Source: Java `table/sink/TableWriteImpl.java` (null checks, defaults), `table/sink/RowKindGenerator.java`,
 `utils/RowKindFilter.java`; vectors `write_entry_filter.json`.
@@ -31,14 +31,14 @@ from storage.write.alter_hints import AlterHints
 from storage.write.value_conversion import convert_exactly
 from storage.write.value_location import ColumnLocation
 
-_ESCAPED_BYTES_MAX: Final = 3  # that one byte of a value becomes in a directory's name
+_ESCAPED_BYTES_MAX: Final = 3  # the most bytes that one byte of a value takes in a directory name
 
 
 class RowConverter:
-    """Turns batches into the columns of one schema, in schema order, followed by `_VALUE_KIND`.
+    """Converts batches to the columns of one schema, in schema order, followed by `_VALUE_KIND`.
 
-    carried: columns that are not the table's and go along as they are, behind those.
-    location: the table's root, for the commands in messages; "" where there is none.
+    carried: columns outside of the table's schema that are kept unchanged, after all others.
+    location: the table's root, for commands in error messages; "" if it has none.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RowConverter:
         self._target = schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
 
     def batches(self, rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
-        """Rows as an Arrow table or batches. Raises BadInput for other types."""
+        """Returns the batches of an Arrow table or batch. Raises BadInput for other types."""
         if isinstance(rows, pa.RecordBatch | pa.Table):
             return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         raise BadInput(
@@ -70,10 +70,11 @@ class RowConverter:
         )
 
     def to_table_schema(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows in the order given, without those that `ignore-delete` and `ignore-update-before` drop.
+        """Converts the rows in their order, without those that `ignore-delete` and `ignore-update-before` drop.
 
-        Raises BadInput, naming the column: unknown or repeated columns, a type that doesn't fit, nulls where none may
-        be, partition values too long for a directory's name, unknown row kinds, retracts into an append table.
+        Raises BadInput with the name of the column for: unknown or repeated columns, a type that doesn't fit, nulls in
+        a NOT NULL column, partition values that are too long for a directory name, unknown row kinds, and retracts for
+        an append table.
         """
         self._check_names(batch)
         columns = [self._column(batch, f) for f in self._schema.fields]
@@ -123,7 +124,7 @@ class RowConverter:
         return column
 
     def _check_directory_names(self, column: pa.Array, name: str) -> None:
-        """A partition's directory is named after its value. Raises BadInput for one that no file system takes."""
+        """Raises BadInput for a value too long for a partition's directory name, which contains the value."""
         longest = pc.max(pc.binary_length(column)).as_py() or 0
         if len(partition_directory_name(name, "").encode()) + _ESCAPED_BYTES_MAX * longest <= FILE_NAME_BYTES_MAX:
             return
@@ -155,7 +156,7 @@ class RowConverter:
         return kinds
 
     def _kinds_from_text(self, texts: pa.Array) -> NDArray[np.int8]:
-        """Option `rowkind.field`: a column of the table says what each row is."""
+        """Reads the row kinds from the column that option `rowkind.field` names."""
         symbols = pa.array([kind.symbol for kind in RowKind])
         kinds = pc.index_in(pc.utf8_upper(texts), symbols)
         if kinds.null_count:

@@ -1,7 +1,7 @@
-"""Files whose sequence numbers became stale, as files that continue the newest ones.
+"""Rewrites files whose sequence numbers are outdated, with numbers that continue those of the newest snapshot.
 
-Another writer committed to a bucket after its sequence numbers were read. Rows that were not published yet get numbers
-behind those of the other writer: then commits are also the order of rows, as if they had been written only now.
+Numbers are outdated if another writer committed to a bucket after they were read. Unpublished rows then get numbers
+above those of the other writer. So the order of rows is the order of commits, as if our rows were written only now.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from storage.write.bucket_router import BucketKey
 class RenumberedFiles:
     """Commit messages with new sequence numbers.
 
-    messages: without what was compacted, which read the files that these replace
-    next_numbers: of each bucket
+    messages: without compactions, which read the files that were replaced here
+    next_numbers: the next sequence number of each bucket
     """
 
     messages: Sequence[CommitMessage]
@@ -39,9 +39,9 @@ class RenumberedFiles:
 def renumber_files(
     context: TableContext, messages: Sequence[CommitMessage], manifests: ManifestStore
 ) -> RenumberedFiles:
-    """Write the same rows to new files, with sequence numbers above all of the table's. For tables with a primary key.
+    """Writes the same rows to new files, with sequence numbers above all of the table's. For primary-key tables.
 
-    The old files stay; they are the caller's to delete. When this raises, what it wrote is deleted.
+    The old files remain; the caller must delete them. After an error, the new files are deleted.
     """
     latest = context.snapshots.latest()
     partitions = {message.partition for message in messages}
@@ -86,7 +86,7 @@ def _rewritten(
     open_writer: Callable[[], RollingFileWriter],
     done: list[tuple[BucketFiles, DataFileMeta]],
 ) -> tuple[DataFileMeta, ...]:
-    """One new file or more for each old one, in their order."""
+    """Writes one or more new files for each old one, in their order."""
     new: list[DataFileMeta] = []
     for file in old:
         writer = open_writer()

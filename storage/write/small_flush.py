@@ -1,8 +1,8 @@
-"""Flushing many small buckets together.
+"""Flushes many small buckets together.
 
-A batch of ten thousand rows over a thousand buckets is a thousand files of ten rows. Sorted, merged and measured bucket
-by bucket, nearly all of the time goes into calls, and into waiting for the disk a thousand times in turn. Together they
-are one sort by (bucket, key), one merge, and files that are written side by side.
+A batch of ten thousand rows for a thousand buckets gives a thousand files of ten rows. If each bucket is sorted, merged
+and measured alone, most of the time is spent on calls and on waiting for the disk a thousand times. Together they need
+one sort by (bucket, key) and one merge, and their files are written in parallel.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from storage.table import TableContext
 from storage.types.row_kinds import row_kinds
 from storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
 
-SMALL_BUCKET_BYTES: Final = 256 * 1024  # of rows in memory: a file whose fixed cost exceeds that of its bytes
+SMALL_BUCKET_BYTES: Final = 256 * 1024  # of rows in memory: below this, a file's fixed cost exceeds that of its bytes
 _BUCKETS_MIN: Final = 4
-_ROUND_BYTES: Final = 32 * 1024 * 1024  # of rows that are sorted together
+_ROUND_BYTES: Final = 32 * 1024 * 1024  # size of rows that are sorted together
 _BUCKET_COLUMN: Final = "_BUCKET"
 
 Edges = NDArray[np.intp]
 
 
 def flush_small_buckets(context: TableContext, function: MergeFunction | None, buckets: Sequence[BucketWriter]) -> None:
-    """Flushes those that hold few rows; others wait for their own flush.
+    """Flushes the buckets that hold few rows. Other buckets must be flushed separately.
 
-    function: None of an append table.
-    After an error rows are held as before, and no file is left of the buckets that were flushed together with the one
-    that failed.
+    After an error, the rows are still held. No file is left of the buckets that were flushed together with the failed
+    bucket.
+
+    function: None for an append table.
     """
     limit = min(SMALL_BUCKET_BYTES, context.options.target_file_size_bytes(has_primary_key=True) // 2)
     small = [b for b in buckets if isinstance(b, PrimaryKeyBucketWriter) and 0 < b.held_bytes <= limit]
@@ -55,7 +56,7 @@ def flush_small_buckets(context: TableContext, function: MergeFunction | None, b
 
 
 def _rounds(buckets: Sequence[PrimaryKeyBucketWriter]) -> Iterator[list[PrimaryKeyBucketWriter]]:
-    """Groups of buckets of at most _ROUND_BYTES, one large bucket excepted."""
+    """Divides the buckets into groups of at most _ROUND_BYTES. Only a group of one bucket may be larger."""
     taken: list[PrimaryKeyBucketWriter] = []
     nbytes = 0
     for bucket in buckets:
@@ -75,7 +76,7 @@ class _SmallFlush:
     bytes_max: int
 
     def flush(self, buckets: Sequence[PrimaryKeyBucketWriter]) -> None:
-        """Flush. Does nothing if the table's files must be written one by one."""
+        """Flushes these buckets. Does nothing if the table's files must be written one by one."""
         with ExitStack() as locks, paused_collection():
             for bucket in buckets:
                 locks.enter_context(bucket.lock)
@@ -98,7 +99,7 @@ class _SmallFlush:
                 bucket.flushed([next(metas)] if file.start < file.stop else [])
 
     def _merged(self, held: Sequence[Sequence[pa.RecordBatch]], order: MergeOrder) -> pa.RecordBatch:
-        """Sorted by bucket and key, with the number of the bucket."""
+        """Returns the merged rows, sorted by bucket and key, with a column for the bucket's number."""
         rows = pa.concat_batches([batch for batches in held for batch in batches])
         counts = [sum(batch.num_rows for batch in batches) for batches in held]
         numbers = pa.array(np.repeat(np.arange(len(held), dtype=np.int32), counts))
@@ -111,7 +112,7 @@ class _SmallFlush:
 
 @dataclass(frozen=True)
 class _FileColumns:
-    """`ColumnGroups` of sorted rows and the files that they become."""
+    """`ColumnGroups` for sorted rows and the files that they are written to."""
 
     rows: pa.RecordBatch
     files: Sequence[SmallFile]
@@ -153,7 +154,7 @@ class _FileColumns:
 
 
 def _signed_zero(bounds: pa.Array, zero: float) -> pa.Array:
-    """Readers that take both zeros for one must not miss the other."""
+    """Sets the sign of zero bounds, so that readers that treat both zeros as equal don't miss one of them."""
     if not pa.types.is_floating(bounds.type):
         return bounds
     return pc.if_else(pc.equal(bounds, 0.0), pa.scalar(zero, bounds.type), bounds)

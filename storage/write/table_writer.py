@@ -1,4 +1,4 @@
-"""Rows of one table in; commit messages out.
+"""Takes the rows of one table and returns commit messages.
 
 Source: Java `table/sink/TableWriteImpl.java`, `operation/AbstractFileStoreWrite.java`.
 """
@@ -43,16 +43,16 @@ from storage.write.small_flush import flush_small_buckets
 class TableWriter:
     """Buffers rows by bucket; `prepare_commit` turns them into durable files that are not visible yet.
 
-    memory: shared with other writers of the process; None takes a budget of its own from option `write-buffer-size`.
-    spill_directory: for rows that leave memory before their flush; None is the system's temporary directory.
-    compactor_factory: compacts buckets during writing; None leaves all runs on level 0
-    replaces: commits will overwrite, so what is in a bucket is not looked at, and may have been written with another
-    number of buckets. Compacted is what is new, where readers would not see it on level 0; it is written so at once.
-    bucket_assigner: chooses the bucket of each row; None is that of the table's bucket mode.
-    restored: what a snapshot has of the buckets that will be written to; None reads it when the first row comes.
+    memory: shared with other writers of the process; None: an own budget from option `write-buffer-size`.
+    spill_directory: for rows that leave memory before their flush; None: the system's directory for temporary files.
+    compactor_factory: compacts buckets during writing; None: all runs stay on level 0.
+    replaces: commits will overwrite, so the old content of buckets is ignored, and may have another number of buckets.
+        New rows are compacted before they are committed, if readers would not see them on level 0.
+    bucket_assigner: chooses the bucket of each row; None: the assigner of the table's bucket mode.
+    restored: the state of the buckets that will be written; None: it is read when the first row arrives.
 
-    Call it from one thread at a time, in the process that made it. After any error but the BadInput of `write` and
-    `route` the writer is done for, and its next call says so: open another, write again what was not committed.
+    Call it from one thread at a time, in the process that created it. After any error except BadInput of `write` and
+    `route` the writer can't be used: open another one, and write again what was not committed.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class TableWriter:
         self._compacts_replaced = replaces and self._compactor_of is not None
         self._given = RestoredState() if replaces else restored
         self._state: RestoredTable | None = None
-        self._unopened: dict[BucketKey, RestoredBucket] = {}  # of the snapshot that `_state` was read from
-        self._bases: dict[BucketKey, int | None] = {}  # where not the snapshot that `_state` was read from
+        self._unopened: dict[BucketKey, RestoredBucket] = {}  # content of buckets in the snapshot of `_state`
+        self._bases: dict[BucketKey, int | None] = {}  # base snapshots, if not that of `_state`
         self._prepared: list[CommitMessage] = []
         self._lost_compactions: set[BucketKey] = set()
-        self._left_on_level_0: set[BucketKey] = set()  # maybe; see `compact_left`
+        self._left_on_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_left`
         self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
         compacts_all = self._compactor_of is not None and not replaces
         self._full_every = context.options.full_compaction_delta_commits if compacts_all else None
         self._has_opened_left = False  # see `_open_left_on_level_0`
-        self._not_full: set[BucketKey] = set()  # what must be compacted in full next
-        self._full_prepared: set[BucketKey] = set()  # and what was by the last commit
+        self._not_full: set[BucketKey] = set()  # buckets that need a full compaction
+        self._full_prepared: set[BucketKey] = set()  # those that the last commit compacted in full
         self._next_sequence_numbers: dict[BucketKey, int] = {}
         self._buckets: dict[BucketKey, BucketWriter] = {}
         self._failure: BaseException | None = None
@@ -100,10 +100,9 @@ class TableWriter:
         self._is_closed = False
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Columns by name; optional int8 column `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D). Order of rows is order of
-        writes.
+        """Writes rows; columns are matched by name. Optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
 
-        Raises BadInput when they don't fit the table: then none of them were taken.
+        Rows keep their order. Raises BadInput if they don't fit the table: then none of them were written.
         """
         batches = self._row_converter.batches(rows)
         self._check_usable()
@@ -113,10 +112,10 @@ class TableWriter:
                 self.make_room()
 
     def write_routed(self, rows: pa.RecordBatch, keys: Sequence[BucketKey], buckets: NDArray[np.integer[Any]]) -> None:
-        """As `write`, for n rows that were converted and routed elsewhere.
+        """Does the same as `write` for n rows that were converted and routed elsewhere.
 
-        rows: as `RowConverter` makes them.
-        buckets (n,): of each row the index of its bucket in `keys`.
+        rows: in the form of `RowConverter`.
+        buckets (n,): for each row the index of its bucket in `keys`.
         """
         self._check_usable()
         self._check_row_kinds(rows)
@@ -129,20 +128,20 @@ class TableWriter:
             start += piece.num_rows
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
-        """The first part of `write`: nothing is taken yet, and nothing waited for. Raises BadInput as `write` does."""
+        """Does the first part of `write`. It stores nothing and never waits. Raises BadInput as `write` does."""
         return self._router.routed(self._converted(rows))
 
     @property
     def reads_files(self) -> bool:
-        """Whether `route` and `add` may read files for the next rows, even where no bucket is opened."""
+        """Whether `route` and `add` may read files for the next rows, even if no bucket is opened."""
         return self._assigner.reads_files
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
-        """Whether `add` has to look into the table first."""
+        """Whether `add` must read the table first."""
         return not self._assigner.is_ready or any(key not in self._buckets for key, _ in routed.parts)
 
     def add(self, routed: RoutedRows, rows: pa.RecordBatch | None = None) -> None:
-        """The second part: the rows are in memory, maybe too many. Large `rows`, of who may wait, wait for room."""
+        """Does the second part: stores rows in memory, even if it is full. With `rows`, large rows wait for room."""
         with self._fatal_errors():
             if rows is not None:
                 self._memory.make_room_for(rows)
@@ -157,8 +156,8 @@ class TableWriter:
         return self._memory.is_exceeded
 
     def make_room(self) -> None:
-        """Have the largest buffers written down, of whatever table, until all fit into memory. Waits for disks, stores,
-        and compactions that lag behind.
+        """Flushes or spills the largest buffers, of any table, until all fit into memory. Waits for disks, stores, and
+        compactions that are late.
         """
         with self._fatal_errors():
             self._memory.rebalance()
@@ -166,13 +165,14 @@ class TableWriter:
     def prepare_commit(
         self, identifier: int = BATCH_COMMIT_IDENTIFIER, *, is_last: bool = False
     ) -> list[CommitMessage]:
-        """Flush every bucket, in threads. Returns one message for each bucket that has new files, and forgets them.
-        When it raises, nothing was handed over.
+        """Flushes all buckets, in threads. Returns a message for each bucket with new files, and hands the files over.
+        After an error, nothing was handed over. Idle buckets are closed: a table with one partition per day must not
+        keep all of them open. Running compactions join a later commit. The call waits for them if no later commit may
+        follow (a one-off commit or is_last), or if options require it: `commit.force-compact`,
+        `full-compaction.delta-commits`, `lookup-wait`.
 
-        identifier: what they will be committed under. What is being compacted joins a later commit, unless none may
-        come (a one-off commit, or is_last: this writer is done, and one of many), or options ask to wait:
-        `commit.force-compact`, `full-compaction.delta-commits`, `lookup-wait`.
-        A bucket that has nothing more to do is closed: a table with a partition a day must not keep them all.
+        identifier: the identifier of the commit.
+        is_last: this writer ends, and is one of many.
         """
         waits = is_last or identifier == BATCH_COMMIT_IDENTIFIER or self._waits_for_lookups
         with self._fatal_errors():
@@ -189,7 +189,7 @@ class TableWriter:
 
             flush_small_buckets(self._context, self._merge_function, [writer for _, writer in writers])
             map_on_cores(prepare, writers)
-            # Only now that all are prepared: where one failed, `abort` deletes the files of the others too.
+            # Only after all were prepared: if one fails, `abort` deletes the files of the others, too.
             messages = [*self._assigner.prepare_commit(identifier)]
             for key, writer in writers:
                 increment = writer.take_increment()
@@ -205,41 +205,41 @@ class TableWriter:
             return messages
 
     def committed(self, snapshot_id: int) -> None:
-        """The files of `prepare_commit` are in this snapshot; no other commit changed its buckets until then.
+        """Called when the files of `prepare_commit` are in this snapshot, and no other commit changed their buckets.
 
         Other buckets keep their base: others may have written to them, which their sequence numbers don't include.
-        Raises nothing, for the commit stands: the writer's next call raises what failed here.
+        Raises nothing, because the commit is final: the writer's next call raises what failed here.
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
         self._assigner.committed(snapshot_id)
         self._settled()
 
     def dropped(self) -> None:
-        """The files of `prepare_commit` will not be committed: their rows were in the table already (a replay)."""
+        """Called when the files of `prepare_commit` will not be committed: the table has their rows (a replay)."""
         self._assigner.dropped()
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
         self._settled()
 
     def set_next_sequence_numbers(self, next_numbers: Mapping[BucketKey, int]) -> None:
-        """The rows of `prepare_commit` will be committed in other files, with higher sequence numbers.
+        """Called when the rows of `prepare_commit` will be committed in other files, with higher sequence numbers.
 
-        next_numbers: of the rows that follow, for each bucket concerned. Nothing may have been written since.
+        next_numbers: for each bucket concerned, the number of its next row. No row was written in the meantime.
         """
-        self._lost_compactions |= next_numbers.keys()  # they know the old files
+        self._lost_compactions |= next_numbers.keys()  # their compactions refer to the old files
         for key, number in next_numbers.items():
             self._next_sequence_numbers[key] = max(number, self._next_sequence_numbers.get(key, 0))
             if key in self._buckets:
                 self._buckets[key].set_next_sequence_number(number)
 
     def restart_compaction(self, messages: Sequence[CommitMessage]) -> None:
-        """Restart the compaction of these buckets from the table's files, as they have files that it doesn't know."""
+        """Restarts the compaction of these buckets from the table's files, which include files unknown to it."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
     def compact_left(self) -> list[CommitMessage]:
-        """After a commit whose compaction was lost, to others or in a crash: compactions that go on from what the table
-        has. To be published, and asked again, until there are none.
+        """Returns compactions to publish after a commit whose compaction was lost, by a conflict or a crash. Call it
+        again after each commit until it returns none.
 
-        Only where commits wait for lookups: readers don't see the rows that they left on level 0. Else the next commit
+        Only if commits wait for lookups: readers don't see the rows that stayed on level 0. Otherwise the next commit
         compacts them.
         """
         lost, left = set(self._lost_compactions), self._left_on_level_0 | self._lost_compactions
@@ -247,7 +247,7 @@ class TableWriter:
         if self._compactor_of is None or not self._waits_for_lookups or self._failure is not None:
             return []
         self._check_usable()
-        self._lost_compactions |= left  # until all went well
+        self._lost_compactions |= left  # kept in case of an error
         messages = []
         for key in left:
             bucket = self._bucket(key)
@@ -260,8 +260,8 @@ class TableWriter:
         return messages
 
     def cancel_compactions(self) -> None:
-        """Compact no more. What is being compacted ends soon, without result; callers that wait for it go on.
-        From any thread, and quick. Writing and committing go on.
+        """Stops compaction. Running compactions soon end without a result, and waiting callers continue. Fast; may be
+        called from any thread. Writing and committing are still possible.
         """
         self._compactor_of = None
         for bucket in list(self._buckets.values()):
@@ -270,7 +270,7 @@ class TableWriter:
     def _settled(self) -> None:
         self._prepared = []
         for key, bucket in list(self._buckets.items()) if self._compacts_replaced else ():
-            bucket.abort()  # what it knows, the next commit replaces
+            bucket.abort()  # the next commit replaces everything that it knows
             self._close_bucket(key, bucket)
         for key, bucket in self._buckets.items():
             bucket.committed()
@@ -286,19 +286,19 @@ class TableWriter:
         self._full_prepared, self._lost_compactions = set(), set()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        """All written rows that no snapshot has: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
+        """Yields all written rows that are in no snapshot: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
 
-        Only for primary-key tables; batches of one bucket come oldest first. A bucket is looked at when the rows of the
-        one before were read. Not to be read on after a commit or `abort`.
+        Only for primary-key tables; batches of one bucket come oldest first. A bucket is opened after the rows of the
+        previous one were read. Must not be continued after a commit or `abort`.
         """
         for bucket in list(self._buckets.values()):
             yield from bucket.uncommitted()
 
     def abort(self) -> None:
-        """Drop all rows and files not handed over by `prepare_commit`. Afterwards the writer is empty and closed;
-        calling again is harmless. Raises the first error of deleting files, once all were tried.
+        """Drops all rows and files that `prepare_commit` did not hand over, and closes the writer. May be called again.
+        Raises the first error of deleting files, after it tried all.
 
-        In a process that was forked from its own it touches nothing.
+        Does nothing in a process that was forked from the writer's process.
         """
         if not self.is_in_its_process:
             return
@@ -317,7 +317,7 @@ class TableWriter:
 
     @property
     def is_in_its_process(self) -> bool:
-        """False after a fork, in the child: rows and files are those of the parent."""
+        """False in a child process after a fork: rows and files belong to the parent."""
         return self._owner.is_here
 
     @property
@@ -336,7 +336,7 @@ class TableWriter:
     def _bucket(self, key: BucketKey) -> BucketWriter:
         if key not in self._buckets:
             bucket = self._buckets[key] = self._open_bucket(key)
-            if self._compactor_of is None:  # cancelled while this one was being opened
+            if self._compactor_of is None:  # compactions were cancelled while this bucket was opened
                 bucket.cancel_compaction()
             self._memory.join(bucket)
         return self._buckets[key]
@@ -360,7 +360,7 @@ class TableWriter:
         )
 
     def _due_for_full_compaction(self, identifier: int, *, only_written: bool) -> set[BucketKey]:
-        """only_written: leave what earlier writers left behind to the other tasks, whose buckets it may be in."""
+        """only_written: skip what earlier writers left, because its buckets may belong to other tasks."""
         every = self._full_every
         if self._compactor_of is None or every is None:
             return set()
@@ -376,8 +376,8 @@ class TableWriter:
         return set(self._not_full)
 
     def _open_left_on_level_0(self) -> None:
-        """Rows that a writer before left there, when it ended between its rows and their compaction: they and what
-        they change would be invisible until the next write to their buckets.
+        """Opens buckets with rows on level 0 that an earlier writer did not compact before it ended. Otherwise these
+        rows and their changes would be invisible until the next write to their buckets.
         """
         if self._compactor_of is None or self._has_opened_left or not self._context.options.needs_lookup:
             return
@@ -399,7 +399,7 @@ class TableWriter:
         next_sequence_number, files = self._next_sequence_numbers.get(key, 0), BucketFiles(self._context, key)
         if self._merge_function is None:
             return append_bucket_writer(self._context, files, next_sequence_number)
-        factory = self._compactor_of  # may become None at any moment
+        factory = self._compactor_of  # another thread may set it to None at any time
         return PrimaryKeyBucketWriter(
             self._context,
             files,
@@ -411,16 +411,16 @@ class TableWriter:
         )
 
     def _restored_bucket(self, key: BucketKey) -> RestoredBucket:
-        """Of a bucket that is opened."""
+        """Returns the content of a bucket that is opened."""
         state = self._restored()
         if (bucket := self._unopened.pop(key, None)) is not None:
             return bucket
         if key not in state.next_sequence_numbers and key not in self._next_sequence_numbers:
-            return RestoredBucket()  # it was empty, and nothing was written to it here
+            return RestoredBucket()  # it was empty, and this writer wrote nothing to it
         return restore_bucket(self._context, key)
 
     def _restored(self) -> RestoredTable:
-        """Read when the first row asks for it: opening a writer costs nothing."""
+        """Reads the table's state when it is first needed, so that opening a writer costs nothing."""
         if self._state is None:
             restored = self._given or restore_files(self._context, with_files=self._compactor_of is not None)
             self._state, self._unopened = restored.table, dict(restored.buckets)

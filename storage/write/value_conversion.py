@@ -1,17 +1,17 @@
-"""Values as a caller hands them over, in the in-memory form of a column's type: exactly, or not at all.
+"""Converts a caller's values to the in-memory form of a column's type. The conversion is exact, or an error.
 
-One set of rules at every depth:
+The same rules apply at every depth:
 
-    ROW        fields go by name, letter for letter; a missing one is null, an unknown one is refused
-    ARRAY …    lists of any kind, of any length; VECTOR only of its own length; MAP and MULTISET take maps
-    NOT NULL   of a part is a refusal wherever its parent is there; keys of maps and elements of vectors are always so
-    numbers    of any type, while the number stays the same: 7.0 for INT, 0.5 for FLOAT, 0.1 for DECIMAL(10, 2)
-    times      of any unit, while nothing is cut off; never with a zone for without, nor a mere count for a time
-    texts      what Arrow parses as the type, nearest for FLOAT and DOUBLE; and any number or time as text
+    ROW        fields are matched by exact name; a missing field is null, an unknown one is an error
+    ARRAY …    lists of any kind and length; VECTOR only of its own length; MAP and MULTISET need maps
+    NOT NULL   a null part is an error if its parent is not null; keys of maps and elements of vectors are never null
+    numbers    of any type, if the number does not change: 7.0 for INT, 0.5 for FLOAT, 0.1 for DECIMAL(10, 2)
+    times      of any unit, if no digit is lost; not with a zone for a type without one, and no number for a time
+    texts      if Arrow can parse them as the type, rounded for FLOAT and DOUBLE; any number or time can become a text
 
-What is under a null does not count. A batch that has the table's types is looked through for what these types can't
-hold and Arrow lets pass in arrays made by hand (bytes that are no UTF-8, decimals with too many digits, times outside
-of a day), and comes out as it is.
+Values below a null are ignored. A batch that has the table's types is checked for values that these types can't hold
+but Arrow allows in arrays built from buffers (bytes that are not UTF-8, decimals with too many digits, times outside of
+a day). It is returned unchanged.
 """
 
 from __future__ import annotations
@@ -52,10 +52,12 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def convert_exactly(column: pa.Array, data_type: DataType, place: ValueLocation) -> pa.Array:
-    """The column in the one form of its type; the same object where it has this form.
+    """Returns the column in the standard form of its type. A column in this form is returned as the same object.
 
-    place: where the column stands in the batch, for messages. Whether it may be null itself is for its parent to say.
-    Raises BadInput naming the path and the row of the first value that does not fit.
+    Nulls of the column itself are allowed; the caller checks them.
+
+    place: location of the column in the batch, for error messages.
+    Raises BadInput with the path and the row of the first value that does not fit.
     """
     column = _unwrapped(column)
     target = arrow_type(data_type)
@@ -81,7 +83,7 @@ def convert_exactly(column: pa.Array, data_type: DataType, place: ValueLocation)
 
 
 def _has_to_be_looked_through(data_type: DataType) -> bool:
-    """Whether values in the type's form can still be none of it: by themselves, or by nulls in their parts."""
+    """Whether a column in the type's form may still hold invalid values, or nulls in NOT NULL parts."""
     own, *parts = walk_types(data_type)
     return _may_be_odd(own) or any(not part.nullable or _may_be_odd(part) for part in parts)
 
@@ -93,7 +95,7 @@ def _may_be_odd(data_type: DataType) -> bool:
 
 
 def _unwrapped(column: pa.Array) -> pa.Array:
-    """Without extension types, dictionaries and run lengths around the values."""
+    """Removes extension types, dictionaries and run lengths."""
     if isinstance(column, pa.ExtensionArray):
         return _unwrapped(column.storage)
     if isinstance(column, pa.DictionaryArray):
@@ -111,7 +113,7 @@ def _row(column: pa.Array, data_type: DataType, fields: Sequence[DataField], pla
     if not pa.types.is_struct(column.type):
         raise place.misfit(data_type, column.type, "it is no struct")
     _check_field_names(column, [f.name for f in fields], place)
-    given = dict(zip((f.name for f in column.type), column.flatten(), strict=True))  # null where the struct is
+    given = dict(zip((f.name for f in column.type), column.flatten(), strict=True))  # null if the struct is
     children = []
     for f in fields:
         part = FieldLocation(place, f.name)
@@ -160,7 +162,7 @@ def _vector(column: pa.Array, data_type: VectorType, place: ValueLocation) -> pa
     target = arrow_type(data_type)
     if column.type == target and elements is items:
         return column
-    # under a null lie as many elements as anywhere else: zeros
+    # Fixed-size lists also have elements below nulls. These become zeros.
     is_there = np.repeat(column.is_valid().to_numpy(zero_copy_only=False), data_type.length)
     indices = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
     filled = pc.fill_null(elements.take(indices), pa.scalar(0).cast(elements.type))
@@ -198,7 +200,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _lists(kind: pa.DataType, like: pa.Array, child: pa.Array, place: ValueLocation) -> pa.Array:
-    """Lists, or maps, as long as those of `like`, of the values that these hold."""
+    """Returns lists or maps with the lengths of `like` and the elements of `child`."""
     if len(child) > _INT32_MAX:
         raise place.refused(f"has {len(child):,} elements in one batch, more than Arrow's lists can count. Write less")
     lengths = pc.fill_null(pc.list_value_length(like), 0).to_numpy(zero_copy_only=False)
@@ -211,7 +213,10 @@ def _lists(kind: pa.DataType, like: pa.Array, child: pa.Array, place: ValueLocat
 
 
 def _check_not_null(part: pa.Array, data_type: DataType, place: ValueLocation, parent: pa.Array | None = None) -> None:
-    """parent: the structs that the part is of, one each; nulls where these are null don't count."""
+    """Raises BadInput for a null in a NOT NULL part.
+
+    parent: the structs of the part, one for each value. Nulls below a null struct are allowed.
+    """
     hidden = parent.null_count if parent is not None else 0
     if data_type.nullable or part.null_count <= hidden:
         return
@@ -238,7 +243,7 @@ def _atoms(column: pa.Array, data_type: AtomicType, place: ValueLocation) -> pa.
 
 
 def _first_fault(column: pa.Array, attempt: Callable[[pa.Array], object]) -> int | None:
-    """The first value that makes `attempt` fail; None when it does without values. Slow: there is one already."""
+    """Returns the first value for which `attempt` fails; None if it fails without values. Slow: for errors only."""
 
     def fails(rows: int) -> bool:
         try:
@@ -263,9 +268,9 @@ def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
         _check_values(column, data_type)
         return column
     if pa.types.is_decimal(column.type) and pa.types.is_floating(target):
-        converted = column.cast(pa.string()).cast(target)  # straight, Arrow gives a neighbour of the nearest one
+        converted = column.cast(pa.string()).cast(target)  # a direct cast may miss the nearest number by one
     elif _are_integer_and_decimal(column.type, target):
-        converted = column.cast(_WHOLE).cast(target)  # straight, Arrow asks for digits that no value needs
+        converted = column.cast(_WHOLE).cast(target)  # a direct cast requires more digits than the values need
     else:
         converted = column.cast(target, safe=True)
     if not _is_checked_by_arrow(column.type, target):
@@ -275,7 +280,7 @@ def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 
 def _check_values(column: pa.Array, data_type: AtomicType) -> None:
-    """What an array of the right type may hold that the type can't."""
+    """Raises pa.ArrowInvalid for values that an array of the right type can hold, but the type can't."""
     if data_type.root not in _LOOKED_THROUGH or (data_type.root in STRING_ROOTS and is_ascii(column)):
         return
     try:
@@ -287,7 +292,9 @@ def _check_values(column: pa.Array, data_type: AtomicType) -> None:
 
 
 def _check_goes_with(given: pa.DataType, data_type: AtomicType, place: ValueLocation) -> None:
-    """Arrow would take a time without zone for UTC, drop a zone in silence, and count units that were never named."""
+    """Raises BadInput for casts with a wrong meaning. Arrow would treat times without zone as UTC, drop zones and treat
+    numbers as times of any unit.
+    """
     target = arrow_type(data_type)
     if given == target or _is_text(given) or _is_text(target):
         return
@@ -305,7 +312,7 @@ def _check_goes_with(given: pa.DataType, data_type: AtomicType, place: ValueLoca
 
 
 def _is_checked_by_arrow(given: pa.DataType, target: pa.DataType) -> bool:
-    """Whether its safe cast refuses whatever would change."""
+    """Whether Arrow's safe cast rejects every value that would change."""
     types = pa.types
     families: tuple[Callable[[pa.DataType], bool], ...] = (
         types.is_integer,
@@ -328,7 +335,7 @@ def _are_integer_and_decimal(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _check_same(given: pa.Array, converted: pa.Array) -> None:
-    """Raises pa.ArrowInvalid for a value that does not come back as it was."""
+    """Raises pa.ArrowInvalid for a value that changes in a round trip."""
     if _is_text(given.type):
         if pa.types.is_floating(converted.type):
             lost = pc.and_(pc.is_inf(converted), pc.invert(pc.match_substring_regex(given, "(?i)^[+-]?inf")))
@@ -352,7 +359,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    """Texts count: their bytes are UTF-8, which the other way round is checked."""
+    """Includes texts: their bytes are UTF-8. The opposite direction, bytes to text, is checked separately."""
     return bool(
         _is_text(kind)
         or pa.types.is_binary(kind)

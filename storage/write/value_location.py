@@ -1,7 +1,6 @@
-"""Where a value stands in a batch: its row, and its path, `tags[3].name`. Looked up only once something is wrong there.
+"""The location of a value in a batch: its row and its path, as `tags[3].name`. It is computed for error messages only.
 
-Columns are taken apart into their parts, arrays of their own: a place leads from an index in such an array back to the
-row.
+A nested column is split into arrays of its parts. A location maps an index in such an array back to the row.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from storage.write.alter_hints import AlterHints
 
 
 class ValueLocation(ABC):
-    """A place of values in a batch, for error messages."""
+    """The location of an array of values in a batch, for error messages."""
 
     @property
     @abstractmethod
@@ -32,11 +31,11 @@ class ValueLocation(ABC):
     @property
     @abstractmethod
     def schema_path(self) -> tuple[str, ...]:
-        """The way to it through the column's type; empty where it can't be altered (keys of maps)."""
+        """The path through the column's type; empty if the type can't be altered there (keys of maps)."""
 
     @abstractmethod
     def at(self, index: int | None) -> tuple[int | None, str]:
-        """(row in the batch, path) of the value at this index; of all values, for None."""
+        """Returns (row in the batch, path) of the value at this index; None means all values."""
 
     def misfit(
         self,
@@ -47,9 +46,9 @@ class ValueLocation(ABC):
         *,
         remedy: str | None = None,
     ) -> BadInput:
-        """For values of type `given`;
+        """Returns the error for values of type `given` that don't fit.
 
-        index: of the first one that doesn't fit, None when the type itself doesn't
+        index: the first value that doesn't fit; None if the type itself doesn't
         """
         row, path = self.at(index)
         where = "" if row is None else f" in row {row} of the batch"
@@ -64,16 +63,16 @@ class ValueLocation(ABC):
         return f"Cast the batch to {wanted}{alter}"
 
     def null(self, index: int) -> BadInput:
-        """The error for a null in a column that allows none."""
+        """Returns the error for a null in a column that allows none."""
         row, path = self.at(index)
         return self._error(path, f"is NOT NULL, but null in row {row} of the batch; give it a value")
 
     def lacking(self) -> BadInput:
-        """The error for required values that the batch lacks."""
+        """Returns the error for required values that the batch lacks."""
         return self._error(self.at(None)[1], "is NOT NULL, but the batch lacks it; add it")
 
     def unknown(self, name: str, given: pa.DataType, known: Sequence[str]) -> BadInput:
-        """The error for a field that the column lacks."""
+        """Returns the error for a field that the column lacks."""
         added = self.alter_hints.add_column((*self.schema_path, name), given) if self.schema_path else "another column"
         hint = did_you_mean(name, known) or "."
         return self._error(
@@ -110,7 +109,7 @@ class ColumnLocation(ValueLocation):
 
 @dataclass(frozen=True, slots=True)
 class FieldLocation(ValueLocation):
-    """A field of a ROW, one value a row."""
+    """A field of a ROW, with one value for each row."""
 
     parent: ValueLocation
     name: str
@@ -130,7 +129,7 @@ class FieldLocation(ValueLocation):
 
 @dataclass(frozen=True, slots=True)
 class ElementLocation(ValueLocation):
-    """The elements of lists, all in one array."""
+    """The elements of all lists, in one array."""
 
     parent: ValueLocation
     lists: pa.Array
@@ -153,7 +152,7 @@ class ElementLocation(ValueLocation):
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation(ValueLocation):
-    """Keys or values of maps, all in one array.
+    """The keys or the values of all maps, in one array.
 
     lists: the maps as lists of entries.
     """
@@ -180,7 +179,7 @@ class EntryLocation(ValueLocation):
 
 
 def _list_of(lists: pa.Array, index: int) -> tuple[int, int]:
-    """Which list holds the element, and where in it."""
+    """Returns which list holds the element, and the position in it."""
     ends = np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False))
     number = int(np.searchsorted(ends, index, side="right"))
     return number, index - (int(ends[number - 1]) if number else 0)
@@ -189,5 +188,5 @@ def _list_of(lists: pa.Array, index: int) -> tuple[int, int]:
 def _plain(value: pa.Scalar) -> Any:
     try:
         return value.as_py()
-    except (ValueError, OverflowError):  # bytes that are no text, a day that Python's calendar lacks
+    except (ValueError, OverflowError):  # bytes that are not UTF-8, or a day outside of Python's calendar
         return str(value.type)

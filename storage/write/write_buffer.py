@@ -1,8 +1,8 @@
-"""Rows of one bucket of a primary-key table on their way into a sorted, merged run.
+"""Collects rows of one bucket of a primary-key table and makes a sorted, merged run of them.
 
-A buffer numbers rows as they arrive. When memory is short it sorts what it holds into a segment on disk, merged where
-the merge engine may merge in steps; at the flush all segments and what is still in memory are merged as runs, oldest
-first.
+A buffer numbers rows as they arrive. If memory is short, it sorts its rows and writes them to disk as a segment. The
+segment is merged if the merge engine can merge in steps. The flush merges all segments and the rows in memory as runs,
+oldest first.
 
 Source: Java `mergetree/MergeTreeWriter.java`, `mergetree/SortBufferWriteBuffer.java`.
 """
@@ -26,7 +26,7 @@ from storage.merge.spill_file import SpillFile
 from storage.types.row_kinds import row_kinds
 from storage.write.memory_budget import LARGE_ROW_BYTES, large_row_bytes
 
-# A flush holds a piece of every segment.
+# A flush holds a piece of every segment in memory, so their number is limited.
 SEGMENTS_MAX: Final = 64
 PIECE_ROWS_MAX: Final = 16_384
 PIECE_BYTES: Final = 1024 * 1024
@@ -35,14 +35,14 @@ PIECE_BYTES: Final = 1024 * 1024
 class WriteBuffer:
     """The rows of one bucket that are not in a file yet. Not thread-safe; its owner has the lock.
 
-    order: of the table; the sequence number is added here, so `runs_in_order` is always taken as true
-    next_sequence_number: of the next row to arrive. Not thread-safe; its owner has the lock.
+    order: merge order of the table. The buffer sets `runs_in_order`, because it adds the sequence numbers
+    next_sequence_number: the number of the next row.
     """
 
     def __init__(
         self, order: MergeOrder, merge_function: MergeFunction, next_sequence_number: int, spill_directory: str | None
     ) -> None:
-        # Arrival order is sequence order, in a buffer and over segments.
+        # Order of arrival is sequence order, both in the buffer and between segments.
         self._order = replace(order, runs_in_order=True)
         self._merge_function = merge_function
         self._spill_directory = spill_directory
@@ -58,20 +58,20 @@ class WriteBuffer:
 
     @property
     def batches(self) -> Sequence[pa.RecordBatch]:
-        """All buffered rows, in arrival order; nothing while some are on disk."""
+        """All buffered rows, in order of arrival; empty if some are on disk."""
         return () if self._segments else self._batches
 
     @property
     def may_spill_again(self) -> bool:
-        """Whether a flush can hold a piece of one more segment, and keep its file open."""
+        """Whether one more segment is possible: a flush opens all segments and holds a piece of each."""
         return len(self._segments) < SEGMENTS_MAX
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """rows: converted (table columns and `_VALUE_KIND`), in arrival order."""
+        """Adds converted rows (table columns and `_VALUE_KIND`), in order of arrival."""
         numbers = pa.array(np.arange(self.next_sequence_number, self.next_sequence_number + rows.num_rows))
         self.next_sequence_number += rows.num_rows
         self._batches.append(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
-        nbytes = rows.nbytes  # Arrow counts again whenever it is asked
+        nbytes = rows.nbytes  # Arrow computes it again for each access
         self.held_bytes += nbytes + numbers.nbytes
         self.large_row_bytes = max(self.large_row_bytes, large_row_bytes(nbytes, rows.num_rows))
 
@@ -81,7 +81,7 @@ class WriteBuffer:
         return self.held_bytes >= LARGE_ROW_BYTES * max(1, rows)
 
     def arrived(self) -> Iterator[pa.RecordBatch]:
-        """All rows in memory, by key and arrival: for a changelog of the input. Only before anything was spilled."""
+        """Yields all rows by key and arrival, for a changelog of the input. Only before anything was spilled."""
         assert not self._segments, "rows of a segment are merged already"
         if self.has_large_rows:
             yield from merge_runs(self._rows_as_runs(), self._order, keep_all)
@@ -90,13 +90,13 @@ class WriteBuffer:
             yield sort_batch(self._batches[0], replace(self._order, sequence_fields=()))[0]
 
     def versions(self) -> Iterator[pa.RecordBatch]:
-        """What the buffer holds now, on disk and in memory, oldest first, whatever becomes of it while this is read."""
-        # A segment that was begun stays readable when it is deleted.
+        """Yields what the buffer holds now, on disk and in memory, oldest first. Later changes don't affect it."""
+        # A segment whose reading has started stays readable after it is deleted.
         segments = [_begun(segment.read()) for segment in self._segments]
         return chain(*segments, list(self._batches))
 
     def spill(self) -> None:
-        """Free the memory; the rows go to disk. A full disk raises OSError, and nothing is lost."""
+        """Writes the rows to disk and frees their memory. A full disk raises OSError, and no row is lost."""
         if not self._batches:
             return
         rows, is_last = self._as_run()
@@ -104,8 +104,9 @@ class WriteBuffer:
         self._forget_memory()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """The merged run, in key order. The buffer is empty once the iterator ends; one that is abandoned changes
-        nothing. Raises BadInput for rows that no merge would take (`check_remaining_retracts`).
+        """Yields the merged run, in key order. The buffer is emptied at the end of the iteration, and only then.
+
+        Raises BadInput for rows that no merge would accept (`check_remaining_retracts`).
         """
         for rows in self._merged():
             check_remaining_retracts(self._merge_function, row_kinds(rows))
@@ -137,11 +138,11 @@ class WriteBuffer:
         return merge_runs(runs, self._order, function.merge, newest_wins=function.newest_wins)
 
     def _rows_as_runs(self) -> list[Iterator[pa.RecordBatch]]:
-        """What is in memory, oldest first."""
+        """Returns each row in memory as a run, oldest first."""
         return [iter((batch.slice(row, 1),)) for batch in self._batches for row in range(batch.num_rows)]
 
     def _as_run(self) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-        """What is in memory as a run that is merged with others later; and which rows are the last of their key."""
+        """Returns the rows in memory as a run for a later merge, and which rows are the last of their key."""
         if not self._merge_function.merges_in_steps:
             return sort_batch(self._concatenated(), self._order)
         merged = self._merge_memory()
@@ -152,7 +153,7 @@ class WriteBuffer:
 
     def _concatenated(self) -> pa.RecordBatch:
         if len(self._batches) > 1:
-            # replaces its parts, which would otherwise stay in memory with it and the merged rows
+            # Replaces the parts. Otherwise they would stay in memory next to the merged rows.
             self._batches = [pa.concat_batches(self._batches)]
         return self._batches[0]
 
@@ -166,9 +167,7 @@ def _begun(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _in_pieces(rows: pa.RecordBatch, is_last: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-    """What a merge holds of a segment at a time. A piece ends where a key ends: a merge wants all rows of a key at
-    once.
-    """
+    """Yields the pieces of a segment. A merge holds one piece at a time, and needs all rows of a key in one piece."""
     count = max(1, min(PIECE_ROWS_MAX, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
     ends = np.flatnonzero(is_last) + 1
     full = ends[np.searchsorted(ends, np.arange(count, rows.num_rows, count))]

@@ -75,7 +75,7 @@ def test_one_partition_alone_and_the_others_refuse_writers_until_their_turn(tmp_
     assert catalog.rescale_table(NAME, 3, partition={"day": 1}) == ["day=1"]
     assert totals(catalog) == {(one(1), 3), (one(2), 1)}
     write(catalog, 1, range(20, 30))
-    with pytest.raises(tidelake.BadInput, match="files of this partition lie in 1 buckets"):
+    with pytest.raises(tidelake.BadInput, match="files of this partition are in 1 buckets"):
         write(catalog, 2, range(20, 30))
     assert catalog.rescale_table(NAME, 3) == ["day=2"]
     write(catalog, 2, range(20, 30))

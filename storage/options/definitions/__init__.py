@@ -1,3 +1,3 @@
-"""Every option, by subject. The order of families counts: the first that fits a key is its own."""
+"""Definitions of all options, by subject. The order of families matters: the first one that matches a key is used."""
 
 from __future__ import annotations

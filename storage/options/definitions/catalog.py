@@ -1,4 +1,4 @@
-"""Options of a catalog: what `open_catalog` takes."""
+"""Options of a catalog, for `open_catalog`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _WITHOUT_ADDRESS: Final = Refusal(
         "jdbc:sqlite:/data/catalog.db",
         lambda key, values: _metastore(values) not in ("jdbc", "hive", "rest"),
     ),
-    "only a catalog in a database, in a Hive metastore, or of a server, has an address",
-    "Say metastore = jdbc, hive or rest, or leave it out",
+    "only catalogs in a database, in a Hive metastore or on a server have an address",
+    "Set metastore = jdbc, hive or rest, or leave it out",
 )
 
 CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
@@ -51,7 +51,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             OPEN,
             other_than("filesystem", "jdbc", "hive", "rest", example="glue"),
-            "there are the file system's catalog, that in a database, that in a Hive metastore and that of a server",
+            "catalogs can be in the file system, in a database, in a Hive metastore or on a server",
             "Leave metastore out, or choose jdbc, hive or rest",
         ),
     ),
@@ -67,8 +67,8 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
                 "true",
                 lambda key, values: values.is_on(key) and not _has_locks(values),
             ),
-            "commits here take no lock: they create snapshots only if absent",
-            "Leave it out; don't write at the same time as anyone who needs the lock",
+            "commits take no lock: they create snapshots only if absent",
+            "Leave it out; don't write at the same time as writers that need the lock",
         ),
     ),
     refused(
@@ -82,7 +82,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
                 "zookeeper",
                 lambda key, values: values[key].strip() != _metastore(values) or not _has_locks(values),
             ),
-            "only catalogs in a database and in a Hive metastore have locks, and they are their own",
+            "only catalogs in a database and in a Hive metastore have locks, each of its own type",
             "Leave it out",
         ),
     ),
@@ -101,7 +101,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("password", TEXT, "anonymous", _OTHER_CATALOGS),
     acts("prefix", TEXT, None, OPEN),
     acts("hive-conf-dir", TEXT, None, OPEN),
-    without_effect("hadoop-conf-dir", TEXT, None, "the store's options say how files are reached"),
+    without_effect("hadoop-conf-dir", TEXT, None, "files are accessed with the store's options"),
     without_effect(
         "metastore.client.class",
         TEXT,
@@ -126,7 +126,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
                 "true",
                 lambda key, values: parse_boolean(values[key]) and _metastore(values) != "rest",
             ),
-            "only a REST catalog's server gives them out",
+            "only the server of a REST catalog issues them",
             "Leave it out",
         ),
     ),
@@ -135,7 +135,9 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         TEXT,
         None,
         OPEN,
-        Refusal(OPEN, other_than("bear", example="dlf"), "only bearer tokens are sent", "Say bear, and give token"),
+        Refusal(
+            OPEN, other_than("bear", example="dlf"), "only bearer tokens are sent", "Set it to bear, and set token"
+        ),
     ),
     without_effect("dlf.region", TEXT, None, _OTHER_CATALOGS),
     without_effect("dlf.token-path", TEXT, None, _OTHER_CATALOGS),

@@ -54,7 +54,7 @@ COMMITS_OPTIONS: Final[tuple[Option, ...]] = (
         "commit.strict-mode.last-safe-snapshot",
         LONG,
         None,
-        Refusal(MAKING_FILES, is_set("1"), "the check is not made", "Unset it"),
+        Refusal(MAKING_FILES, is_set("1"), "this check is not supported", "Unset it"),
     ),
     refused(
         "commit.callbacks",

@@ -1,4 +1,4 @@
-"""Options of compaction, and of merging more than fits into memory."""
+"""Options of compaction, and of merges that don't fit into memory."""
 
 from __future__ import annotations
 

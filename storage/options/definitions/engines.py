@@ -20,8 +20,8 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, DURATION, FRACTION, INT, LONG, SIZE, TEXT, one_of
 
 _ICEBERG: Final = "it belongs to metadata.iceberg.storage, which writing refuses"
-_NO_NULL_KEYS: Final = "maps have no keys that are NULL here"
-_SPARK: Final = "only Spark's own connector for Paimon acts on it"
+_NO_NULL_KEYS: Final = "maps never have NULL keys here"
+_SPARK: Final = "only Paimon's connector for Spark uses it"
 
 ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
     refused(
@@ -130,7 +130,7 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
         "format-table.implementation",
         one_of("paimon", "engine"),
         "paimon",
-        "it says whose reader an engine takes; the files are the same",
+        "it chooses the reader of an engine; the files are the same",
     ),
     acts("format-table.partition-path-only-value", BOOLEAN, "false", READ | WRITE),
     acts(
@@ -138,14 +138,14 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
         TEXT,
         None,
         WRITE,
-        derived="the format's: `snappy` of Parquet, `zstd` of ORC, else `none`",
+        derived="that of the format: `snappy` for Parquet, `zstd` for ORC, otherwise `none`",
     ),
     refused(
         "format-table.commit-hive-sync-url",
         TEXT,
         None,
         Refusal(
-            WRITE, is_set("thrift://localhost:9083"), "a commit tells no other metastore of partitions", "Unset it"
+            WRITE, is_set("thrift://localhost:9083"), "a commit reports no partitions to another metastore", "Unset it"
         ),
     ),
     acts("csv.field-delimiter", TEXT, ",", READ | WRITE, fallbacks=("field-delimiter", "seq")),
@@ -182,5 +182,5 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("read.allow.fullScan", BOOLEAN, None, _SPARK, release="Spark connector"),
     without_effect("requiredSparkConfsCheck.enabled", BOOLEAN, None, _SPARK, release="Spark connector"),
     without_effect("lock.*", TEXT, None, "it belongs to catalogs", release="Hive"),
-    without_effect("fs.*", TEXT, None, "stores take their options from the catalog", release="Hadoop"),
+    without_effect("fs.*", TEXT, None, "stores get their options from the catalog", release="Hadoop"),
 )

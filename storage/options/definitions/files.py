@@ -22,8 +22,8 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, FRACTION, INT, LONG, MAP, SIZE, TEXT, WORD, one_of
 
 _SHREDDING: Final = "it belongs to the shredding of variants, which writing refuses"
-_BLOB: Final = "it belongs to BLOB columns whose values are fetched from elsewhere, which writing does not"
-_BY_ENGINES_DDL: Final = "CREATE TABLE of SQL engines acts on it; here columns have their types already"
+_BLOB: Final = "it belongs to BLOB columns with values from other places, which writing does not fetch"
+_BY_ENGINES_DDL: Final = "only CREATE TABLE in SQL engines uses it; here columns have explicit types"
 _VECTOR: Final = "it belongs to vector.file.format, which writing refuses"
 _NO_FORMAT: Final = other_than("parquet", "orc", "avro", example="csv")
 
@@ -106,7 +106,7 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             MAKING_FILES,
             is_set("photo"),
-            "names of files elsewhere are read, and not written",
+            "descriptors of other files can be read, but not written",
             USE_JAVA,
         ),
         fallbacks=("blob.stored-descriptor-fields",),
@@ -116,7 +116,7 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         "blob-view-field",
         TEXT,
         None,
-        Refusal(USING_ROWS, is_set("photo"), "its values are references into other tables", USE_JAVA),
+        Refusal(USING_ROWS, is_set("photo"), "its values refer to other tables", USE_JAVA),
         immutable=True,
     ),
     without_effect("blob-view.resolve.enabled", BOOLEAN, "true", "it belongs to blob-view-field, which is refused"),
@@ -125,15 +125,17 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         BOOLEAN,
         "false",
         READING,
-        Refusal(WRITE, IS_TRUE, "values are taken as they are, and not as the names of others", "Unset it for writing"),
+        Refusal(WRITE, IS_TRUE, "values are written as they are, not as descriptors of others", "Unset it for writing"),
     ),
     without_effect("blob-descriptor.source-table", TEXT, None, _BLOB),
     without_effect("blob-write-null-on-missing-file", BOOLEAN, "false", _BLOB),
     without_effect("blob-write-null-on-fetch-failure", BOOLEAN, "false", _BLOB),
     acts("blob.target-file-size", SIZE, None, WRITE),
-    without_effect("blob.split-by-file-size", BOOLEAN, None, "splits are of rows; blobs are read when a row is"),
+    without_effect(
+        "blob.split-by-file-size", BOOLEAN, None, "splits are built from rows, and a blob is read with its row"
+    ),
     without_effect("blob.copy-buffer-size", SIZE, "4 kb", SPEED),
-    without_effect("blob-compaction.enabled", BOOLEAN, "false", "tables with blobs are compacted by Java Paimon alone"),
+    without_effect("blob-compaction.enabled", BOOLEAN, "false", "only Java Paimon compacts tables with blobs"),
     refused(
         "blob-descriptor.*",
         TEXT,
@@ -141,7 +143,7 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             READING,
             is_set("x"),
-            "what descriptors name is read with the table's own store and its options",
+            "files that descriptors name are read with the table's own store and its options",
             "Unset it, or set blob-as-descriptor = true and read the files yourself",
         ),
     ),
@@ -149,7 +151,9 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         "vector.file.format",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("lance"), "vectors would go into the files of the other columns", "Unset it"),
+        Refusal(
+            MAKING_FILES, is_set("lance"), "vectors would be written to the files of the other columns", "Unset it"
+        ),
     ),
     without_effect("vector-field", TEXT, None, _BY_ENGINES_DDL),
     without_effect("vector.target-file-size", SIZE, None, _VECTOR),

@@ -23,7 +23,7 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, COLUMNS, FRACTION, INT, LONG, SIZE, TEXT, one_of
 
 _GLOBAL: Final = "it belongs to global indexes, which only make reading faster"
-_TRACKING: Final = "in which order new files get their row ids, no reader can tell"
+_TRACKING: Final = "readers can't see in which order new files get their row ids"
 _EVOLUTION: Final = "it belongs to jobs of Flink and Spark"
 
 INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
@@ -123,7 +123,7 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
         BOOLEAN,
         "false",
         USING_ROWS,
-        Refusal(COMPACT, IS_TRUE, "columns of a row lie in several files", USE_JAVA),
+        Refusal(COMPACT, IS_TRUE, "columns of a row are in several files", USE_JAVA),
         immutable=True,
     ),
     without_effect("row-tracking.partition-group-on-commit", BOOLEAN, "true", _TRACKING),

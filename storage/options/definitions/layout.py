@@ -1,4 +1,4 @@
-"""Options of what a table is, and of its buckets, partitions, paths and branches."""
+"""Options of the table type, buckets, partitions, paths and branches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from storage.options.option import (
 )
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
-_ORDER_IS_KEPT: Final = "rows of a bucket keep their order whatever it says"
+_ORDER_IS_KEPT: Final = "rows of a bucket always keep their order"
 _EXTERNAL: Final = "it belongs to data-file.external-paths, which writing refuses"
 _CHAIN: Final = "it belongs to chain tables, which every operation refuses"
 _MATERIALIZED: Final = "only Flink knows the job that it names"
@@ -40,7 +40,7 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             USING_ROWS,
             other_than("table", "materialized-table", example="object-table"),
-            "only tables with rows of their own are supported",
+            "only tables that store rows themselves are supported",
             USE_JAVA,
         ),
         immutable=True,
@@ -61,7 +61,7 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
         "postpone.merge-on-read",
         BOOLEAN,
         "false",
-        Refusal(READ, IS_TRUE, "rows that wait for their buckets are not merged into the others", "Unset it"),
+        Refusal(READ, IS_TRUE, "postponed rows are not merged with the others", "Unset it"),
     ),
     acts("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", WRITE),
     acts(
@@ -69,7 +69,7 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
         INT,
         "1",
         WRITE | COMPACT,
-        derived="as many as the next two options ask for",
+        derived="computed from the next two options",
     ),
     acts("postpone.target-row-num-per-bucket", LONG, None, WRITE | COMPACT),
     acts("postpone.target-size-per-bucket", SIZE, "1 gb", WRITE | COMPACT),
@@ -82,7 +82,9 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
         "data-file.external-paths",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("file:///elsewhere"), "files would lie in the table's own directory", "Unset it"),
+        Refusal(
+            MAKING_FILES, is_set("file:///elsewhere"), "files would be written to the table's own directory", "Unset it"
+        ),
     ),
     without_effect(
         "data-file.external-paths.strategy",
@@ -99,9 +101,9 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
     acts("alter-column-null-to-not-null.disabled", BOOLEAN, "true", CREATE),
     acts("disable-explicit-type-casting", BOOLEAN, "false", CREATE),
     acts("add-column-before-partition", BOOLEAN, "false", CREATE),
-    without_effect("comment", TEXT, None, "the comment of a table is no option of it", release="Flink"),
+    without_effect("comment", TEXT, None, "a table's comment is not an option", release="Flink"),
     refused(
-        "chain-table.enabled", BOOLEAN, "false", Refusal(USING_ROWS, IS_TRUE, "rows lie in several branches", USE_JAVA)
+        "chain-table.enabled", BOOLEAN, "false", Refusal(USING_ROWS, IS_TRUE, "rows are in several branches", USE_JAVA)
     ),
     without_effect("chain-table.chain-partition-keys", TEXT, None, _CHAIN),
     without_effect("chain-table.streaming.merge-snapshot", BOOLEAN, "false", _CHAIN),

@@ -1,4 +1,4 @@
-"""Options of what jobs do to a table as time passes: partitions, tags, a metastore."""
+"""Options of maintenance jobs: partitions, tags, a metastore."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             WRITE,
             is_set("1 h"),
-            "no snapshot is made for a tag while nothing arrives: the tag comes with the next commit",
+            "without new rows no snapshot is made for a tag: it is created with the next commit",
             "Unset it",
         ),
     ),
@@ -79,8 +79,7 @@ MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             WRITE,
             other_than("success-file", example="mark-event"),
-            "a directory of tables keeps no events and no partitions that are done, and classes and addresses are not "
-            "called",
+            "events and partitions that are done are not stored, and classes and addresses are not called",
             "Set success-file",
         ),
     ),

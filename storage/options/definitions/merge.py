@@ -75,7 +75,7 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
         "key-value.sequence_number.enabled",
         BOOLEAN,
         "false",
-        Refusal(READING, IS_TRUE, "rows would carry a column _SEQUENCE_NUMBER", "Unset it"),
+        Refusal(READING, IS_TRUE, "rows would have an additional column _SEQUENCE_NUMBER", "Unset it"),
     ),
     refused(
         "upsert-key",
@@ -84,7 +84,7 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             WRITE,
             is_set("id"),
-            "rows would be added to those of the same key, and not replace them",
+            "rows would be added and would not replace the rows of the same key",
             "Create the table with a primary key, or write with Java Paimon",
         ),
     ),
@@ -117,7 +117,7 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             USING_ROWS,
             other_than("default", example="shared-shredding"),
-            "files hold such a map in columns of another form",
+            "files store such a map in columns of another form",
             USE_JAVA,
         ),
     ),

@@ -21,7 +21,7 @@ from storage.options.option import (
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
 
 _FAILS_FAST: Final = "a file of the other branch that can't be read is always an error"
-_READ_TAG: Final = "a read whose snapshot expires meanwhile ends in an error, never in other rows"
+_READ_TAG: Final = "a read whose snapshot expires raises an error and never returns other rows"
 _LOOKUP_JOIN: Final = "it belongs to lookup joins of Flink"
 
 
@@ -110,7 +110,9 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
         "scan.plan-sort-partition",
         BOOLEAN,
         "false",
-        Refusal(READING, IS_TRUE, "partitions do not come in the order of their values", "Unset it, and sort the rows"),
+        Refusal(
+            READING, IS_TRUE, "partitions are not read in the order of their values", "Unset it, and sort the rows"
+        ),
     ),
     without_effect("scan.plan-auto-tag-for-read.time-retained", DURATION, None, _READ_TAG),
     acts("table-read.sequence-number.enabled", BOOLEAN, "false", READING),

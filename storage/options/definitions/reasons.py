@@ -7,4 +7,4 @@ from typing import Final
 USE_JAVA: Final = "Use Java Paimon for it"
 SPEED: Final = "it only changes how fast, in how much memory or in how many pieces work is done"
 LAYOUT: Final = "it only changes the layout of rows in files"
-FLINK: Final = "only jobs of Flink act on it"
+FLINK: Final = "only Flink jobs use it"

@@ -1,1 +1,1 @@
-"""What changed from snapshot to snapshot, how far a reader of it is, and what it shares with others."""
+"""Reads the changes of each snapshot, keeps a reader's position, and divides a table among several readers."""

@@ -1,8 +1,8 @@
-"""What changed from snapshot to snapshot, also of snapshots that their changelogs outlived.
+"""Reads the changes of single snapshots, also of expired snapshots whose changelog still exists.
 
-Where the rows come from depends on `changelog-producer`: with `none`, the files that a commit added, rows as they were
-written; with any other, the changelog files of the snapshot. No merge: every row keeps its kind, and files are read in
-the order of the plan.
+`changelog-producer` decides which files hold the changes. With `none`, they are the files that the commit added, with
+rows as they were written. With any other producer, they are the changelog files of the snapshot. Rows are not merged:
+every row keeps its kind, and files are read in the order of the plan.
 
 Source: Java `table/source/snapshot/DeltaFollowUpScanner.java`, `ChangelogFollowUpScanner.java`,
 `utils/NextSnapshotFetcher.java`; vectors `stream_read_rules.json`.
@@ -49,11 +49,11 @@ class ChangeBatch:
     """Some of a snapshot's changes.
 
     rows: the table's columns and int8 `_VALUE_KIND` (0 +I, 1 -U, 2 +U, 3 -D).
-    is_break: the snapshot replaced rows without saying which (OVERWRITE). `rows` is empty; a copy of the table must
-        be read again at this snapshot.
-    is_last: no batch of this snapshot comes after it. A reader that stores the rows up to here together with
+    is_break: the snapshot replaced rows and does not record which (OVERWRITE). `rows` is empty. A copy of the table
+        must be read again at this snapshot.
+    is_last: this is the last batch of the snapshot. A reader that stores the rows up to here together with
         `position` has each change exactly once.
-    position: where to go on once these rows are dealt with, for `follow(start=position)`.
+    position: where to continue after these rows were processed, for `follow(start=position)`.
     """
 
     snapshot_id: int
@@ -76,9 +76,9 @@ def files_of_changes(producer: ChangelogProducer) -> ChangeSource:
 
 
 def change_source(files: ChangeSource, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
-    """The rule of Java's follow-up scanners.
+    """Returns which files hold the changes of a snapshot of this kind. The rule is that of Java's follow-up scanners.
 
-    files: where the table keeps its changes
+    files: the files in which the table keeps its changes
     """
     if files is ChangeSource.DELTA:
         return ChangeSource.DELTA if kind is CommitKind.APPEND else ChangeSource.NOTHING
@@ -88,12 +88,11 @@ def change_source(files: ChangeSource, kind: CommitKind, *, has_changelog: bool)
 class ChangeReader:
     """Reads the changes of single snapshots.
 
-    context: under the schema that rows are mapped to (the latest).
-    share: of several readers, which this one is.
-    files: which files hold the changes; None is as the producer has it, with overwritten rows where the options turn
-    them
-        into changes.
-    sequence_numbers: rows come with `_SEQUENCE_NUMBER`.
+    context: rows are mapped to its schema (the latest).
+    share: which of several readers this one is.
+    files: which files hold the changes. None: the changelog producer decides, and overwritten rows are read as changes
+        if the options say so.
+    sequence_numbers: rows have the column `_SEQUENCE_NUMBER`.
     """
 
     def __init__(
@@ -118,13 +117,15 @@ class ChangeReader:
             self.schema = self.schema.append(arrow_schema([SEQUENCE_FIELD]).field(0))
 
     def read_range(self, start: int, end: int) -> Iterator[ChangeBatch]:
-        """Snapshots start to end, both included. Raises as `get` does."""
+        """Reads the changes of the snapshots start to end, both included. Raises the errors of `get`."""
         for snapshot_id in range(start, end + 1):
             yield from self.read(self.get(snapshot_id))
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """Of a snapshot that expired, the changelog that outlived it. Raises SnapshotExpired for one that is gone,
-        BadInput for one that is not there yet: a gap is never passed over in silence.
+        """Returns the snapshot; of an expired snapshot, the changelog that still exists.
+
+        Raises SnapshotExpired if the snapshot and its changelog are gone, and BadInput if it does not exist yet. A gap
+        is never skipped silently.
         """
         found = self.history.find(snapshot_id)
         if found is not None:
@@ -137,14 +138,15 @@ class ChangeReader:
         raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({there}); follow() waits for it")
 
     def read(self, snapshot: Snapshot, *, skip_rows: int = 0) -> Iterator[ChangeBatch]:
-        """One snapshot's changes behind the first `skip_rows`, possibly none. Raises SnapshotExpired when files are
-        gone with it.
+        """Reads the changes of one snapshot, without the first `skip_rows` rows. The result may be empty.
+
+        Raises SnapshotExpired if files were deleted because the snapshot expired.
         """
         with raise_if_changes_expired(self._context, snapshot):
             yield from self._read(snapshot, skip_rows)
 
     def _read(self, snapshot: Snapshot, skip_rows: int) -> Iterator[ChangeBatch]:
-        self._identity.check_before_read()  # after the snapshot was found: it is surely of this table
+        self._identity.check_before_read()  # only now: the snapshot that was found surely belongs to this table
         begin, end = ChangePosition(snapshot.id, skip_rows), ChangePosition.behind(snapshot)
         if snapshot.commit_kind is CommitKind.OVERWRITE:
             if self._files is None and turns_overwrites_into_changes(self._context):
@@ -163,7 +165,7 @@ class ChangeReader:
         yield from change_batches(rows, begin, end)
 
     def entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
-        """The files that hold a snapshot's changes, in the order of the plan."""
+        """Returns the files that hold a snapshot's changes, in the order of the plan."""
         entries = self._entries_of(snapshot)
         return [entry for entry in entries if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
 
@@ -173,7 +175,7 @@ class ChangeReader:
         match change_source(files, snapshot.commit_kind, has_changelog=has_changelog):
             case ChangeSource.CHANGELOG:
                 entries = changelog_entries(self._context, snapshot)
-                # Postponed rows come again, in the changelog of their buckets
+                # The changelog of the real buckets has the postponed rows again.
                 return [entry for entry in entries if entry.bucket != POSTPONE_BUCKET]
             case ChangeSource.DELTA:
                 return delta_entries(self._context, snapshot)
@@ -181,8 +183,8 @@ class ChangeReader:
                 return ()
 
     def rows(self, entries: Sequence[ManifestEntry], skip_rows: int = 0) -> Iterator[pa.RecordBatch]:
-        """Of these files, bucket by bucket, behind the first `skip_rows`."""
-        # Stable: plan order inside a bucket.
+        """Reads the rows of these files, bucket by bucket, without the first `skip_rows` rows."""
+        # The sort is stable: inside a bucket, files keep the order of the plan.
         ordered = sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
         for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: (entry.partition, entry.bucket)):
             directory = bucket_directory(self._context, partition, bucket)
@@ -213,12 +215,12 @@ class ChangeReader:
 def change_batches(
     batches: Iterable[pa.RecordBatch], begin: ChangePosition, end: ChangePosition
 ) -> Iterator[ChangeBatch]:
-    """Rows of one snapshot with the position behind each batch.
+    """Yields the rows of one snapshot, each batch with the position after it.
 
-    begin: of the first row.
-    end: behind the last.
+    begin: the position of the first row.
+    end: the position after the last row.
 
-    A batch is held back until the next one is there, or none: it says whether it is the last.
+    Each batch is held back until the next one is read or the input ends: only then is it known whether it is the last.
     """
     held: pa.RecordBatch | None = None
     rows = begin.rows
@@ -232,7 +234,7 @@ def change_batches(
 
 
 def without_first(batches: Iterable[pa.RecordBatch], skip_rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of at least one row, behind the first `skip_rows` of them all."""
+    """Yields batches of at least one row, without the first `skip_rows` rows of all batches together."""
     for batch in batches:
         skipped = min(skip_rows, batch.num_rows)
         skip_rows -= skipped
@@ -241,7 +243,7 @@ def without_first(batches: Iterable[pa.RecordBatch], skip_rows: int) -> Iterator
 
 
 def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows; no batch ends between the -U and the +U of an update."""
+    """Yields the same rows, cut so that no batch ends between the -U and the +U of an update."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         rows = batch if held is None else pa.concat_batches([held, batch])
@@ -255,7 +257,7 @@ def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def whole_keys(batches: Iterable[pa.RecordBatch], key_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same rows, which are in the order of their keys; all rows of a key in one batch."""
+    """Yields the same rows, which are ordered by their keys, cut so that all rows of a key are in one batch."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         rows = batch if held is None else pa.concat_batches([held, batch])
@@ -268,11 +270,11 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key_columns: Sequence[str]) ->
 
 
 def _start_of_last_key(rows: pa.RecordBatch, key_columns: Sequence[str]) -> int:
-    """Where the rows begin that have the key of the last one."""
+    """Returns the position of the first row that has the same key as the last row."""
     is_last = np.ones(rows.num_rows, np.bool_)
     for name in key_columns:
         column = rows.column(name)
-        if pa.types.is_floating(column.type):  # NaN equals NaN here, and 0.0 not -0.0
+        if pa.types.is_floating(column.type):  # here NaN equals NaN, and 0.0 differs from -0.0
             column = column.view(pa.int32() if pa.types.is_float32(column.type) else pa.int64())
         last = column[rows.num_rows - 1]
         same = pc.equal(column, last) if last.is_valid else pc.is_null(column)

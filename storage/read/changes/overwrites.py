@@ -1,4 +1,4 @@
-"""Overwritten rows as changes: what a bucket held is -D, then what it holds now is +I.
+"""Reads overwritten rows as changes: the old rows of a bucket as -D, then its new rows as +I.
 
 Source: Java `table/source/snapshot/FollowUpScanner.java`, `operation/ReverseReader.java`,
 `table/source/splitread/IncrementalChangelogReadProvider.java`.
@@ -33,11 +33,12 @@ def turns_overwrites_into_changes(context: TableContext) -> bool:
 def overwritten_rows(
     context: TableContext, snapshot: Snapshot, share: Subtask, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """columns: of the table, or `_SEQUENCE_NUMBER`; `_VALUE_KIND` comes behind them.
+    """Reads the changes of an OVERWRITE snapshot, bucket by bucket.
 
-    Bucket by bucket: with a primary key, the rows that were there as -D; then those that came as +I.
+    With a primary key, the old rows come first as -D, then the new rows as +I. Without a primary key only the new rows
+    are read: the row that a -D deletes could not be identified.
 
-    Without one, only what came: nothing says which row a -D would be of.
+    columns: columns of the table, or `_SEQUENCE_NUMBER`. `_VALUE_KIND` is added after them.
     """
     scan = TableScan(context)
     wanted = [entry for entry in delta_entries(context, snapshot) if share.takes(context, entry)]
@@ -47,7 +48,7 @@ def overwritten_rows(
     removed: dict[tuple[bytes, int], list[Split]] = {}
     if context.schema.has_primary_key and (gone := _of_kind(wanted, FileKind.DELETE)):
         before = context.snapshots.find(snapshot.id - 1)
-        if before is None and context.options.deletion_vectors_enabled:  # it says which rows were deleted before
+        if before is None and context.options.deletion_vectors_enabled:  # only it says which rows were deleted before
             raise snapshot_expired(context, snapshot.id - 1)
         removed = _by_bucket(_splits(scan, before, snapshot.id - 1, gone))
     reader = SnapshotReader(context, columns)
@@ -58,7 +59,10 @@ def overwritten_rows(
 
 
 def _splits(scan: TableScan, snapshot: Snapshot | None, snapshot_id: int, entries: list[ManifestEntry]) -> list[Split]:
-    """Files as they were in a snapshot; None where it is gone, and nothing need be known of it."""
+    """Returns the splits of these files, with the deletion vectors of the snapshot.
+
+    snapshot: None if it expired and its deletion vectors are not needed
+    """
     has_vectors = snapshot is not None and scan.context.options.deletion_vectors_enabled
     vectors = deletion_files(scan.context, snapshot.index_manifest) if snapshot is not None and has_vectors else {}
     return scan.splits_of(snapshot_id, entries, vectors)

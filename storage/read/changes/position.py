@@ -1,6 +1,7 @@
-"""How far a reader of changes is, to the row: what it keeps, to go on there later.
+"""The position of a reader of changes, exact to the row. A reader stores it to continue from there later.
 
-Source: Java `table/source/DataTableStreamScan.java` (checkpoint, restore); the rows of a snapshot are counted here too.
+Source: Java `table/source/DataTableStreamScan.java` (checkpoint, restore). Here the position also counts the rows of a
+snapshot, which Java's does not.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _AFTER = "after"
 
 @dataclass(frozen=True, slots=True)
 class ChangePosition:
-    """The next row to read. `str(position)` is a text to keep, `ChangePosition.parse(text)` reads it.
+    """The position of the next row to read. `str(position)` returns a text; `ChangePosition.parse(text)` reads it.
 
-    next_snapshot_id: the snapshot that is read next, or further.
-    rows: how many of its rows were taken already. The order of a snapshot's rows never changes.
-    is_full: it is read as a whole, all rows that it has; else what it changed.
-    files_since_ms: then only from files that were made at this time or later, epoch milliseconds; None is all.
-    after: the delta manifest list of the snapshot before, whose name no other has; None when it is not known.
+    next_snapshot_id: the snapshot that is read next, or whose reading continues.
+    rows: how many of its rows were read already. The order of a snapshot's rows never changes.
+    is_full: all rows of the table at this snapshot are read. Otherwise only the snapshot's changes are read.
+    files_since_ms: in a full read, only files created at this time or later are read (epoch milliseconds). None: all.
+    after: the name of the previous snapshot's delta manifest list, which is unique; None if it is not known.
     """
 
     next_snapshot_id: int
@@ -44,7 +45,7 @@ class ChangePosition:
 
     @classmethod
     def of_members(cls, members: object) -> ChangePosition:
-        """Unknown members are passed over. Raises ValueError."""
+        """Builds a position from JSON members. Ignores unknown members. Raises ValueError."""
         if not isinstance(members, dict) or NEXT_SNAPSHOT not in members:
             raise ValueError("no nextSnapshot in it")
         try:
@@ -66,7 +67,7 @@ class ChangePosition:
             raise BadInput(f"{shown(text)} is no position: {error}; keep what str(position) gives") from None
 
     def to_members(self) -> dict[str, Any]:
-        """The position as JSON members; default values are left out."""
+        """Returns the position as JSON members, without default values."""
         members: dict[str, Any] = {NEXT_SNAPSHOT: self.next_snapshot_id}
         if self.rows:
             members[_ROWS] = self.rows

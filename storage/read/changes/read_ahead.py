@@ -1,7 +1,7 @@
-"""Reads ahead of the consumer of batches, in one thread, up to a limit of bytes.
+"""Reads batches ahead of their consumer, in one thread, up to a limit of bytes.
 
-Decoding releases the interpreter's lock, so the next batches are ready while the last one is dealt with. A reader that
-is slow, or stops, leaves the thread waiting, not the memory growing.
+Decoding releases the interpreter's lock, so the next batches are decoded while the consumer processes the last one. If
+the consumer is slow or stops, the thread waits and memory does not grow.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ READ_AHEAD_BYTES: Final = 32 << 20
 
 
 def read_ahead(batches: Iterator[pa.RecordBatch], bytes_max: int = READ_AHEAD_BYTES) -> Generator[pa.RecordBatch]:
-    """The same batches, in the same order; an error comes where it was met.
+    """Yields the same batches in the same order. An error is raised after the batches that were read before it.
 
-    bytes_max: of what was read and not taken. One batch may be larger; then it is read alone.
-    Closed early, it ends its thread, and closes `batches` there.
+    If the generator is closed early, its thread ends and closes `batches`.
+
+    bytes_max: limit for batches that were read and not yet taken. A larger batch is read when no other is held.
     """
     ahead = _Ahead(batches, bytes_max)
     try:
@@ -78,7 +79,7 @@ class _Ahead:
                 self._changed.notify_all()
 
     def _put(self, batch: pa.RecordBatch) -> bool:
-        """Once there is room; False when the reader is closed."""
+        """Adds the batch as soon as there is room. Returns False if the reader was closed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_stopped or not self._ready or self._bytes + batch.nbytes <= self._bytes_max

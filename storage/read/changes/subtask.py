@@ -1,6 +1,6 @@
-"""Several readers of one table: each takes the buckets that are its own, so a key always goes to the same one.
+"""Divides one table among several readers. Each reader has its own buckets, so a key is always read by the same reader.
 
-Option `scan.bucket` names one bucket, of every partition.
+Option `scan.bucket` restricts a read to one bucket of every partition.
 
 Source: Java `flink/source/assigners/*`, `ChannelComputer.java` (a bucket's reader is its number modulo the readers).
 """
@@ -21,10 +21,12 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class Subtask:
-    """Reader `index` of `count`. Where buckets mean nothing (bucket = -1 without a key), files are shared out;
-    with data evolution, partitions are.
+    """Reader `index` of `count` readers.
 
-    bucket: all others are left out; None is all.
+    Buckets are divided among the readers. A table with bucket = -1 and without a primary key is divided by files, and
+    with data evolution by partitions.
+
+    bucket: the only bucket that is read. None: all buckets.
     """
 
     index: int = 0
@@ -39,7 +41,10 @@ class Subtask:
 
     @classmethod
     def of(cls, options: TableOptions, given: Sequence[int] | None = None) -> Subtask:
-        """given: (index, count); None is all that the options leave."""
+        """Returns the subtask of a reader.
+
+        given: (index, count). None: this reader reads everything that the options allow.
+        """
         if given is None:
             return cls(bucket=options.scan_bucket)
         if len(given) != 2:
@@ -49,7 +54,7 @@ class Subtask:
 
     @property
     def is_whole(self) -> bool:
-        """No other reader has a part."""
+        """Whether this is the only reader."""
         return self.count == 1
 
     def takes(self, context: TableContext, entry: ManifestEntry) -> bool:
@@ -58,27 +63,27 @@ class Subtask:
         if self.is_whole:
             return True
         is_unaware = bucket_mode(context.schema, context.options) is BucketMode.UNAWARE
-        if is_unaware and not context.options.data_evolution_enabled:  # files of the same rows stay together
+        if is_unaware and not context.options.data_evolution_enabled:  # with it, files of the same rows stay together
             return zlib.crc32(entry.file.file_name.encode()) % self.count == self.index
         return (zlib.crc32(entry.partition) + entry.bucket) % self.count == self.index
 
     def keep_entry(
         self, context: TableContext, also: Callable[[ManifestEntry], bool] | None = None
     ) -> Callable[[ManifestEntry], bool] | None:
-        """A filter of manifest entries for a scan.
+        """Returns a filter of manifest entries for a scan; None if all are kept.
 
-        also: another condition. None: all.
+        also: another condition that an entry must fulfil. None: no other condition.
         """
         if self.is_whole and self.bucket is None:
             return also
         return lambda entry: self.takes(context, entry) and (also is None or also(entry))
 
     def consumer(self, name: str) -> str:
-        """Each reader keeps its own position; expiry spares what the slowest needs."""
+        """Returns the consumer name of this reader. Each reader has its own, so expiry respects the slowest reader."""
         return name if self.is_whole else f"{name}-{self.index + 1}-of-{self.count}"
 
     def is_another_count(self, consumer: str, *, of: str) -> bool:
-        """Whether a consumer is that of a reader under the name `of` when there were more or fewer of them."""
+        """Whether a consumer belongs to a reader under the name `of` from a time with another number of readers."""
         if consumer == of:
             return not self.is_whole
         index, between, count = consumer.removeprefix(f"{of}-").partition("-of-")

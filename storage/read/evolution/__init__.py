@@ -1,1 +1,1 @@
-"""Tables whose rows have their columns in several files (`data-evolution.enabled`), found by row id."""
+"""Reads tables with `data-evolution.enabled`: the columns of a row are in several files, joined by row id."""

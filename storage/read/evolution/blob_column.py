@@ -1,4 +1,4 @@
-"""A BLOB column of a row-id group: of several files, the newest that has a value for a row gives it.
+"""Reads a BLOB column of a row-id group. If several files have a value for a row, the newest file's value is used.
 
 Source: Java `operation/BlobFallbackRecordReader.java`.
 """
@@ -31,9 +31,9 @@ def blob_column(
     deleted: NDArray[np.int64] | None,
     size: BatchSize,
 ) -> Iterator[pa.Array]:
-    """The values of these row ids but the deleted ones, as bytes, or as descriptors if the table's options say so.
+    """Yields the values of these row ids as bytes, or as descriptors if the table's options say so.
 
-    deleted: positions among `rows`.
+    deleted: positions in `rows` that are left out.
     Raises CorruptFile.
     """
     newest_first = sorted(files, key=lambda file: -file.max_sequence_number)
@@ -63,7 +63,7 @@ def blob_column(
 def _givers(
     files: Sequence[DataFileMeta], blobs: Sequence[BlobFile], paths: Sequence[str], rows: range
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each row, which file gives its value (-1: none), and at which position in it."""
+    """Returns for each row the number of the file that has its value (-1: no file), and the position in that file."""
     giver = np.full(len(rows), -1, np.int64)
     position = np.zeros(len(rows), np.int64)
     is_covered = np.zeros(len(rows), np.bool_)
@@ -72,7 +72,7 @@ def _givers(
         if len(blob.lengths) != file.row_count:
             raise CorruptFile(paths[which], f"{file.row_count} rows, as its manifest says", f"{len(blob.lengths)}")
         if ids.start < rows.start or ids.stop > rows.stop:
-            raise CorruptFile(paths[which], f"values of rows {rows}, as the files beside it", f"of rows {ids}")
+            raise CorruptFile(paths[which], f"values of rows {rows}, as the other files of the group", f"of rows {ids}")
         part = slice(ids.start - rows.start, ids.stop - rows.start)
         is_taken = (giver[part] < 0) & ~blob.is_placeholder
         giver[part][is_taken] = which
@@ -80,5 +80,7 @@ def _givers(
         is_covered[part] = True
     if not is_covered.all():
         missing = rows.start + int(np.argmin(is_covered))
-        raise CorruptFile(paths[0], f"values of rows {rows}, with those of the files beside it", f"none of {missing}")
+        raise CorruptFile(
+            paths[0], f"values of rows {rows}, together with the other files of the group", f"none of {missing}"
+        )
     return giver, position

@@ -1,4 +1,6 @@
-"""BLOB columns that are in ordinary files as descriptors (`blob-descriptor-field`): their bytes are elsewhere.
+"""Reads BLOB columns that are stored as descriptors in ordinary files (`blob-descriptor-field`).
+
+The bytes are in other files, which the descriptors name.
 
 Source: Java `data/Blob.java` (fromBytes), `data/columnar/ColumnarRow.java` (getBlob).
 """
@@ -16,11 +18,11 @@ from storage.types import DataField, Root
 
 
 def with_inline_blobs(context: TableContext, batch: pa.RecordBatch, fields: Sequence[DataField]) -> pa.RecordBatch:
-    """Descriptors of BLOB columns give way to the bytes that they name, unless the table's options want descriptors.
+    """Replaces the descriptors of BLOB columns by the bytes they refer to, unless the options ask for descriptors.
 
-    fields: of the batch
+    fields: the fields of the batch
 
-    Raises CorruptFile, naming what a descriptor names.
+    Raises CorruptFile with the path that a descriptor names.
     """
     blobs = [i for i, field in enumerate(fields) if field.type.root is Root.BLOB]
     if not blobs or context.options.is_on("blob-as-descriptor"):

@@ -1,5 +1,5 @@
-"""What is known of the columns of row-id groups before any file is opened: each column has the statistics of the file
-that gives it.
+"""The statistics of row-id groups, known before any file is opened. Each column has the statistics of the file that
+provides it.
 
 Source: Java `operation/DataEvolutionFileStoreScan.java` (evolutionStats).
 """
@@ -23,9 +23,9 @@ from storage.types import arrow_type
 
 
 def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> Bounds:
-    """Bounds of the table's columns, and of `_ROW_ID`, by name, one a group.
+    """Returns bounds by column name, one for each group, for the table's columns and `_ROW_ID`.
 
-    context: under the schema to read with.
+    context: its schema is used for the read.
     """
     files = [file for group in groups for file in group]
     of_files = value_bounds(context, files)
@@ -54,12 +54,15 @@ def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> 
 
 
 def _starts(groups: Sequence[RowIdGroup]) -> list[int]:
-    """Where the files of each group begin among all files."""
+    """Returns the position of each group's first file in the list of all files."""
     return [0, *np.cumsum([len(group) for group in groups]).tolist()][: len(groups)]
 
 
 def _givers(context: TableContext, group: RowIdGroup, start: int) -> Mapping[int, int]:
-    """By field id, the number of the file that gives the column. Not there: no file, or unknown."""
+    """Returns by field id the number of the file that provides the column.
+
+    A column is missing if no file has it, or if it is unknown which file provides it.
+    """
     rows = len(row_ids_of(group))
     numbers = {id(file): start + i for i, file in enumerate(group)}
     newest: dict[int, DataFileMeta] = {}
@@ -67,7 +70,7 @@ def _givers(context: TableContext, group: RowIdGroup, start: int) -> Mapping[int
     for file in ordinary_files(group):
         for f in written_fields(context, file):
             first = newest.setdefault(f.id, file)
-            # of two files of one sequence number, the order in which they are listed decides
+            # Of two files with the same sequence number, their order in the group decides.
             if file.row_count != rows or (first is not file and first.max_sequence_number == file.max_sequence_number):
                 unknown.add(f.id)
     return {number: numbers[id(file)] for number, file in newest.items() if number not in unknown}

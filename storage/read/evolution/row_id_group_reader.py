@@ -1,4 +1,4 @@
-"""The rows of a row-id group: columns of several files side by side.
+"""Reads the rows of a row-id group: joins the columns of several files.
 
 Source: Java `operation/DataEvolutionSplitRead.java`, `reader/DataEvolutionFileReader.java`.
 """
@@ -42,9 +42,9 @@ from storage.types import DataField, arrow_schema, arrow_type
 class RowIdGroupReader:
     """Reads row-id groups of one table.
 
-    context: under the schema to read with.
-    fields: its columns, `_ROW_ID`, `_SEQUENCE_NUMBER`. A column that no file of a group holds is null.
-    condition: rows that don't fulfil it may be left out, and come otherwise.
+    context: its schema is used for the read.
+    fields: columns of the table, `_ROW_ID`, `_SEQUENCE_NUMBER`. A column that no file of a group holds is null.
+    condition: rows that don't fulfil it may be skipped, but are not always. The caller must filter again.
     """
 
     context: TableContext
@@ -54,7 +54,7 @@ class RowIdGroupReader:
     def read(
         self, group: RowIdGroup, directory: str, partition: bytes, deletion_files: Mapping[str, DeletionFile]
     ) -> Iterator[pa.RecordBatch]:
-        """Never empty.
+        """Reads the rows of a group. No batch is empty.
 
         deletion_files: by the name of the group's oldest ordinary file
 
@@ -86,20 +86,20 @@ class RowIdGroupReader:
                 )
 
     def deleted(self, group: RowIdGroup, deletion_files: Mapping[str, DeletionFile]) -> NDArray[np.int64] | None:
-        """Positions in the group of rows that don't count."""
+        """Returns the positions of deleted rows in the group; None if it has no deletion vector."""
         anchor = anchor_of(group)
         if anchor is None or (deletion := deletion_files.get(anchor.file_name)) is None:
             return None
         return read_vector(self.context.io, deletion) + (row_ids(anchor).start - row_ids_of(group).start)
 
-    # ------------------------------------------------------------ what need not be read
+    # ------------------------------------------------------------ skipping
 
     @cached_property
     def _names(self) -> Mapping[int, str]:
         return {field.id: field.name for field in self.context.schema.fields}
 
     def _rules_out(self, group: RowIdGroup, directory: str) -> bool:
-        """Whether the index of a file says that none of the values that count fulfils the condition."""
+        """Whether the index of some file shows that no row of the group fulfils the condition."""
         if self.condition is None or len(group) == 1:
             return False
         for file, columns in claimed_columns(self.context, group, names=self._names):
@@ -112,7 +112,10 @@ class RowIdGroupReader:
 
 @dataclass(frozen=True, slots=True)
 class _GroupInBucket:
-    """deleted: positions in the group."""
+    """A row-id group with its bucket.
+
+    deleted: positions in the group.
+    """
 
     reader: RowIdGroupReader
     group: RowIdGroup
@@ -135,7 +138,7 @@ class _GroupInBucket:
         return (with_inline_blobs(context, batch, source.fields) for batch in batches)
 
     def _batches(self, source: ColumnSource, *, is_alone: bool) -> Iterator[pa.RecordBatch]:
-        """Of the source's files, one after the other. A file that is alone in its group may leave rows out."""
+        """Reads the source's files one after the other. Rows are skipped only if the group has a single file."""
         context, size = self.reader.context, self.size
         condition = self.reader.condition if is_alone else None
         for file in source.files:
@@ -157,7 +160,7 @@ class _GroupInBucket:
             )
 
     def _deleted_of(self, file: DataFileMeta) -> NDArray[np.int64] | None:
-        """Positions in the file."""
+        """Returns the positions of deleted rows in one file."""
         if self.deleted is None:
             return None
         positions = self.deleted + (row_ids_of(self.group).start - row_ids(file).start)
@@ -167,7 +170,10 @@ class _GroupInBucket:
 def _side_by_side(
     streams: Sequence[Iterator[pa.RecordBatch]], group: RowIdGroup
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Columns of all streams, cut where a batch of any of them ends. Raises CorruptFile when one ends too early."""
+    """Joins the columns of all streams, cut wherever a batch of any stream ends.
+
+    Raises CorruptFile if one stream ends earlier than another.
+    """
     held: list[pa.RecordBatch | None] = [None] * len(streams)
     while True:
         for i, stream in enumerate(streams):

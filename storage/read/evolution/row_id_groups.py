@@ -1,11 +1,11 @@
-"""Which files hold columns of the same rows, and which of them gives each column.
+"""Groups files that hold columns of the same rows, and finds which file provides each column.
 
-    rows 0..99    a.parquet  all columns, sequence 1        v.parquet  only v, sequence 5      v comes from here
+    rows 0..99    a.parquet  all columns, sequence 1        v.parquet  only v, sequence 5      v is read from here
                   b-0.blob   column b of rows 0..59         b-1.blob   column b of rows 60..99
     rows 100..    …                                                                            the next group
 
-Files whose ranges of row ids overlap are one group. Of those that hold a column, the one with the largest sequence
-number gives it.
+Files whose ranges of row ids overlap form one group. If several of its files hold a column, the file with the largest
+sequence number provides it.
 
 Source: Java `operation/DataEvolutionSplitRead.java`, `utils/RangeHelper.java`, `utils/DataEvolutionUtils.java`.
 """
@@ -27,11 +27,11 @@ from storage.types import DataField
 
 RowIdGroup: TypeAlias = list[DataFileMeta]
 
-_TRACKED: Final = (ROW_ID_FIELD, SEQUENCE_FIELD)  # every ordinary file tells them of its rows
+_TRACKED: Final = (ROW_ID_FIELD, SEQUENCE_FIELD)  # every ordinary file provides them for its rows
 
 
 def row_ids(file: DataFileMeta) -> range:
-    """Of the rows of a file. Raises CorruptFile where its manifest doesn't say."""
+    """Returns the row ids of a file. Raises CorruptFile if its manifest entry has no first row id."""
     if file.first_row_id is None:
         raise CorruptFile(file.file_name, "the first row id of a file of a table with data evolution", "none")
     return range(file.first_row_id, file.first_row_id + file.row_count)
@@ -43,7 +43,7 @@ def row_ids_of(group: Sequence[DataFileMeta]) -> range:
 
 
 def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
-    """Row-id groups in the order of row ids; the files of a group in the given order."""
+    """Returns the row-id groups, ordered by row ids. Files of a group keep the given order."""
     groups: list[list[int]] = []
     end = -1
     for number in sorted(range(len(files)), key=lambda i: (row_ids(files[i]).start, row_ids(files[i]).stop)):
@@ -65,7 +65,7 @@ def is_vector_file(file: DataFileMeta) -> bool:
 
 
 def ordinary_files(group: Sequence[DataFileMeta]) -> list[DataFileMeta]:
-    """Those of ordinary columns, newest first. Raises CorruptFile where they are not of the same rows."""
+    """Returns the files of ordinary columns, newest first. Raises CorruptFile if they don't have the same rows."""
     ordinary = [file for file in group if not is_blob_file(file) and not is_vector_file(file)]
     for file in ordinary[1:]:
         if row_ids(file) != row_ids(ordinary[0]):
@@ -76,16 +76,15 @@ def ordinary_files(group: Sequence[DataFileMeta]) -> list[DataFileMeta]:
 
 
 def anchor_of(group: Sequence[DataFileMeta]) -> DataFileMeta | None:
-    """The file by whose name and positions the group's rows are deleted: the oldest ordinary one. None: there is
-    none."""
+    """Returns the anchor: the oldest ordinary file, whose name and positions deletion vectors use. None without one."""
     return min(ordinary_files(group), key=lambda file: (file.max_sequence_number, file.file_name), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """The source of some columns of a group: one ordinary file, or the files of a blob or of vectors.
+    """The source of some columns of a group: one ordinary file, the files of a BLOB column, or files of vectors.
 
-    fields: as asked for.
+    fields: the requested columns that it provides.
     """
 
     files: tuple[DataFileMeta, ...]
@@ -99,12 +98,12 @@ class ColumnSource:
 def column_sources(
     context: TableContext, group: Sequence[DataFileMeta], wanted: Sequence[DataField]
 ) -> list[ColumnSource]:
-    """Each of the wanted columns is in at most one of them; in none, if no file holds it. At least one source, if only
-    to
-    count the rows.
+    """Returns the sources of a group. Each wanted column is in at most one source, or in none if no file holds it.
 
-    context: under the schema to read with
-    wanted: its columns, `_ROW_ID`, `_SEQUENCE_NUMBER`
+    At least one source is returned, because the rows must be counted.
+
+    context: its schema is used for the read
+    wanted: columns of the table, `_ROW_ID`, `_SEQUENCE_NUMBER`
     """
     left = {field.id: field for field in wanted}
     sources = []
@@ -119,7 +118,7 @@ def column_sources(
 
 
 def _bunches(context: TableContext, group: Sequence[DataFileMeta]) -> Iterator[tuple[DataFileMeta, ...]]:
-    """Files that together have a value for each row: ordinary files alone, newest first; then blobs, then vectors."""
+    """Yields files that together have a value for each row: each ordinary file, newest first; then blobs, vectors."""
     for file in ordinary_files(group):
         yield (file,)
     by_column: dict[tuple[bool, tuple[int, ...]], list[DataFileMeta]] = {}
@@ -132,7 +131,7 @@ def _bunches(context: TableContext, group: Sequence[DataFileMeta]) -> Iterator[t
 
 
 def _newest_vectors(files: Sequence[DataFileMeta]) -> Iterator[DataFileMeta]:
-    """One after the other; a file whose rows a newer one has is left out."""
+    """Yields the files in the order of their rows. A file whose rows are all in a newer file is left out."""
     end = -1
     for file in sorted(files, key=lambda file: (row_ids(file).start, -file.max_sequence_number)):
         ids = row_ids(file)
@@ -150,9 +149,9 @@ def _newest_vectors(files: Sequence[DataFileMeta]) -> Iterator[DataFileMeta]:
 def claimed_columns(
     context: TableContext, group: Sequence[DataFileMeta], *, names: Mapping[int, str]
 ) -> list[tuple[DataFileMeta, frozenset[str]]]:
-    """For each ordinary file, newest first, the columns that it gives: values of others in it don't count any more.
+    """Returns for each ordinary file, newest first, the columns that it provides. Its other columns are outdated.
 
-    names: of the table's columns, by field id.
+    names: names of the table's columns by field id.
     """
     taken: set[int] = set()
     claims = []

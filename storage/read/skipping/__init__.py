@@ -1,1 +1,1 @@
-"""What need not be read: files and rows that no matching row is among, and why."""
+"""Finds files and rows that can be skipped because no matching row is in them."""

@@ -1,7 +1,7 @@
-"""What the indexes of a data file say to a condition: which of its rows may fulfil it.
+"""Evaluates a condition on the indexes of a data file: which of its rows may fulfil the condition.
 
-An index compares floats as Java does, where -0.0 is less than 0.0 and NaN a value like others; a condition compares
-them as IEEE 754 does. What differs is widened, so that no row is missed.
+An index compares floats as Java does: -0.0 is less than 0.0, and NaN is a value like others. A condition compares them
+as IEEE 754 does. Where the two differ, more rows are selected, so that no matching row is missed.
 
 Source: Java `fileindex/FileIndexPredicate.java`, `io/FileIndexEvaluator.java`.
 """
@@ -32,13 +32,13 @@ _NEGATED: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">="
 ColumnCondition: TypeAlias = Compare | IsIn | IsNull | IsNan | StartsWith
 Ask: TypeAlias = Callable[[ColumnIndex], Answer]
 Evaluator: TypeAlias = Callable[[FileIndexes], Answer]
-"""A condition that was prepared: values are converted once, however many files are asked."""
+"""A prepared condition. Its values are converted once for all files."""
 
 
 class FileIndexPredicate:
-    """The question of a condition to the indexes of data files.
+    """A condition that is evaluated on the indexes of data files.
 
-    context: under the schema to read with.
+    context: its schema is used for the read.
     """
 
     def __init__(self, context: TableContext, condition: Predicate | None) -> None:
@@ -48,10 +48,10 @@ class FileIndexPredicate:
         self._evaluator = _Evaluators(context).of(condition) if is_enabled and condition is not None else None
 
     def selected_rows(self, file: DataFileMeta, path: str, *, embedded_only: bool = False) -> Answer:
-        """Rows of a data file that may fulfil the condition, by its indexes; None: they can't say, read all.
+        """Returns the rows of a data file that may fulfil the condition; None if the indexes can't tell: read all rows.
 
-        path: of the data file.
-        embedded_only: an index in a file of its own is not opened.
+        path: path of the data file.
+        embedded_only: use only indexes in the file's metadata, and open no index file.
         Raises CorruptFile.
         """
         if self._evaluator is None or not may_have_indexes(file, embedded_only=embedded_only):
@@ -64,7 +64,7 @@ class FileIndexPredicate:
 
 @dataclass(frozen=True, slots=True)
 class _Evaluators:
-    """Prepares conditions. An evaluator that is None can't say anything of any file."""
+    """Prepares conditions. The evaluator is None for a condition that no index can evaluate."""
 
     context: TableContext
 
@@ -94,7 +94,7 @@ class _Evaluators:
         is_float = pa.types.is_floating(kind)
         if negated:
             if is_float and operator not in ("==", "!="):
-                return None  # a row with NaN fulfils it, whatever the operator
+                return None  # a row with NaN fulfils the negated condition, whatever the operator is
             operator = _NEGATED[operator]
         values = pa.repeat(scalar, 1)
         if is_float:
@@ -123,7 +123,7 @@ class _Evaluators:
         return _column(condition, lambda index: index.none_of(values))
 
     def _begun(self, condition: StartsWith) -> Evaluator | None:
-        """As texts from the prefix up to the first one behind all that begin with it."""
+        """Selects texts from the prefix up to the first text after all texts with this prefix."""
         start = condition.prefix.encode()
         if not start:
             return _column(condition, lambda index: index.is_not_null())
@@ -165,7 +165,7 @@ def _one_of(evaluators: Sequence[Evaluator | None]) -> Evaluator | None:
 
 
 def _all(answers: Iterator[Answer]) -> Answer:
-    """Asks no further once no row is left."""
+    """Intersects the answers. It stops as soon as no row is left."""
     found: Answer = None
     for answer in answers:
         found = and_answers(found, answer)
@@ -175,7 +175,7 @@ def _all(answers: Iterator[Answer]) -> Answer:
 
 
 def _zeros(operator: str, kind: pa.DataType) -> pa.Array:
-    """What an index is asked instead of a zero: both are one to the condition."""
+    """Returns what an index is asked for instead of zero: in a condition both zeros are equal."""
     match operator:
         case "==" | "!=":
             return pa.array([0.0, -0.0], kind)

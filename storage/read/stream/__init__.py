@@ -1,1 +1,1 @@
-"""Following a table: where a reader of changes begins, and which snapshot comes next."""
+"""Follows a table: where a stream of changes starts, and which snapshot it reads next."""

@@ -1,14 +1,14 @@
-"""The position of a follower, kept in the table under a consumer's name.
+"""Stores the position of a follower in the table under a consumer's name.
 
-`consumer.mode` says how closely:
+Option `consumer.mode` decides how often the position is written:
 
-    exactly-once   written whenever the reader asks for the next batch. After a crash, what it had asked beyond is not
-                   read again; the batch that it was dealing with is.
-    at-least-once  written at most once a second, only between snapshots. After a crash, what was read since is read
+    exactly-once   Each time the reader requests the next batch. After a crash, only the batch that it was processing is
+                   read again.
+    at-least-once  At most once a second, and only between snapshots. After a crash, everything read since then is read
                    again.
 
-While a stream still reads its first, full snapshot, the position is in `consumer-<name>.full`, which keeps that
-snapshot from expiring. Not in `consumer-<name>`: there Java would go on with the changes of that snapshot alone.
+While a stream reads its first, full snapshot, the position is in `consumer-<name>.full`, which also keeps that snapshot
+from expiring. It is not in `consumer-<name>`, because there Java would continue with only the changes of that snapshot.
 
 Source: Java `consumer/ConsumerManager.java`, `flink/source/ConsumerProgressCalculator.java`.
 """
@@ -31,7 +31,7 @@ _WRITE_INTERVAL_S: Final = 1.0  # in mode at-least-once
 
 
 class ConsumerProgress:
-    """The progress of one reader with a consumer's name. One thread."""
+    """The progress of one reader with a consumer's name. Used by one thread."""
 
     def __init__(self, context: TableContext, name: str, share: Subtask) -> None:
         options: TableOptions = context.options
@@ -46,7 +46,7 @@ class ConsumerProgress:
         self._next_write_s = 0.0
 
     def read(self) -> ChangePosition | None:
-        """The consumer's position; None if it has none. Raises CorruptFile."""
+        """Returns the consumer's position; None if it has none. Raises CorruptFile."""
         for consumer in (self._changes, self._full):
             if (members := consumer.read()) is not None:
                 try:
@@ -57,7 +57,7 @@ class ConsumerProgress:
         return self._of_another_count()
 
     def moved(self, position: ChangePosition, *, is_end: bool = False) -> None:
-        """The reader is done with all before this position.
+        """Records that the reader has processed everything before this position.
 
         is_end: the reader ends.
         """
@@ -83,7 +83,7 @@ class ConsumerProgress:
         return is_due
 
     def _of_another_count(self) -> ChangePosition | None:
-        """Where the readers were when there were more or fewer of them; of several positions the earliest."""
+        """Returns the earliest position of readers from a time with another number of readers; None if none exists."""
         names = consumer_names(self._context.io, self._context.paths)
         others = [name for name in names if self._share.is_another_count(name, of=self._name)]
         found = {name: members for name in others if (members := self._consumer(name).read()) is not None}
@@ -94,8 +94,9 @@ class ConsumerProgress:
         if not self._is_lazy and any(p.rows or p.next_snapshot_id != first.next_snapshot_id for p in positions):
             raise BadInput(
                 f"consumer {self._name!r} of {self._context.name} was read by another number of readers, which stopped "
-                f"at different positions ({', '.join(found)}): changes would come again. Let those come to the same "
-                "snapshot first, allow repeated changes with consumer.mode = at-least-once, or pass start= a position"
+                f"at different positions ({', '.join(found)}): changes would be repeated. Let these readers reach the "
+                "same snapshot first, allow repeated changes with consumer.mode = at-least-once, or pass a position as "
+                "start="
             )
         return ChangePosition(first.next_snapshot_id, after=first.after)
 

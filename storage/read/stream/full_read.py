@@ -1,6 +1,7 @@
-"""A snapshot read whole at the beginning of a stream: rows that are not, and will not soon be, in its changelog.
+"""Reads a whole snapshot at the start of a stream, without rows that its changelog will return later.
 
-Rows of lower levels come later as the changelog of the compaction that takes them up; read now, they would come twice.
+The compaction of rows of lower levels will write them to the changelog. If they were read now, they would be read
+twice.
 
 Source: Java `table/source/DataTableStreamScan.java`, `table/source/snapshot/FullCompactedStartingScanner.java`,
 `FileCreationTimeStartingScanner.java`; vectors `stream_read_rules.json`.
@@ -26,7 +27,7 @@ from storage.types.row_kinds import with_kind
 
 
 def is_read_first(level: int, options: TableOptions) -> bool:
-    """Whether a stream begins with the rows of this level."""
+    """Whether a stream starts with the rows of this level."""
     match options.changelog_producer:
         case ChangelogProducer.LOOKUP:
             return level > 0
@@ -39,8 +40,8 @@ def is_read_first(level: int, options: TableOptions) -> bool:
 class FullRead:
     """Reads all rows at a snapshot, as the start of a stream.
 
-    files_since_ms: only files made at this time or later; None is all
-    sequence_numbers: rows come with `_SEQUENCE_NUMBER`
+    files_since_ms: read only files created at this time or later; None: all files
+    sequence_numbers: rows have the column `_SEQUENCE_NUMBER`
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class FullRead:
         self._reader = SnapshotReader(context, (*context.schema.names, *numbers))
 
     def plan(self, snapshot: Snapshot) -> list[Split]:
-        """Always the same splits, in the same order."""
+        """Returns the splits of a snapshot. The same snapshot always gives the same splits in the same order."""
         return TableScan(self._context, keep_entry=self._keeps).plan(snapshot)
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """Read all rows as +I, always in the same order."""
+        """Reads all rows as +I, always in the same order."""
         for batch in self._reader.read(splits):
             rows = with_kind(batch.select(self._context.schema.names), RowKind.INSERT)
             if SEQUENCE_FIELD.name in batch.schema.names:

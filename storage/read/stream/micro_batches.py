@@ -1,7 +1,7 @@
-"""A stream of changes cut into micro-batches, whose files are read by any number of tasks.
+"""Divides a stream of changes into micro-batches, whose files are read by any number of tasks.
 
-An offset is between two units: files whose rows are read together. A batch is what is between two offsets, and is
-the same however often it is planned.
+A unit is a set of files whose rows are read together. An offset is a place between two units. A batch is everything
+between two offsets, and planning it again gives the same result.
 
 Source: Java `spark/sources/PaimonMicroBatchStream.java`, `StreamHelper.scala`, `PaimonSourceOffset.scala`.
 """
@@ -45,8 +45,8 @@ _log = get_logger(__name__)
 class StreamOffset:
     """An offset of a stream in micro-batches.
 
-    position: the snapshot that is read next, and how; its `rows` is 0
-    index: how many of its units were read already
+    position: the snapshot that is read next, and whether it is read in full; its `rows` is 0
+    index: how many units of that snapshot were read already
     """
 
     position: ChangePosition
@@ -72,7 +72,7 @@ class StreamOffset:
 
     @property
     def _order(self) -> tuple[int, bool, int]:
-        """A snapshot that was read whole is followed by the changes of the next one."""
+        """The sort key. A snapshot that was read in full is followed by the changes of the next snapshot."""
         return self.position.next_snapshot_id, not self.position.is_full, self.index
 
 
@@ -86,10 +86,11 @@ Rows: TypeAlias = Split | tuple[ManifestEntry, ...] | Overwritten
 
 @dataclass(frozen=True, slots=True)
 class StreamUnit:
-    """A unit that one task reads, never divided. Picklable.
+    """A unit that one task reads. It is never divided. It can be pickled.
 
-    bucket: serialized BinaryRow of the partition, and the bucket; None where it is of several.
-    row_count, size_bytes: of the files, before any merge.
+    bucket: the partition as serialized BinaryRow, and the bucket; None if the unit covers several buckets.
+    row_count: rows in the files, before any merge.
+    size_bytes: size of the files.
     """
 
     snapshot: Snapshot
@@ -102,7 +103,7 @@ class StreamUnit:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How much a batch takes; None is all. A unit is taken while what was taken before it is below each limit."""
+    """Limits of a batch; None means no limit. A unit is added while the units before it are below each limit."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -122,11 +123,11 @@ class BatchLimits:
 
 
 class MicroBatches:
-    """Plans the batches of one stream. One thread.
+    """Plans the batches of one stream. Used by one thread.
 
-    context: under the schema that all rows of the stream are mapped to.
-    skips_overwrites: what OVERWRITE snapshots replaced is passed over. Without, and without the option that turns it
-        into changes, such a snapshot ends the stream.
+    context: all rows of the stream are mapped to its schema.
+    skips_overwrites: skip what OVERWRITE snapshots replaced. If false, and if the options don't turn overwrites into
+        changes, such a snapshot ends the stream with an error.
     """
 
     def __init__(self, context: TableContext, *, skips_overwrites: bool = False) -> None:
@@ -150,8 +151,9 @@ class MicroBatches:
     # ---------------------------------------------------------------- offsets
 
     def first(self) -> StreamOffset | None:
-        """Where a new stream begins: where its consumer is, where the options say, else `latest-full`. None while the
-        table has no snapshot to begin with.
+        """Returns the start of a new stream; None while the table has no snapshot to start with.
+
+        It is the position of the consumer, otherwise the start that the options name, otherwise `latest-full`.
         """
         if self._progress is not None and not self._context.options.ignores_consumer_progress:
             kept = self._progress.read()
@@ -168,10 +170,10 @@ class MicroBatches:
         return None if position is None else StreamOffset(position)
 
     def latest(self, start: StreamOffset, limits: BatchLimits, target: StreamOffset | None = None) -> StreamOffset:
-        """The end of the batch that begins at `start`; `start` itself where there is nothing yet.
+        """Returns the end of the batch that starts at `start`, or `start` itself if there is nothing to read yet.
 
-        target: the batch does not end behind it.
-        Raises SnapshotExpired, BadInput as `NextSnapshot.find` does.
+        target: the batch does not end after this offset.
+        Raises SnapshotExpired and BadInput as `NextSnapshot.find` does.
         """
         end, taken = start, list[StreamUnit]()
         while target is None or end.is_before(target):
@@ -192,17 +194,17 @@ class MicroBatches:
         return end
 
     def newest(self, start: StreamOffset) -> StreamOffset:
-        """Behind all that is there now."""
+        """Returns the offset after everything that exists now."""
         return self.latest(start, BatchLimits())
 
     def row_count(self, start: StreamOffset, end: StreamOffset) -> int:
-        """Rows in the files of a batch, before any merge."""
+        """Returns the rows in the files of a batch, before any merge."""
         return sum(unit.row_count for unit in self.plan(start, end))
 
     # ---------------------------------------------------------------- batches
 
     def plan(self, start: StreamOffset, end: StreamOffset) -> list[StreamUnit]:
-        """All units between two offsets, in order. Raises SnapshotExpired, BadInput."""
+        """Returns all units between two offsets, in order. Raises SnapshotExpired, BadInput."""
         units: list[StreamUnit] = []
         at = start
         while at.is_before(end):
@@ -218,8 +220,9 @@ class MicroBatches:
         return units
 
     def committed(self, end: StreamOffset) -> None:
-        """All before this offset was dealt with: the consumer of the stream goes on there. Within a snapshot it stays
-        at its beginning.
+        """Records that everything before this offset was processed: the consumer of the stream continues from there.
+
+        While a snapshot is read in full, the consumer stays at its beginning.
         """
         if self._progress is not None and not (end.position.is_full and end.index):
             self._progress.moved(end.position)
@@ -266,14 +269,14 @@ class MicroBatches:
         raise UnsupportedFeature(
             f"snapshot {snapshot.id} of {self._context.name} in a stream",
             "it replaced rows without saying which (OVERWRITE)",
-            f"Set {option}=true to read what it replaced as changes, or skip-overwrites=true to pass over it",
+            f"Set {option}=true to read what it replaced as changes, or skip-overwrites=true to skip it",
         )
 
     def _report_newer_schema(self, snapshot: Snapshot) -> None:
         if snapshot.schema_id > self._context.schema.id and snapshot.schema_id not in self._newer_schemas:
             self._newer_schemas.add(snapshot.schema_id)
             _log.warning(
-                "schema of the table changed, and the stream goes on under its first one",
+                "schema of the table changed, and the stream continues with its first one",
                 table=self._context.name,
                 schema=snapshot.schema_id,
                 of_the_stream=self._context.schema.id,
@@ -281,7 +284,10 @@ class MicroBatches:
 
 
 def read_units(context: TableContext, units: Iterable[StreamUnit]) -> Iterator[pa.RecordBatch]:
-    """The table's columns and int8 `_VALUE_KIND`. Raises SnapshotExpired when files are gone with their snapshot."""
+    """Yields the table's columns and int8 `_VALUE_KIND`.
+
+    Raises SnapshotExpired if files were deleted with their snapshot.
+    """
     share = Subtask.of(context.options)
     reader, full = ChangeReader(context, share), FullRead(context, share)
     for unit in units:

@@ -1,4 +1,4 @@
-"""The snapshot that a stream reads next: there, not there yet, expired, or another one than was expected.
+"""Finds the snapshot that a stream reads next, which may exist, not exist yet, be expired or be another than expected.
 
 Source: Java `utils/NextSnapshotFetcher.java`.
 """
@@ -21,8 +21,10 @@ class NextSnapshot:
         self._reader = reader
 
     def find(self, position: ChangePosition) -> Snapshot | None:
-        """None while it is not there yet. Raises SnapshotExpired when it is gone, BadInput when it never will be there:
-        the table was rolled back, or dropped and created again.
+        """Returns the next snapshot; None while it does not exist yet.
+
+        Raises SnapshotExpired if it expired. Raises BadInput if it can never exist, because the table was rolled back,
+        or dropped and created again.
         """
         snapshot_id = position.next_snapshot_id
         if position.is_full:
@@ -35,7 +37,7 @@ class NextSnapshot:
         return snapshot
 
     def _whole(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot that is to be read whole: what its changelog left of it is not enough."""
+        """Finds a snapshot that is read in full. A changelog that outlived its snapshot is not enough for this."""
         snapshots = self._reader.history.snapshots
         snapshot = snapshots.find(snapshot_id)
         if snapshot is None and snapshot_id < (snapshots.earliest_id() or 0):
@@ -51,7 +53,7 @@ class NextSnapshot:
                 f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and created again?"
             )
         if latest is not None and latest >= snapshot_id:
-            self._reader.get(snapshot_id)  # raises, unless it was published this moment
+            self._reader.get(snapshot_id)  # raises, unless the snapshot was published just now
         if latest is not None and snapshot_id > latest + 1:
             raise BadInput(
                 f"snapshot {snapshot_id} is wanted next, but the latest is {latest}: was the table rolled back? "
@@ -59,7 +61,7 @@ class NextSnapshot:
             )
 
     def _check_same_history(self, position: ChangePosition) -> None:
-        """After a rollback other snapshots come under the ids of those that were read."""
+        """Raises BadInput after a rollback: other snapshots then have the ids of those that were read."""
         if position.after is None:
             return
         before = self._reader.history.find(position.next_snapshot_id - 1)

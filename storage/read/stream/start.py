@@ -1,4 +1,4 @@
-"""Where a stream of changes begins.
+"""The start of a stream of changes: a mode, a snapshot id, a time or a position.
 
 Source: Java `table/source/snapshot/*StartingScanner.java`, `CoreOptions.java` (startupMode).
 """
@@ -35,9 +35,9 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A mode of `scan.mode` with the snapshot id, or the time in epoch milliseconds, that it needs.
+    """A mode of `scan.mode` with the snapshot id or the time (epoch milliseconds) that it needs.
 
-    is_strict: the snapshot must be there; otherwise a stream begins with the earliest that is.
+    is_strict: the snapshot must exist. Otherwise a stream starts with the earliest existing snapshot after it.
     """
 
     mode: StartupMode
@@ -47,7 +47,7 @@ class Start:
 
     @classmethod
     def of(cls, given: StartAt) -> Start | ChangePosition:
-        """Raises BadInput for what says no place."""
+        """Raises BadInput for a value that names no start."""
         match given:
             case ChangePosition() | Start():
                 return given
@@ -76,7 +76,7 @@ class Start:
 
     @classmethod
     def of_options(cls, options: TableOptions) -> Start | None:
-        """None when no option says where reading begins. Raises BadInput for places that no stream can begin at."""
+        """Returns None if no option names a start. Raises BadInput if no stream can start as the options say."""
         mode = options.startup_mode
         match mode:
             case None:
@@ -102,14 +102,17 @@ StartAt: TypeAlias = int | str | datetime | Start | ChangePosition
 
 
 def first_position(context: TableContext, start: Start | ChangePosition) -> ChangePosition | None:
-    """The position of the start now; None while the table has no matching snapshot."""
+    """Returns the start's position in the table's current state; None while the table has no matching snapshot."""
     if isinstance(start, ChangePosition):
         return start
     return _FIRST[start.mode](context, start)
 
 
 def newest_compacted(context: TableContext) -> Snapshot | None:
-    """The newest snapshot of a compaction, a full one where options plan them; else the latest."""
+    """Returns the newest snapshot of a compaction; if the options plan full compactions, that of a full one.
+
+    Returns the latest snapshot if no such snapshot exists.
+    """
     options, snapshots = context.options, context.snapshots
     every = options.full_compaction_delta_commits
     if every is None and options.changelog_producer is ChangelogProducer.FULL_COMPACTION:
@@ -164,7 +167,7 @@ def _from_file_creation_time(context: TableContext, start: Start) -> ChangePosit
 
 
 def _from_creation_timestamp(context: TableContext, start: Start) -> ChangePosition | None:
-    """Changes, where the snapshots around this time are known; else what newer files hold."""
+    """Starts with changes if the snapshots before and after this time exist; otherwise with the newer files."""
     history, time_ms = context.history, _given(start.time_ms)
     first = history.first_since(time_ms)
     if history.find(first - 1) is not None and history.find(first) is not None:
@@ -190,7 +193,7 @@ def _given(number: int | None) -> int:
 
 
 def _time_ms(text: str) -> int:
-    """Epoch milliseconds, or an ISO time: local without a zone."""
+    """Reads epoch milliseconds or an ISO time. A time without a zone is local."""
     if text.isdecimal():
         return int(text)
     try:

@@ -1,1 +1,1 @@
-"""What variants hold, for people and programs."""
+"""Reads the content of VARIANT values."""

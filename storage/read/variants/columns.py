@@ -1,4 +1,4 @@
-"""Columns of variants: made of JSON texts, shown as such, and what they hold at a path as a column of a plain type.
+"""Columns of variants: conversion from and to JSON texts, and extraction of a path as a column of another type.
 
 Source: Java `data/variant/VariantGet.java`, `GenericVariant.variantGet`.
 """
@@ -54,25 +54,26 @@ _VARIANT = AtomicType(Root.VARIANT)
 
 
 def variant_from_json(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A VARIANT column of JSON texts; null where the text is (the JSON `null` is a value). Raises BadInput."""
+    """Returns a VARIANT column of JSON texts. A null text gives null; the JSON `null` is a value. Raises BadInput."""
     found = [None if text is None else variant_of_json(text) for text in texts.to_pylist()]
     rows = [None if pair is None else {"value": pair[0], "metadata": pair[1]} for pair in found]
     return pa.array(rows, arrow_type(_VARIANT))
 
 
 def variant_to_json(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """As texts, as Java Paimon prints them. Raises BadInput for what is no variant."""
+    """Returns the variants as JSON texts in Java Paimon's form. Raises BadInput for invalid variants."""
     return pa.array([None if v is None else _checked(json_of, *v) for v in _variants(column)], pa.string())
 
 
 def variant_get(
     column: pa.Array | pa.ChunkedArray, path: str, kind: str | DataType = "VARIANT", *, fail_on_error: bool = True
 ) -> pa.Array:
-    """What the variants of a column hold at a path: `$.a`, `$['a b']`, `$[0]`, and such one after the other.
+    """Returns the values of a column's variants at a path: `$.a`, `$['a b']`, `$[0]`, or several such steps in a row.
 
-    kind: the type of the result, as SQL spells it; values are cast as Paimon casts columns. Null where the variant is,
-        where nothing is at the path, and for the JSON null; with fail_on_error = False also for values that can't be
-        cast.
+    The result is null if the variant is null, if nothing is at the path, and for the JSON null.
+
+    kind: the type of the result in SQL; values are cast as Paimon casts columns.
+    fail_on_error: if false, values that can't be cast become null.
 
     Raises BadInput.
     """
@@ -104,7 +105,7 @@ def _checked(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _scalars(found: list[tuple[bytes, bytes, int] | None], target: AtomicType, fail_on_error: bool) -> pa.Array:
-    """Values of one kind are cast together."""
+    """Casts values of one type together."""
     of_kind: dict[DataType, list[tuple[int, Any]]] = defaultdict(list)
     for row, at in enumerate(found):
         if at is not None and (typed := _checked(_typed, *at)) is not None:
@@ -117,7 +118,7 @@ def _scalars(found: list[tuple[bytes, bytes, int] | None], target: AtomicType, f
 
 
 def _typed(value: bytes, metadata: bytes, at: int) -> tuple[DataType, Any] | None:
-    """The type of a value here, and the value; objects and arrays as JSON texts. None: null."""
+    """Returns (type, value) at this position. Objects and arrays become JSON texts. None: null."""
     if basic_type(value, at) in (Basic.OBJECT, Basic.ARRAY):
         return STRING, json_of(value, metadata, at)
     match scalar_of(value, at):
@@ -151,7 +152,7 @@ def _typed(value: bytes, metadata: bytes, at: int) -> tuple[DataType, Any] | Non
 
 
 def _array(values: list[Any], kind: DataType) -> pa.Array:
-    """Times and dates are numbers here."""
+    """Builds an array of values in which dates and times are given as numbers."""
     own = arrow_type(kind)
     if pa.types.is_date32(own):
         return pa.array(values, pa.int32()).cast(own)
@@ -162,7 +163,7 @@ def _array(values: list[Any], kind: DataType) -> pa.Array:
 
 
 def _plain(array: pa.Array) -> list[Any]:
-    """Undoes `_array`."""
+    """Reverses `_array`."""
     own = array.type
     if pa.types.is_date32(own) or pa.types.is_time32(own):
         return list(array.cast(pa.int32()).to_pylist())

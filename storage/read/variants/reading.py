@@ -1,7 +1,7 @@
-"""What a variant holds: as JSON, as Java prints it, and by path.
+"""Reads the content of a variant, by path or as JSON in the form that Java prints.
 
     $            the value itself
-    $.a['b c']   a field of an object, of a field of it
+    $.a['b c']   the field `b c` of the field `a`
     $[0]         an element of an array
 
 Source: Java `data/variant/GenericVariant.java`, `VariantPathSegment.java`.
@@ -45,7 +45,7 @@ _DECIMALS: Final = {Primitive.DECIMAL4: 4, Primitive.DECIMAL8: 8, Primitive.DECI
 
 
 def parse_path(path: str) -> list[str | int]:
-    """Names of fields and numbers of elements. Raises BadInput."""
+    """Returns the names of fields and numbers of elements on the path. Raises BadInput."""
     segments: list[str | int] = []
     at = 1
     while path[:1] == "$" and at < len(path):
@@ -60,7 +60,7 @@ def parse_path(path: str) -> list[str | int]:
 
 
 def place_of(value: bytes, metadata: bytes, path: Sequence[str | int]) -> int | None:
-    """Where the value at a path begins; None: there is none. Raises MalformedVariant."""
+    """Returns where the value at a path begins; None if no value is there. Raises MalformedVariant."""
     check_metadata(metadata)
     at = 0
     for segment in path:
@@ -78,7 +78,7 @@ def place_of(value: bytes, metadata: bytes, path: Sequence[str | int]) -> int | 
 
 
 def json_of(value: bytes, metadata: bytes, at: int = 0) -> str:
-    """Raises MalformedVariant."""
+    """Returns the value as JSON. Raises MalformedVariant."""
     match basic_type(value, at):
         case Basic.OBJECT:
             fields = fields_of(value, metadata, at)
@@ -90,23 +90,23 @@ def json_of(value: bytes, metadata: bytes, at: int = 0) -> str:
 
 
 class Float32(float):
-    """A FLOAT, as distinct from a DOUBLE."""
+    """A value of type FLOAT. A plain float is a DOUBLE."""
 
 
 class Micros(int):
-    """Of a point in time: microseconds since 1970, of UTC."""
+    """A point in time: microseconds since 1970 in UTC."""
 
 
 class MicrosNtz(int):
-    """The same of a wall clock."""
+    """A local time without zone: microseconds since 1970."""
 
 
 class Days(int):
-    """Since 1970."""
+    """A date: days since 1970."""
 
 
 def scalar_of(value: bytes, at: int) -> Any:
-    """None, bool, int, str, float, Float32, Decimal, Days, Micros, MicrosNtz, bytes or UUID."""
+    """Returns the value as None, bool, int, str, float, Float32, Decimal, Days, Micros, MicrosNtz, bytes or UUID."""
     if basic_type(value, at) is Basic.SHORT_TEXT:
         return _slice(value, at + 1, size_of(value, at) - 1).decode()
     kind = primitive_type(value, at)
@@ -115,7 +115,7 @@ def scalar_of(value: bytes, at: int) -> Any:
         return int.from_bytes(data, "little", signed=True)
     if kind in _DECIMALS:
         number = int.from_bytes(data[1:], "little", signed=True)
-        return Decimal((number < 0, tuple(map(int, str(abs(number)))), -data[0]))  # no context rounds it
+        return Decimal((number < 0, tuple(map(int, str(abs(number)))), -data[0]))  # exact: no decimal context rounds it
     match kind:
         case Primitive.NULL:
             return None
@@ -173,7 +173,7 @@ def _text(value: Any) -> str:
 
 
 def stripped(value: Decimal) -> Decimal:
-    """Without zeros at the end of its fraction."""
+    """Returns the number without trailing zeros in its fraction."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     while exponent < 0 and digits and digits[-1] == 0:
@@ -182,7 +182,7 @@ def stripped(value: Decimal) -> Decimal:
 
 
 def _time(micros: int) -> str:
-    """As Java prints a time: digits of a fraction in threes, none if it is zero."""
+    """Formats a time as Java does: three or six digits of a fraction, and no fraction if it is zero."""
     shown = _EPOCH + timedelta(microseconds=micros)
     digits = f"{shown.microsecond:06d}"
     fraction = "" if not shown.microsecond else f".{digits[:3] if digits.endswith('000') else digits}"
@@ -190,5 +190,5 @@ def _time(micros: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Java writes upper-case digits in the numbers of control characters."""
+    """Quotes a text for JSON. Java writes upper-case hexadecimal digits in escapes of control characters."""
     return _CONTROL.sub(lambda match: match[1] + match[2].upper(), json.dumps(text, ensure_ascii=False))

@@ -1,6 +1,6 @@
-"""Which bucket a row goes into: one assigner for each bucket mode.
+"""Chooses the bucket of each row. Each bucket mode has one assigner.
 
-A new one is a module here and a line below.
+To add a mode, add a module to this package and a line below.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ _ASSIGNERS: Final[Mapping[BucketMode, BucketAssignerFactory]] = {
 def bucket_assigner_of(
     context: TableContext, spill_directory: str | None = None, *, replaces: bool = False
 ) -> BucketAssigner:
-    """A new one, by the table's bucket mode.
+    """Returns a new assigner for the table's bucket mode.
 
-    spill_directory: for an index that outgrows its memory; None is the system's place for temporary files.
-    replaces: rows will replace those of their partitions; where keys move between partitions, all rows.
+    spill_directory: for an index that exceeds its memory; None: the system's directory for temporary files.
+    replaces: the rows will replace all rows of their partitions. If keys move between partitions, they will replace all
+        rows of the table.
     """
     mode = bucket_mode(context.schema, context.options)
     if mode is BucketMode.CROSS_PARTITION:

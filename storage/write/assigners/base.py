@@ -1,4 +1,4 @@
-"""What an assigner of buckets is asked, and what it answers.
+"""The protocol of bucket assigners: their input and their result.
 
 Source: Java `index/BucketAssigner.java`, `table/sink/RowKeyExtractor.java`.
 """
@@ -18,11 +18,11 @@ from storage.commit.commit_message import CommitMessage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionedRows:
-    """Rows in the table's schema, in order of arrival, and the partition of each.
+    """Rows in the table's schema, in order of arrival, with the partition of each row.
 
-    rows: n of them.
-    partitions: each one once, as serialized BinaryRow.
-    partition_ids (n,): of each row, an index into partitions.
+    rows: n rows.
+    partitions: the distinct partitions, each as serialized BinaryRow.
+    partition_ids (n,): for each row, an index into partitions.
     """
 
     rows: pa.RecordBatch
@@ -32,11 +32,11 @@ class PartitionedRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssignedRows:
-    """Rows to write, and the bucket of each.
+    """Rows to write, with the bucket of each row.
 
-    rows: those that were asked about. An assigner whose keys move between partitions may answer with others: with
-        deletes of the old partition before the new rows, without rows that are dropped.
-    buckets (n,): of each row, 0 or more; or one number, of all rows (-2: they wait for theirs).
+    rows: the rows that were passed in. An assigner whose keys move between partitions may return others: it adds
+        deletes in the old partition before the new rows, and leaves out rows that are dropped.
+    buckets (n,): the bucket of each row, 0 or more; or one number for all rows (-2: postpone bucket).
     """
 
     rows: PartitionedRows
@@ -46,12 +46,12 @@ class AssignedRows:
 class BucketAssigner(Protocol):
     """Assigns buckets to rows, for one table and one writer. Not thread-safe.
 
-    is_function_of_rows: the same row gets the same bucket from every assigner of the table, so that any task of a
-        shuffle may ask its own. Else all rows of a key must reach one assigner: its index knows where the key lives.
-    moves_rows: what it answers depends on all that it answered before. It may be asked only once about rows, when they
-        are sure to be written.
-    is_ready: it answers without reading the table first.
-    reads_files: it may read files, of the table or of its own, for the next rows.
+    is_function_of_rows: all assigners of the table give the same row the same bucket, so each task of a shuffle may use
+        its own. Otherwise all rows of a key must reach one assigner, whose index knows the key's bucket.
+    moves_rows: the result depends on all previous calls. `assign` must be called only once for each batch, when its
+        rows are sure to be written.
+    is_ready: `assign` does not read the table first.
+    reads_files: `assign` may read files of the table, or files of its own, for the next rows.
     """
 
     @property
@@ -64,26 +64,24 @@ class BucketAssigner(Protocol):
     def reads_files(self) -> bool: ...
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
-        """Called once for each batch, in order of arrival; rows has at least one."""
+        """Assigns buckets. Called once for each batch, in order of arrival, with at least one row."""
         ...
 
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
-        """The changes of the bucket index by the rows assigned so far, all of which are flushed for this
-        commit.
-        """
+        """Returns the changes of the bucket index by the rows assigned so far. All these rows are flushed already."""
         ...
 
     def committed(self, snapshot_id: int) -> None:
-        """The prepared changes are in the table, since this snapshot or the previous one."""
+        """Called after the prepared changes were committed, in this snapshot or the previous one."""
         ...
 
     def dropped(self) -> None:
-        """The prepared changes will not be committed: they were in the table already."""
+        """Called if the prepared changes will not be committed, because they were in the table already."""
         ...
 
 
 class StatelessAssigner:
-    """The half of a `BucketAssigner` that keeps nothing between commits."""
+    """Base of assigners that keep no state between commits."""
 
     moves_rows = False
     is_ready = True
@@ -93,7 +91,7 @@ class StatelessAssigner:
         return ()
 
     def committed(self, snapshot_id: int) -> None:
-        """Nothing to settle."""
+        """Does nothing."""
 
     def dropped(self) -> None:
-        """Nothing to settle."""
+        """Does nothing."""

@@ -1,9 +1,9 @@
-"""Dynamic buckets: an index says which bucket a key lives in, and new keys open buckets as they come.
+"""Assigns dynamic buckets: an index maps each key to its bucket, and new buckets are created for new keys as needed.
 
-The index of a partition is read with its first row, kept in memory while rows come, and written whole for each bucket
-that got new keys. One writer at a time may bring new keys to a partition: a commit whose index another one changed
-meanwhile is a conflict (`storage.commit.index_changes`). Between two commits of ours others may write: the index is
-read again then.
+The index of a partition is read with its first row, and kept in memory while the partition gets rows. A commit writes
+the whole index file of each bucket that got new keys. Only one writer at a time may add new keys to a partition: a
+commit conflicts if another writer changed the index in the meantime (`storage.commit.index_changes`). Others may write
+between two of our commits: then the index is read again.
 
 Source: Java `index/HashBucketAssigner.java`, `index/DynamicBucketIndexMaintainer.java`.
 """
@@ -38,11 +38,11 @@ from storage.write.assigners.partition_index import AssignmentRule, PartitionInd
 class AssignerPart:
     """One of several assigners, in separate tasks, that assign the keys of one commit to buckets.
 
-    snapshot: the table as all of them see it; None: without any.
-    num_assigners: number of assigners that share keys and buckets: a bucket gets new keys of `bucket % num_assigners`
-        only.
-    owners_of: assigner of each key of a partition (n,), by their hashes (n,)
-    own: number of this assigner
+    snapshot: the snapshot that all of them see; None: a table without snapshots.
+    num_assigners: number of assigners that share keys and buckets. A bucket gets new keys only from assigner
+        `bucket % num_assigners`.
+    owners_of: returns the assigner of each key of a partition (n,), for their hashes (n,)
+    own: the numbers of the assigners that this one stands for
     """
 
     snapshot: Snapshot | None
@@ -55,10 +55,10 @@ class AssignerPart:
 class _Partition:
     """The index of one partition.
 
-    files: the index file of each bucket, in the table.
-    prepared: those that were handed over, and are not known to be committed.
-    is_used: rows came since the last commit was prepared.
-    is_outdated: the table has another index than this one.
+    files: the index file of each bucket in the table.
+    prepared: the index files of the last prepared commit, which may not be committed.
+    is_used: rows were assigned since the last commit was prepared.
+    is_outdated: the index in the table differs from this one.
     """
 
     index: PartitionIndex
@@ -69,14 +69,14 @@ class _Partition:
 
 
 class DynamicBucketAssigner:
-    """See `BucketAssigner`. `assign` reads the index of a partition that it meets for the first time.
+    """See `BucketAssigner`. `assign` reads the index of a partition when it gets the first row for it.
 
-    replaces: rows replace those of their partitions, so that no index is read.
-    part: of an assigner that is one of several; it prepares one commit. None: it is the only one.
+    replaces: rows replace all rows of their partitions, so no index is read.
+    part: set if this is one of several assigners; it prepares one commit. None: it is the only assigner.
     """
 
     is_function_of_rows = False
-    moves_rows = False  # a key that is asked about again has its bucket
+    moves_rows = False  # a key that is assigned again gets the same bucket
     is_ready = True
 
     def __init__(self, context: TableContext, *, replaces: bool = False, part: AssignerPart | None = None) -> None:
@@ -93,7 +93,7 @@ class DynamicBucketAssigner:
         self._manifests = context.shared(ManifestStore)
         self._names = IndexFileNames()
         self._partitions: dict[bytes, _Partition] = {}
-        self._is_looked_after = False  # whether another process changed the index, since the last commit
+        self._is_looked_after = False  # whether the index was checked for changes by others since the last commit
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         self._look_after_index()
@@ -124,7 +124,7 @@ class DynamicBucketAssigner:
                 if state.is_used:
                     messages += self._written(partition, self._partition(partition))
                 elif not state.prepared:
-                    del self._partitions[partition]  # a table with a partition a day must not keep them all
+                    del self._partitions[partition]  # a table with one partition per day must not keep all of them
         except BaseException:
             self._discard(messages)
             raise
@@ -145,7 +145,7 @@ class DynamicBucketAssigner:
         self._is_looked_after = False
 
     def dropped(self) -> None:
-        """What was prepared was in the table already, maybe in other files."""
+        """Called if the prepared index was in the table already. It may be in other files there."""
         for state in self._partitions.values():
             state.is_outdated, state.prepared = True, {}
         self._is_looked_after = False
@@ -153,7 +153,7 @@ class DynamicBucketAssigner:
     # ------------------------------------------------------------ reading
 
     def _look_after_index(self) -> None:
-        """Once after each commit."""
+        """Checks once after each commit whether another process changed the index."""
         if self._is_looked_after or self._replaces or self._part is not None:
             return
         self._is_looked_after = True
@@ -170,7 +170,10 @@ class DynamicBucketAssigner:
         return self._partitions[partition]
 
     def _read(self, partition: bytes, known: _Partition | None) -> _Partition:
-        """known: an index whose new keys are to be kept."""
+        """Reads the index of a partition.
+
+        known: an outdated index whose new keys are kept.
+        """
         if self._replaces:
             return _Partition(PartitionIndex(self._rule))
         snapshot = self._context.snapshots.latest() if self._part is None else self._part.snapshot
@@ -193,7 +196,7 @@ class DynamicBucketAssigner:
         return state
 
     def _own_hashes(self, partition: bytes, bucket: int, file: IndexFileMeta) -> NDArray[np.int32]:
-        """Of the keys that this assigner is asked about."""
+        """Returns the hashes of those keys that this assigner is responsible for."""
         hashes = read_hash_file(self._context, partition, bucket, file)
         if self._part is None or not len(hashes):
             return hashes
@@ -206,14 +209,14 @@ class DynamicBucketAssigner:
         if lacking := sorted({entry.bucket for entry in live} - files.keys()):
             raise UnsupportedFeature(
                 f"{self._name(partition)}: bucket {lacking[0]} has rows and no hash index",
-                "its keys would be put into a second bucket. Some engine wrote it that keeps no index",
+                "its keys would be put into a second bucket. An engine that keeps no index wrote it",
                 "Rewrite the partition with an overwrite",
             )
 
     # ------------------------------------------------------------ writing
 
     def _written(self, partition: bytes, state: _Partition) -> list[CommitMessage]:
-        """An index file for each bucket with new keys. Without any, a message that says which index was asked."""
+        """Writes an index file for buckets with new keys. Without new keys, returns a message with the used index."""
         there = state.files | state.prepared
         base = None if self._replaces else _names(there)
         new, new_in = state.index.new_keys()
@@ -223,7 +226,7 @@ class DynamicBucketAssigner:
                 name = self._names.next()
                 if self._part is None:
                     hashes = state.index.hashes_of(bucket)
-                else:  # the index lacks what belongs to others
+                else:  # the index in memory lacks the keys of other assigners
                     known = [read_hash_file(self._context, partition, bucket, there[bucket])] if bucket in there else []
                     hashes = np.concatenate([*known, new[new_in == bucket]])
                 file = write_hash_file(self._context, partition, bucket, name, hashes)
@@ -245,8 +248,11 @@ class DynamicBucketAssigner:
     def _assigners(
         self, rows: PartitionedRows, number: int, at: NDArray[np.intp] | None, hashes: NDArray[np.int32]
     ) -> NDArray[np.int32] | int:
-        """hashes: of the rows `at` some places, all of one partition
-        number: of that
+        """Returns the assigner of each key.
+
+        number: number of the partition
+        at: positions of the partition's rows; None: all rows are of this partition
+        hashes: the hashes of the keys of these rows
         """
         if self._rule.num_assigners == 1:
             return 0
@@ -264,7 +270,7 @@ class DynamicBucketAssigner:
 
 
 def num_assigners_of(context: TableContext) -> int | None:
-    """Between how many the keys of a partition are divided, as its options say; None: they say nothing."""
+    """Returns the number of assigners that share the keys of a partition; None if the options don't say it."""
     options = context.options
     given = (options.dynamic_bucket_initial, options.dynamic_bucket_assigner_parallelism)
     if not any(given) and options.dynamic_bucket_max == -1:
@@ -273,8 +279,9 @@ def num_assigners_of(context: TableContext) -> int | None:
 
 
 def _rule_of(context: TableContext) -> tuple[AssignmentRule, int]:
-    """How keys are spread, and over how many channels: as `dynamic-bucket.assigner-parallelism` says, though all of
-    them are in this writer. An assigner without a bucket could assign none.
+    """Returns the rule for new keys and the number of channels, as `dynamic-bucket.assigner-parallelism` says.
+
+    All channels are in this writer. The number of assigners is limited: one without a bucket could assign no key.
     """
     options = context.options
     buckets_max = None if options.dynamic_bucket_max == -1 else options.dynamic_bucket_max
@@ -286,7 +293,7 @@ def _rule_of(context: TableContext) -> tuple[AssignmentRule, int]:
 def _hash_files(
     manifests: ManifestStore, snapshot: Snapshot | None, partitions: Iterable[bytes]
 ) -> dict[bytes, dict[int, IndexFileMeta]]:
-    """Of each partition the index file of each bucket."""
+    """Returns the index file of each bucket, by partition."""
     found: dict[bytes, dict[int, IndexFileMeta]] = {partition: {} for partition in partitions}
     for entry in manifests.read_index(snapshot.index_manifest if snapshot is not None else None):
         if entry.partition in found and entry.file.index_type == HASH_INDEX:
@@ -301,7 +308,7 @@ def _names(files: Mapping[int, IndexFileMeta]) -> frozenset[str]:
 def _rows_of_each(
     partition_ids: NDArray[np.int64], num_partitions: int
 ) -> Iterator[tuple[int, NDArray[np.intp] | None]]:
-    """Of each partition its number, and where its rows are, in their order; None: everywhere."""
+    """Yields the number of each partition and the positions of its rows, in their order; None: all rows."""
     if num_partitions == 1:
         yield 0, None
         return

@@ -1,4 +1,4 @@
-"""A fixed number of buckets: the bucket is a function of the bucket key (default, mod or hive).
+"""Assigns a fixed number of buckets. The bucket is a function of the bucket key (default, mod or hive).
 
 Source: Java `table/sink/FixedBucketRowKeyExtractor.java`, `bucket/BucketFunction.java`.
 """

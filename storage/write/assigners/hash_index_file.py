@@ -1,4 +1,4 @@
-"""Files of the hash index: the hashes of all keys of a bucket, one big-endian int32 after the other, in any order.
+"""Files of the hash index: the hashes of all keys of a bucket as big-endian int32 values, in any order.
 
 Source: Java `index/HashIndexFile.java`, `utils/IntFileUtils.java`; vectors `dynamic_bucket.json`.
 """
@@ -30,7 +30,7 @@ def decode_hashes(data: bytes, path: str) -> NDArray[np.int32]:
 
 
 def read_hash_file(context: TableContext, partition: bytes, bucket: int, file: IndexFileMeta) -> NDArray[np.int32]:
-    """Raises CorruptFile, for a file that is not there, too."""
+    """Reads the hashes. Raises CorruptFile, also if the file does not exist."""
     path = index_file_path(context, partition, bucket, file)
     try:
         data = context.io.read(path)
@@ -44,7 +44,7 @@ def read_hash_file(context: TableContext, partition: bytes, bucket: int, file: I
 def write_hash_file(
     context: TableContext, partition: bytes, bucket: int, name: str, hashes: NDArray[np.int32]
 ) -> IndexFileMeta:
-    """A durable file that no snapshot names yet."""
+    """Writes a durable file. No snapshot names it yet."""
     data = encode_hashes(hashes)
     with context.io.open_output(index_path_of_name(context, partition, bucket, name)) as output:
         output.stream.write(data)

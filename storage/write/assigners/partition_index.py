@@ -1,10 +1,10 @@
-"""Which bucket each key of a partition lives in: an index from the hash of the key to the bucket, in columns.
+"""The index of one partition: maps the hash of each key to the key's bucket, stored in arrays.
 
-Keys with equal hashes share a bucket. A new key goes into the first bucket with room, in ascending order, then into a
-new bucket; where there may be no more of them, into any.
+Keys with equal hashes have the same bucket. A new key gets the first bucket with room, in ascending order, otherwise a
+new bucket. If the number of buckets has reached its limit, it gets any bucket.
 
-An entry is one int64, hash << 16 | bucket. Entries are in a few sorted runs, each larger than the next: a new key costs
-a part of a merge now and then, and eight bytes.
+An entry is one int64: hash << 16 | bucket. Entries are in a few sorted runs, each larger than the next. A new key
+costs eight bytes, and a share of an occasional merge.
 
 Source: Java `index/PartitionIndex.java`, `index/SimpleHashBucketAssigner.java`, `index/BucketAssigner.java`; vectors
 `dynamic_bucket.json`, `simple_bucket_assigner.json`.
@@ -22,21 +22,21 @@ from numpy.typing import NDArray
 from storage.errors import BadInput
 from storage.file_index.hashing import hash_numbers
 
-BUCKETS_MAX: Final = 32_767  # bucket ids fit into 16 bits, with sign
+BUCKETS_MAX: Final = 32_767  # bucket ids are signed 16-bit numbers
 
 _BUCKET_BITS: Final = 16
 _BUCKET_MASK: Final = (1 << _BUCKET_BITS) - 1
 _UNKNOWN: Final = -1
-_GROWTH: Final = 4  # a run is that many times as large as the next one, or they are merged
+_GROWTH: Final = 4  # two neighbouring runs are merged unless the first has more than this many times the keys
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentRule:
-    """How new keys are spread.
+    """The rule for the buckets of new keys.
 
-    target_rows: a bucket with that many keys is full.
-    buckets_max: of the partition; None: as many as bucket ids allow.
-    num_assigners: buckets belong to assigner `bucket % num_assigners`, and each fills its own.
+    target_rows: a bucket with this number of keys is full.
+    buckets_max: limit of buckets in the partition; None: limited only by the range of bucket ids.
+    num_assigners: bucket `b` belongs to assigner `b % num_assigners`. Each assigner fills its own buckets.
     """
 
     target_rows: int
@@ -47,8 +47,8 @@ class AssignmentRule:
 class PartitionIndex:
     """The index of keys and buckets of one partition. Not thread-safe.
 
-    hashes_by_bucket: what the partition's index files hold, or those of the keys that are asked about.
-    rows_by_bucket: how many keys each bucket has, where that is more.
+    hashes_by_bucket: the content of the partition's index files, or only the keys of this assigner.
+    rows_by_bucket: the number of keys in each bucket, if it is larger than the number of these hashes.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PartitionIndex:
             self._runs.append(run)
 
     def buckets_of(self, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """(n,) to (n,): -1 for a key that has none."""
+        """Returns the bucket of each key (n,); -1 for an unknown key."""
         found = np.full(len(hashes), _UNKNOWN, np.int32)
         wanted = hashes.astype(np.int64) << _BUCKET_BITS
         for run in self._runs:
@@ -82,13 +82,14 @@ class PartitionIndex:
         return found
 
     def assign(self, hashes: NDArray[np.int32], assigners: NDArray[np.int32] | int = 0) -> NDArray[np.int32]:
-        """The bucket of each key, in order of arrival.
+        """Returns the bucket of each key, in order of arrival.
 
-        hashes (n,): of the keys; may repeat.
-        assigners (n,): of each key who gives it a bucket, if it has none: 0 to num_assigners - 1; or one, of all.
-        Raises BadInput when a bucket is needed and no id is left.
+        hashes (n,): hashes of the keys; may repeat.
+        assigners (n,): for each key the assigner that chooses its bucket if it has none: 0 to num_assigners - 1. Or one
+            assigner for all keys.
+        Raises BadInput if a bucket is needed and no bucket id is left.
         """
-        # Sorted, the search goes through memory from end to end
+        # Sorted hashes make the binary search access memory sequentially.
         distinct, first, places = np.unique(hashes, return_index=True, return_inverse=True)
         buckets = self.buckets_of(distinct)
         new = np.flatnonzero(buckets == _UNKNOWN)
@@ -102,7 +103,7 @@ class PartitionIndex:
         return buckets[places]
 
     def add(self, hashes: NDArray[np.int32], buckets: NDArray[np.int32]) -> None:
-        """Keys that are not in the index, each one once."""
+        """Adds keys that are not in the index. Each key is passed once."""
         entries = (hashes.astype(np.int64) << _BUCKET_BITS) | buckets
         entries.sort()
         for bucket, count in zip(*np.unique(buckets, return_counts=True), strict=True):
@@ -111,11 +112,11 @@ class PartitionIndex:
         self._runs.append(entries)
         while len(self._runs) > 1 and len(self._runs[-1]) * _GROWTH >= len(self._runs[-2]):
             merged = np.concatenate([self._runs.pop(), self._runs.pop()])
-            merged.sort(kind="stable")  # which merges two runs
+            merged.sort(kind="stable")  # NumPy's stable sort merges two sorted runs
             self._runs.append(merged)
 
     def new_keys(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Hashes and buckets of keys that were added since `forget_new`."""
+        """Returns hashes and buckets of the keys that were added since `forget_new`."""
         entries = np.concatenate(self._new) if self._new else np.empty(0, np.int64)
         return _hashes(entries), (entries & _BUCKET_MASK).astype(np.int32)
 
@@ -123,13 +124,16 @@ class PartitionIndex:
         self._new = []
 
     def hashes_of(self, bucket: int) -> NDArray[np.int32]:
-        """All hashes of a bucket, as in its index file."""
+        """Returns all hashes of a bucket, as its index file holds them."""
         return np.concatenate(
             [np.empty(0, np.int32), *(_hashes(run[run & _BUCKET_MASK == bucket]) for run in self._runs)]
         )
 
     def _choose(self, assigner: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """hashes: of new keys, in order of arrival."""
+        """Chooses buckets.
+
+        hashes: hashes of new keys, in order of arrival.
+        """
         chosen: list[NDArray[np.int32]] = []
         count = len(hashes)
         for bucket, room in self._with_room(assigner):
@@ -156,7 +160,7 @@ class PartitionIndex:
         return [bucket for bucket in self._rows if bucket % self._rule.num_assigners == assigner]
 
     def _any_of(self, assigner: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """By hash and not at random, as in Java: a task that Spark runs again must choose the same."""
+        """Chooses by hash, not at random as Java does: a task that Spark runs again must choose the same buckets."""
         if self._rule.buckets_max is None:
             raise BadInput(
                 f"a partition has {len(self._rows)} buckets, and all are full: bucket ids end at {BUCKETS_MAX - 1}. "
@@ -165,7 +169,7 @@ class PartitionIndex:
         own = sorted(self._own(assigner) or self._rows or [0])
         mixed = hash_numbers(hashes.astype(np.int64)).view(
             np.uint64
-        )  # hashes of one assigner have a remainder in common
+        )  # mixed, because the hashes of one assigner have the same remainder
         chosen: NDArray[np.int32] = np.array(own, np.int32)[mixed % np.uint64(len(own))]
         return chosen
 
@@ -173,7 +177,7 @@ class PartitionIndex:
 def assigners_of(
     partition_hash: int, hashes: NDArray[np.int32], num_channels: int, num_assigners: int
 ) -> NDArray[np.int32]:
-    """The channel of each key, 0 to num_channels - 1, that assigns its bucket. Remainders have the sign of Java's."""
+    """Returns the channel that assigns the bucket of each key, 0 to num_channels - 1. Remainders have Java's sign."""
     start = abs(int(np.fmod(np.int32(partition_hash), np.int32(num_channels))))
     channels: NDArray[np.int32] = (start + np.abs(np.fmod(hashes, np.int32(num_assigners)))) % num_channels
     return channels

@@ -1,4 +1,4 @@
-"""Tables whose rows get their bucket later: until then all are in bucket -2.
+"""Assigns the postpone bucket (-2) to all rows. They get their real buckets later.
 
 Source: Java `table/sink/PostponeBucketRowKeyExtractor.java`.
 """

@@ -1,4 +1,4 @@
-"""Append tables without buckets: all rows are in bucket 0, which means nothing.
+"""Assigns bucket 0 to all rows of append tables without buckets. The number has no meaning.
 
 Source: Java `table/sink/AppendTableRowKeyExtractor.java`, `table/BucketMode.java` (BUCKET_UNAWARE).
 """

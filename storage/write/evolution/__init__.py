@@ -1,1 +1,1 @@
-"""Rows that have ids, and columns of them in files of their own."""
+"""Writes rows with row ids, and their columns in separate files."""

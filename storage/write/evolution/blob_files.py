@@ -1,4 +1,4 @@
-"""The blob files of one bucket's writer: one after the other for each BLOB column, and never across two data files.
+"""The blob files of one bucket's writer. Each BLOB column has its own files. A blob file belongs to one data file.
 
 Source: Java `append/MultipleBlobFileWriter.java`.
 """
@@ -18,9 +18,9 @@ from storage.table import TableContext
 
 
 class BlobFiles:
-    """See `DedicatedFiles`. Sequence numbers and row ids are given when the files are committed.
+    """See `DedicatedFiles`. Sequence numbers and row ids are set when the files are committed.
 
-    names: of the writer's files.
+    names: makes the names of the writer's files.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class BlobFiles:
         self._finished: dict[str, list[DataFileMeta]] = {name: [] for name in columns}
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """rows: the BLOB columns."""
+        """rows: only the BLOB columns."""
         for name in self._open:
             for value in rows.column(name):
                 buffer = value.as_buffer()
@@ -77,7 +77,7 @@ class BlobFiles:
 
 
 class OpenBlobFile:
-    """One file of one BLOB column. It appears under its name when it is finished."""
+    """An open file of one BLOB column. It gets its final name when it is finished."""
 
     def __init__(self, context: TableContext, path: str, column: str) -> None:
         self._schema_id = context.schema.id
@@ -97,7 +97,7 @@ class OpenBlobFile:
         self._row_count += 1
 
     def add_placeholder(self) -> None:
-        """The row keeps the value that an older file has."""
+        """Adds an entry for a row whose value stays in an older file."""
         self._writer.add_placeholder()
         self._row_count += 1
 

@@ -1,4 +1,4 @@
-"""Which columns of a table go into which kind of file, and the table as a writer of some of them sees it."""
+"""Divides the columns of a table by the kind of file that stores them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from storage.types import Root
 
 
 def blob_columns(context: TableContext) -> list[str]:
-    """Columns whose values are in blob files."""
+    """Returns the columns whose values are stored in blob files."""
     return [field.name for field in context.schema.fields if field.type.root is Root.BLOB]
 
 
 def plain_columns(context: TableContext) -> list[str]:
-    """All columns except those in blob files."""
+    """Returns all columns except those in blob files."""
     blobs = set(blob_columns(context))
     return [name for name in context.schema.names if name not in blobs]
 
 
 def with_columns(context: TableContext, names: Collection[str]) -> TableContext:
-    """The table with a schema of only these columns, in its order. The schema id stays, as files name it."""
+    """Returns the table with a schema of only these columns, in the table's order. The schema id is unchanged."""
     schema = context.schema
     fields = tuple(field for field in schema.fields if field.name in names)
     partition_keys = tuple(name for name in schema.partition_keys if name in names)

@@ -1,4 +1,4 @@
-"""An append table's rows that get an id each, when they are committed; BLOB columns go into files of their own.
+"""Writes append tables whose rows get ids when they are committed. BLOB columns are written to separate files.
 
 Source: Java `append/AppendOnlyWriter.java`, `append/DedicatedFormatRollingFileWriter.java`.
 """
@@ -20,14 +20,14 @@ from storage.write.evolution.file_columns import blob_columns, plain_columns, wi
 
 
 def append_bucket_writer(context: TableContext, files: BucketFiles, next_sequence_number: int) -> AppendBucketWriter:
-    """The one that the table's options ask for."""
+    """Returns the writer that the table's options require."""
     if context.options.row_tracking_enabled:
         return TrackedBucketWriter(context, files)
     return AppendBucketWriter(context, files, next_sequence_number)
 
 
 class TrackedBucketWriter(AppendBucketWriter):
-    """Rows have no sequence number of their own: that of a file is the snapshot that commits it."""
+    """Writes rows without own sequence numbers: the sequence number of a file is the snapshot that commits it."""
 
     def __init__(self, context: TableContext, files: BucketFiles) -> None:
         super().__init__(context, files, next_sequence_number=0)

@@ -1,3 +1,3 @@
-"""Tables with `bucket = -2`: rows wait in one directory of a partition until a job knows how many buckets they need."""
+"""Writes tables with `bucket = -2`: rows wait in the partition's postpone bucket until a job chooses their buckets."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many buckets a partition gets whose rows waited. Pure.
+"""Computes the number of buckets of a partition with postponed rows. Reads no files.
 
 Source: Java `table/PostponeUtils.java`.
 """
@@ -23,10 +23,12 @@ _INT_MAX: Final = 2**31 - 1
 class PostponeOptions:
     """The options of tables with `bucket = -2`.
 
-    default_bucket_num: what a partition gets; None: it is computed
-    target_rows, target_bytes: of one bucket; rows go first where both are given
-    gives_buckets_at_once: whether batches do, whose rows wait for nothing
-    bucket_num_max, rescale_load_factor: of such batches; above 0
+    default_bucket_num: the number of buckets of a new partition; None: it is computed
+    target_rows: rows of one bucket; it has priority over target_bytes
+    target_bytes: size of one bucket
+    gives_buckets_at_once: whether a batch is written to buckets directly, without waiting for a job
+    bucket_num_max: for such batches: the largest number of buckets; above 0
+    rescale_load_factor: for such batches: when to rescale; above 0
 
     Raises BadInput for an option below 1.
     """
@@ -52,7 +54,7 @@ class PostponeOptions:
 
     @classmethod
     def of(cls, options: TableOptions) -> PostponeOptions:
-        """The options of a table."""
+        """Returns the options of a table."""
         return cls(
             options.postpone_default_bucket_num,
             options.postpone_target_rows,
@@ -63,18 +65,19 @@ class PostponeOptions:
         )
 
     def bucket_num(self, rows: int, size_bytes: int, existing: int | None) -> int:
-        """Of a partition whose waiting rows a job moves.
+        """Returns the number of buckets for a partition whose postponed rows a job moves.
 
-        rows, size_bytes: of all that waits there.
-        existing: its buckets, if it has any: then it keeps their number.
+        rows, size_bytes: rows and bytes that are waiting in the partition.
+        existing: its current number of buckets, which it keeps; None if it has none.
         """
         if existing is not None:
             return existing
         return self.default_bucket_num or self._needed(rows, size_bytes)
 
     def bucket_num_at_once(self, rows: int, size_bytes: int, existing: int | None) -> tuple[int, bool]:
-        """For a batch that is written into buckets at once, and whether the partition must be rescaled to that number
-        first. Rounded up to a power of two, so that one partition after the other gets the same number.
+        """Returns the number for a batch that is written to buckets directly, and whether to rescale to it first.
+
+        The number is rounded up to a power of two, so that different partitions often get the same number.
         """
         if existing is None and self.default_bucket_num is not None:
             return self.default_bucket_num, False
@@ -92,11 +95,11 @@ class PostponeOptions:
 
 
 def estimated_bucket_num(value: int, target: int, key: str = _BYTES) -> int:
-    """At least 1.
+    """Returns at least 1.
 
-    key: the option that target comes from
+    key: the option that defines the target
 
-    Raises BadInput for more than an INT holds.
+    Raises BadInput if the number exceeds the range of INT.
     """
     found = max(1, -(-value // target))
     if found > _INT_MAX:

@@ -1,4 +1,4 @@
-"""Rows that wait for their bucket: written as they come, neither sorted nor merged nor numbered.
+"""Writes the rows of the postpone bucket as they arrive. They are not sorted, not merged and not numbered.
 
 Source: Java `postpone/PostponeBucketWriter.java`, `postpone/PostponeBucketFileStoreWrite.java`.
 """
@@ -19,13 +19,13 @@ from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey
 from storage.write.bucket_writer import AppendBucketWriter
 
-_NO_NUMBER: Final = -1  # as a sequence number: rows get theirs with their bucket
+_NO_NUMBER: Final = -1  # the sequence number in files: rows get real numbers when they get their bucket
 _WRITE_ID_LIMIT: Final = 2**31 - 1
-_USER: Final = "tidelake"  # in the names of files; who commits them may be another
+_USER: Final = "tidelake"  # for file names; the commit user may be another
 
 
 class PostponeBucketWriter(AppendBucketWriter):
-    """Rows keep their kind, and have no number yet."""
+    """Writes rows with their kinds and without sequence numbers."""
 
     def __init__(self, context: TableContext, key: BucketKey) -> None:
         super().__init__(context, BucketFiles(_file_context(context), key), next_sequence_number=0)
@@ -37,7 +37,7 @@ class PostponeBucketWriter(AppendBucketWriter):
             self._held_bytes += rows.nbytes
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
-        """Rows have none."""
+        """Does nothing: rows have no sequence numbers."""
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         raise UnsupportedFeature(
@@ -56,8 +56,9 @@ def _unnumbered(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _file_context(context: TableContext) -> TableContext:
-    """Avro without statistics: the files are read once, from begin to end. Their names tell one writer's from
-    another's: rows of one keep their order.
+    """Returns the table with options for Avro files without statistics, because the files are read once, completely.
+
+    The file name prefix differs for each writer. A reader uses it to keep the order of each writer's rows.
     """
     write_id = random.randrange(_WRITE_ID_LIMIT)
     prefix = f"{context.options.data_file_prefix}-u-{_USER}-s-{write_id}-w-"

@@ -244,7 +244,7 @@ DAMAGES = [
     Damage("a hint beyond", overwrite(lambda t: Path(t.paths.latest_hint), b"99"), "hint", "99"),
     Damage("a manifest counts wrong", edit_meta(num_added_files=5), "manifest-counts", "(5, 0)"),
     Damage("a manifest's size is wrong", edit_meta(file_size=1), "manifest-size"),
-    Damage("a manifest's bounds are wrong", edit_meta(max_bucket=0), "manifest-bounds", "pass over"),
+    Damage("a manifest's bounds are wrong", edit_meta(max_bucket=0), "manifest-bounds", "skip files"),
     Damage("sequence numbers fall", edit_file(min_sequence_number=999), "entry-malformed", "999 down"),
     Damage("a bucket beyond", edit_entry(lambda e: replace(e, bucket=2)), "entry-malformed", "bucket 2 of 2"),
     Damage("a file of an unknown schema", edit_file(schema_id=9), "entry-malformed", "schema 9"),

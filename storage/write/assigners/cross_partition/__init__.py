@@ -1,1 +1,1 @@
-"""Tables whose keys move between partitions (`bucket = -1`, and a primary key that leaves out a partition column)."""
+"""Assigns buckets for `bucket = -1` with a primary key that lacks a partition column: keys move between partitions."""

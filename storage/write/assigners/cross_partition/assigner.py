@@ -1,8 +1,8 @@
-"""Dynamic buckets of a table whose keys move between partitions: an index of all its keys says where each lives.
+"""Assigns dynamic buckets in a table whose keys move between partitions, with an index of all keys and their buckets.
 
-The index is made from the table's files with the first row, and kept as rows come; no file of the table holds it. One
-writer at a time may bring rows: a commit conflicts if another one added rows meanwhile
-(`storage.commit.publisher`). Between two commits of ours others may write: then the index is made again.
+The index is built from the table's files when the first row arrives, and updated with each batch. It is not stored in
+the table. Only one writer at a time may add rows: a commit conflicts if another writer added rows in the meantime
+(`storage.commit.publisher`). If others wrote between two of our commits, the index is built again.
 
 Source: Java `crosspartition/GlobalIndexAssigner.java`.
 """
@@ -37,18 +37,19 @@ from storage.write.assigners.cross_partition.placement import RULES, Placement
 
 _log = get_logger(__name__)
 
-_NO_PLACE: Final = np.int32(0)  # of keys that will be asked about: only that they are there counts
-_LOADED_KEYS: Final = 1 << 18  # put into the index at a time
+_NO_PLACE: Final = np.int32(0)  # a value for expected keys, of which only the existence matters
+_LOADED_KEYS: Final = 1 << 18  # how many keys are added to the index at once
 _BRINGS_ROWS: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyIndexPart:
-    """One of several assigners, in separate tasks, that place the rows of one commit; each has its own keys.
+    """One of several assigners, in separate tasks, that place the rows of one commit. Each has its own keys.
 
-    snapshot: the table as all of them see it; None: without any.
-    now_ms: the time, for keys that are forgotten.
-    num_assigners: number of assigners that share the buckets; each fills its own
+    snapshot: the snapshot that all of them see; None: a table without snapshots.
+    now_ms: the time that decides which keys are forgotten (TTL).
+    num_assigners: number of assigners that share the buckets. Each fills its own buckets.
+    assigner: number of this assigner
     """
 
     snapshot: Snapshot | None
@@ -58,11 +59,11 @@ class KeyIndexPart:
 
 
 class CrossPartitionAssigner:
-    """See `BucketAssigner`. `assign` makes the index when the first row comes.
+    """See `BucketAssigner`. `assign` builds the index when the first row arrives.
 
-    spill_directory: for an index that outgrows its memory; None is the system's place for temporary files.
-    replaces: each commit replaces all rows of the table, so that its index begins empty.
-    part: of an assigner that is one of several; it prepares one commit. None: it is the only one.
+    spill_directory: for an index that exceeds its memory; None: the system's directory for temporary files.
+    replaces: each commit replaces all rows of the table, so its index starts empty.
+    part: set if this is one of several assigners; it prepares one commit. None: it is the only assigner.
     """
 
     is_function_of_rows = False
@@ -94,18 +95,20 @@ class CrossPartitionAssigner:
         self._ttl_ms = ttl_ms
         self._started_s = int(time.monotonic())
         self._index: KeyIndex | None = None
-        self._base_id: int | None = None  # the snapshot up to which the index knows the table; None: not tracked
+        self._base_id: int | None = None  # the snapshot whose keys the index has; None: not tracked
         self._committed_id: int | None = None
         self._is_looked_after = True
-        self._written_to: tuple[bytes, int] | None = None  # some bucket, of rows since the last commit was prepared
+        self._written_to: tuple[bytes, int] | None = None  # any bucket with rows since the last commit was prepared
         self._is_lost = False
 
     # ------------------------------------------------------------ rows
 
     def expect(self, rows: pa.RecordBatch) -> None:
-        """These will be assigned. Once that was said of any rows, the index knows the keys of such rows only.
+        """Announces rows that will be assigned. After the first call, the index keeps only keys of announced rows.
 
-        rows: their key columns at least. To be called before the first `assign`, for all rows.
+        Must be called for all rows before the first `assign`.
+
+        rows: at least the key columns.
         """
         if self._expected is None:
             self._expected = self._empty_index()
@@ -147,7 +150,7 @@ class CrossPartitionAssigner:
     def _with_deletes(
         self, rows: pa.RecordBatch, places: NDArray[np.int32], at: NDArray[np.intp], deleted_from: NDArray[np.int32]
     ) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
-        """Before each of the rows `at` a -D with its values, in the partition that its key leaves."""
+        """Adds a -D before each of the rows `at`, with the same values, in the partition that its key leaves."""
         if KIND_COLUMN not in rows.schema.names:
             rows = with_kind(rows, RowKind.INSERT)
         deletes = self._in_partitions(rows.take(pa.array(at)), deleted_from)
@@ -158,7 +161,7 @@ class CrossPartitionAssigner:
         return both, np.concatenate([places, deleted_from])[order]
 
     def _in_partitions(self, rows: pa.RecordBatch, places: NDArray[np.int32]) -> pa.RecordBatch:
-        """With the partition columns of where they go."""
+        """Returns the rows with the partition columns of their places."""
         found, inverse = np.unique(self._capacities.partition_of[places], return_inverse=True)
         values = decode_rows([self._partitions[number] for number in found.tolist()], self._partition_types)
         for name, column in zip(self._partition_columns, values, strict=True):
@@ -179,11 +182,11 @@ class CrossPartitionAssigner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether rows are assigned without reading the table."""
+        """Whether `assign` needs no read of the table."""
         return self._index is not None and self._is_looked_after
 
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
-        """A message without files that says what the table was taken for."""
+        """Returns a message without files. It names the snapshot on which the placement is based."""
         written_to, self._written_to = self._written_to, None
         if written_to is None or self._base_id is None:
             return ()
@@ -196,7 +199,7 @@ class CrossPartitionAssigner:
         self._committed_id, self._is_looked_after = snapshot_id, False
 
     def dropped(self) -> None:
-        """What was prepared was in the table already, maybe in other buckets."""
+        """Called if the prepared rows were in the table already. They may be in other buckets there."""
         self._index = None
         self._is_lost = self._written_to is not None
 
@@ -216,7 +219,7 @@ class CrossPartitionAssigner:
         return self._index
 
     def _look_after_others(self) -> None:
-        """Once after each commit."""
+        """Checks once after each commit whether other writers added rows."""
         self._is_looked_after = True
         latest = self._context.snapshots.latest()
         if self._base_id is None or latest is None:
@@ -225,10 +228,10 @@ class CrossPartitionAssigner:
             self._base_id = latest.id
         elif self._written_to is None:
             self._index = None
-        # else the commit of the rows that wait for theirs finds it, too, and is a conflict
+        # Otherwise rows are waiting for their commit. That commit detects the other writer, and conflicts.
 
     def _others_wrote(self, base_id: int, latest: Snapshot) -> bool:
-        """Or may have: snapshots expire."""
+        """Whether others added rows, or may have added rows in snapshots that expired."""
         snapshots = [self._context.snapshots.find(number) for number in range(base_id + 1, latest.id + 1)]
         own = {one.commit_user for one in snapshots if one is not None and one.id == self._committed_id}
         return any(one is None or (one.commit_kind in _BRINGS_ROWS and one.commit_user not in own) for one in snapshots)

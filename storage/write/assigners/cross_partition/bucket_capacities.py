@@ -1,4 +1,4 @@
-"""How many keys each bucket of each partition has, and which bucket a new key gets: the first one with room.
+"""Counts the keys of each bucket. A new key gets the first bucket of its partition with room.
 
 Source: Java `crosspartition/BucketAssigner.java`; vectors `cross_partition.json`.
 """
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class BucketCapacityRule:
-    """Which buckets have room for new keys.
+    """The rule that decides which buckets have room for new keys.
 
-    target_rows: a bucket with that many keys is full
-    num_assigners: buckets belong to assigner `bucket % num_assigners`; `assigner` fills its own
+    target_rows: a bucket with this number of keys is full
+    num_assigners: bucket `b` belongs to assigner `b % num_assigners`
+    assigner: the assigner that this rule is for; it fills only its own buckets
     """
 
     target_rows: int
@@ -28,16 +29,19 @@ class BucketCapacityRule:
 
 @dataclass(slots=True)
 class BucketCapacities:
-    """Partitions by number. A place is a bucket of a partition, by number, too: as many keys as there are have one.
+    """The number of keys in each bucket.
 
-    partition_of, bucket_of (places,): of each place.
+    Partitions are given as numbers. A place is the number of a bucket of a partition.
+
+    partition_of (places,): the partition of each place.
+    bucket_of (places,): the bucket of each place.
     """
 
     rule: BucketCapacityRule
     partition_of: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     bucket_of: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     _places: dict[tuple[int, int], int] = field(default_factory=dict)
-    _rows: dict[int, dict[int, int]] = field(default_factory=dict)  # by partition and bucket: keys
+    _rows: dict[int, dict[int, int]] = field(default_factory=dict)  # number of keys by partition and bucket
 
     def place(self, partition: int, bucket: int) -> int:
         number = self._places.setdefault((partition, bucket), len(self._places))
@@ -51,14 +55,14 @@ class BucketCapacities:
         rows[bucket] = rows.get(bucket, 0) + count
 
     def release(self, places: NDArray[np.int32]) -> None:
-        """One key has left each of these places, which may repeat."""
+        """Removes one key from each of these places, which may repeat."""
         for place, count in zip(*np.unique(places, return_counts=True), strict=True):
             self.add(int(self.partition_of[place]), int(self.bucket_of[place]), -int(count))
 
     def take(self, partitions: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Places of new keys (n,), in order of arrival.
+        """Returns the places of n new keys, in order of arrival.
 
-        partitions (n,): of each
+        partitions (n,): the partition of each key
         """
         order = np.argsort(partitions, kind="stable")
         ordered = partitions[order]
@@ -69,11 +73,11 @@ class BucketCapacities:
             for bucket, count in self._buckets(partition, stop - start):
                 places[order[start : start + count]] = self.place(partition, bucket)
                 self.add(partition, bucket, count)
-                start += count  # noqa: PLW2901 - of what is left
+                start += count  # noqa: PLW2901 - the rest starts here
         return places
 
     def _buckets(self, partition: int, count: int) -> Iterator[tuple[int, int]]:
-        """Which buckets take `count` keys, and how many each."""
+        """Yields the buckets that take `count` keys, and how many keys each one takes."""
         for bucket, room in self._with_room(partition):
             taken = min(room, count)
             yield bucket, taken

@@ -1,6 +1,6 @@
-"""The keys of a table, and where each lives, as one snapshot has them: what a writer's index begins with.
+"""Reads all keys of a table and their buckets from one snapshot, to build the index of a writer.
 
-All levels are read and merged, also where readers pass over level 0, for a key is somewhere from its first row on.
+All levels are read and merged, also where readers skip level 0: a key has a bucket as soon as its first row is written.
 
 Source: Java `crosspartition/IndexBootstrap.java`.
 """
@@ -36,14 +36,14 @@ from storage.write.assigners.cross_partition.key_words import IndexWords, index_
 
 Bucket: TypeAlias = tuple[bytes, int]  # partition as serialized BinaryRow, bucket
 
-_HELD_BATCHES: Final = 4  # that were read, and wait for the index
+_HELD_BATCHES: Final = 4  # batches that were read and wait to be added to the index
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeysOfBucket:
     """The keys of one bucket.
 
-    keys: words of n keys, each once, in no order that counts
+    keys: the words of n distinct keys; their order does not matter
     """
 
     bucket: Bucket
@@ -52,7 +52,7 @@ class KeysOfBucket:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A section of a bucket: its runs hold keys that no other section has."""
+    """A section of a bucket. No other section has its keys."""
 
     bucket: Bucket
     section: Section
@@ -61,10 +61,10 @@ class _Task:
 def read_keys(
     context: TableContext, snapshot: Snapshot | None, *, made_since_ms: int | None, at_once: int
 ) -> Iterator[KeysOfBucket]:
-    """Read all keys that have a row in the snapshot.
+    """Reads all keys that have a row in the snapshot.
 
-    made_since_ms: sections whose files are all older are left out; None: none.
-    at_once: sections to read in parallel, up to the number of cores
+    made_since_ms: skip sections whose files are all older; None: skip none.
+    at_once: number of sections to read in parallel, at most the number of cores
     """
     live = live_entries_of(context.shared(ManifestStore), snapshot, None, context.name)
     files: dict[Bucket, list[DataFileMeta]] = defaultdict(list)
@@ -89,7 +89,10 @@ def _is_newer(section: Section, since_ms: int) -> bool:
 
 
 class _KeyReader:
-    """vectors: by partition and bucket, of each data file."""
+    """Reads the keys of one section.
+
+    vectors: the deletion files of each data file, by partition and bucket.
+    """
 
     def __init__(self, context: TableContext, vectors: dict[Bucket, dict[str, DeletionFile]]) -> None:
         self._context = context
@@ -130,12 +133,12 @@ class _KeyReader:
         yield from drop_retracts(merged)
 
     def _fields(self, merging: SectionMerge) -> list[DataField]:
-        """Keys, and what it takes to find out which of them are deleted."""
+        """Returns the key columns and the columns that are needed to find deleted keys."""
         return merging.fields_read(self._names, self._merge_function, kinds=True)
 
 
 def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Iterator[KeysOfBucket]:
-    """What they read, as it comes; so much ahead of who takes it that memory stays bounded."""
+    """Yields the keys as soon as they are read. At most a few batches wait for the consumer, so memory is bounded."""
     if threads <= 1:
         for task in tasks:
             yield from reader.read(task)
@@ -165,7 +168,7 @@ def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Ite
         finally:
             is_stopped.set()
             left -= sum(future.cancel() for future in running)
-            while left > 0:  # threads that wait for room
+            while left > 0:  # unblocks threads that wait for room in the queue
                 left -= read.get() is None
         for future in running:
             future.result()

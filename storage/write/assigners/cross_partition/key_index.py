@@ -1,13 +1,13 @@
-"""Where each key of a table lives: an index in memory of a bounded size, and beyond that in files.
+"""An index of the place of each key. It uses a bounded amount of memory, and files beyond that.
 
-Keys are in sorted runs, each larger than the next. A known key changes its place where it stands; new keys become a
-run, and runs of like sizes are merged. When all of them take more memory than they may, the largest go to files, which
-are mapped: a lookup touches the pages that it needs. Nothing of it outlives the process.
+Keys are in sorted runs, each larger than the next. The place of a known key is changed within its run. New keys form a
+new run, and runs of similar size are merged. If the runs exceed the memory limit, the largest runs are written to
+files, which are memory-mapped: a lookup loads only the pages that it needs. The files are deleted with the process.
 
-What a lookup of sorted keys costs is a binary search each in a few runs. LMDB and RocksDB would take and give one
-Python object a key, and DuckDB would join with the whole index for each batch.
+A lookup of sorted keys costs a binary search in each of a few runs. LMDB and RocksDB would need one Python object for
+each key, and DuckDB would join each batch with the whole index.
 
-Source: Java `lookup/sort/db/LocalKvDb.java`, for what it must do.
+Source: Java `lookup/sort/db/LocalKvDb.java` (for the required behaviour).
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from storage.write.assigners.cross_partition.key_words import IndexWords
 
 UNKNOWN: Final = -1
 
-_GROWTH: Final = 4  # a run is that many times as large as the next one, or they are merged
-_PIECE_KEYS: Final = 1 << 20  # of two runs, merged at a time
-_RELEASED_BYTES: Final = 16 * 1024 * 1024  # of a mapped file, after lookups have touched so much
+_GROWTH: Final = 4  # two neighbouring runs are merged unless the first has more than this many times the keys
+_PIECE_KEYS: Final = 1 << 20  # keys of each run that are merged at once
+_RELEASED_BYTES: Final = 16 * 1024 * 1024  # pages of a mapped file are released after lookups touched this much
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyPlaces:
-    """Where keys were found (n,).
+    """The result of a lookup of n keys.
 
-    places: as they were put; UNKNOWN for a key that is not there, or too old.
-    runs, positions: where the key stands; run -1 for one that stands nowhere.
+    places (n,): the stored place of each key; UNKNOWN for a key that is missing or too old.
+    runs (n,): the run that holds the key; -1 if no run does.
+    positions (n,): the position of the key in its run.
     """
 
     places: NDArray[np.int32]
@@ -46,9 +47,9 @@ class KeyPlaces:
 
 
 class _Run:
-    """Columns of k keys sorted by the first word: words, places, and since when, where keys are forgotten.
+    """The columns of k keys sorted by their first word: words, places, and with a TTL the time of each key.
 
-    columns: in memory, or mapped.
+    columns: in memory, or memory-mapped.
     """
 
     def __init__(self, columns: Sequence[NDArray[Any]], num_words: int, mapped: mmap.mmap | None = None) -> None:
@@ -67,7 +68,10 @@ class _Run:
         return 0 if self._mapped is not None else sum(column.nbytes for column in self.columns)
 
     def find(self, keys: IndexWords) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """keys (n,): sorted by the first word. Which of them are here (h,), and where (h,)."""
+        """Returns which of the keys are in this run (h,), and their positions (h,).
+
+        keys (n,): sorted by the first word.
+        """
         at = np.searchsorted(self.words[0], keys[0])
         rows = np.flatnonzero(at < len(self))
         rows = rows[self.words[0][at[rows]] == keys[0][rows]]
@@ -78,7 +82,7 @@ class _Run:
             for word, asked in zip(self.words[1:], keys[1:], strict=True):
                 is_hit &= word[positions] == asked[rows]
             found.append((rows[is_hit], positions[is_hit]))
-            rows = rows[~is_hit]  # keys that share the first word with another one
+            rows = rows[~is_hit]  # keys with the same first word as another key
             at[rows] += 1
             rows = rows[at[rows] < len(self)]
             rows = rows[self.words[0][at[rows]] == keys[0][rows]]
@@ -86,20 +90,20 @@ class _Run:
         return np.concatenate([one for one, _ in found]), np.concatenate([two for _, two in found])
 
     def touched(self, nbytes: int) -> None:
-        """What was touched counts as memory of this process until the operating system needs it."""
+        """Counts touched pages, which count as memory of this process until the operating system takes them back."""
         self._touched += nbytes
         if self._mapped is not None and self._touched > _RELEASED_BYTES and hasattr(self._mapped, "madvise"):
-            self._mapped.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was changed is in the page cache
+            self._mapped.madvise(mmap.MADV_DONTNEED)  # safe: changes of a shared mapping stay in the page cache
             self._touched = 0
 
 
 class KeyIndex:
-    """Not thread-safe.
+    """The index of the places of all keys. Not thread-safe.
 
-    num_words: of a key.
-    memory_bytes_max: of the runs in memory, those that are being merged and what they become included.
-    spill_directory: None is the system's place for temporary files.
-    ttl_s: after which a key is forgotten; None: never.
+    num_words: number of words of a key.
+    memory_bytes_max: limit for the runs in memory. It includes runs that are being merged, and the merged run.
+    spill_directory: None: the system's directory for temporary files.
+    ttl_s: time after which a key is forgotten; None: never.
     """
 
     def __init__(
@@ -121,9 +125,10 @@ class KeyIndex:
         return sum(run.memory_bytes for run in self._runs)
 
     def find(self, keys: IndexWords, now_s: int = 0) -> KeyPlaces:
-        """keys (n,): each once, sorted by the first word.
+        """Looks up keys.
 
-        now_s: of a clock that has not passed 2^32 seconds.
+        keys (n,): distinct, sorted by the first word.
+        now_s: time of a clock that has not passed 2^32 seconds.
         """
         n = len(keys[0])
         found = KeyPlaces(np.full(n, UNKNOWN, np.int32), np.full(n, -1, np.int8), np.zeros(n, np.intp))
@@ -139,10 +144,11 @@ class KeyIndex:
     def put(
         self, keys: IndexWords, found: KeyPlaces, rows: NDArray[np.intp], places: NDArray[np.int32], now_s: int = 0
     ) -> None:
-        """Some of the keys that were just asked for have other places now.
+        """Stores new places for some of the keys of the last lookup.
 
-        rows (m,): which, rising
-        places (m,): where they are
+        found: the result of that lookup
+        rows (m,): which of its keys, ascending
+        places (m,): their new places
         """
         runs = found.runs[rows]
         for number, run in enumerate(self._runs):
@@ -183,7 +189,7 @@ class KeyIndex:
         return _Run(columns, self._num_words)
 
     def _written(self, pieces: Iterator[Sequence[NDArray[Any]]] | Sequence[Sequence[NDArray[Any]]], total: int) -> _Run:
-        """In a file, which goes with the run. Raises OSError for a full disk."""
+        """Writes a run to a file, which is deleted with the run. Raises OSError if the disk is full."""
         path = FOLDERS.new_file(self._spill_directory)
         try:
             mapped = _filled(path, self._types, pieces, total)
@@ -202,7 +208,7 @@ class KeyIndex:
 def _filled(
     path: Path, types: Sequence[np.dtype[Any]], pieces: Iterator[Sequence[NDArray[Any]]] | Sequence[Any], total: int
 ) -> mmap.mmap:
-    """Column after column. Written, and not through the mapping: a full disk is an error then, and no signal."""
+    """Writes column after column to a file and maps it. A write through the mapping would crash on a full disk."""
     with path.open("xb+") as file:
         starts = np.cumsum([0, *(total * kind.itemsize for kind in types)]).tolist()
         done = 0
@@ -217,7 +223,7 @@ def _filled(
 
 
 def _merged_pieces(older: _Run, newer: _Run) -> Iterator[list[NDArray[Any]]]:
-    """Both in one order, in pieces that are sorted one after the other. No key is in both."""
+    """Yields the merged keys in sorted pieces, one after the other. No key is in both runs."""
     starts = [0, 0]
     while starts[0] < len(older) or starts[1] < len(newer):
         stops = _piece_stops(older, newer, starts)
@@ -240,7 +246,7 @@ def _piece_stops(older: _Run, newer: _Run, starts: Sequence[int]) -> list[int]:
         if starts[1] + _PIECE_KEYS < len(newer):
             bound = min(bound, newer.words[0][starts[1] + _PIECE_KEYS])
     stops = [int(np.searchsorted(run.words[0], bound)) for run in (older, newer)]
-    if stops == list(starts):  # a piece of one first word alone, which hashes don't have
+    if stops == list(starts):  # a piece with a single first word; this does not happen with hashes
         stops = [int(np.searchsorted(run.words[0], bound, side="right")) for run in (older, newer)]
     return stops
 

@@ -1,8 +1,8 @@
-"""Primary keys as one or two 64-bit words: equal keys have equal words, and unlike keys unlike ones.
+"""Encodes primary keys as one or two 64-bit words. Equal keys have equal words, and different keys different words.
 
-A key of numbers that fits into one or two words stays exact; of two, the first is mixed with the other, for keys are
-found by it alone. Of any other key two hashes are taken, 128 bits: among a thousand million keys two share them with a
-probability of 10^-21.
+A key of numbers that fits into one or two words is encoded exactly. With two words, the first is mixed with the second,
+because lookups search by the first word only. Any other key becomes two hashes of 128 bits together. With a thousand
+million keys, the probability that two keys have the same hashes is 10^-21.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TEXTS: Final = (pa.types.is_string, pa.types.is_binary)
 
 
 def index_words(columns: Sequence[pa.Array]) -> IndexWords:
-    """One or two arrays (n,), as many for every batch of a table.
+    """Returns one or two arrays (n,). Their number is the same for every batch of a table.
 
-    columns: of the primary key, none of them null.
+    columns: the columns of the primary key, without nulls.
     """
     if not any(is_text(column.type) for column in columns for is_text in _TEXTS):
         words = [word for column in columns for word in _number_words(normalize_column(column, nullable=False))]
@@ -55,18 +55,18 @@ def _hashes(columns: Sequence[pa.Array], seed: int) -> NDArray[np.uint64]:
 
 
 def _mixed(hashes: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Of either one a bijection, for any value of the other."""
+    """Mixes two words. For a fixed value of one argument, it is a bijection of the other."""
     return hash_numbers((hashes + np.uint64(_SEEDS[1]) ^ words).view(np.int64)).view(np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsByKey:
-    """The rows of a batch (n,) by their keys.
+    """The rows of a batch (n,), grouped by their keys.
 
-    order (n,): rows, those of a key side by side in order of arrival.
-    is_first (n,): of `order`: where a key begins.
-    group (n,): of `order`: which of the m keys.
-    keys (m,): each once, sorted by the first word.
+    order (n,): row numbers; rows of a key are neighbours, in order of arrival.
+    is_first (n,): for each entry of `order`: whether it is the first row of its key.
+    group (n,): for each entry of `order`: the number of its key among the m keys.
+    keys (m,): the distinct keys, sorted by the first word.
     """
 
     order: NDArray[np.intp]
@@ -78,8 +78,8 @@ class RowsByKey:
     def of(cls, words: IndexWords) -> RowsByKey:
         order = np.argsort(words[0])
         ordered = words[0][order]
-        if len(order) > 1 and (ordered[1:] == ordered[:-1]).any():  # then arrival, and the second word, matter
-            order = np.lexsort(words[::-1])  # stable
+        if len(order) > 1 and (ordered[1:] == ordered[:-1]).any():  # only then arrival and the second word matter
+            order = np.lexsort(words[::-1])  # a stable sort
         is_first = np.zeros(len(order), np.bool_)
         is_first[:1] = True
         for word in words:

@@ -1,11 +1,11 @@
-"""Where the rows of a batch go whose keys may live in another partition: one rule for each merge engine. Pure.
+"""Places rows whose keys may be in another partition. Each merge engine has one rule. The functions read no files.
 
-    the key lives           deduplicate                          partial-update, aggregation    first-row
-    nowhere                 it gets a bucket of its partition    the same                       the same
-    in the row's partition  the row goes to its bucket           the same                       the same
-    in another one          -D there, and as if it lived nowhere the row goes there             the row is dropped
+    the key is             deduplicate                          partial-update, aggregation    first-row
+    new                    it gets a bucket of its partition    the same                       the same
+    in the row's partition the row is written to its bucket     the same                       the same
+    in another partition   -D there, then as for a new key      the row is written there       the row is dropped
 
-Rows of one key see what those before them did. A bucket that keys leave has their room from the next batch on.
+Each row sees the effect of earlier rows of its key. The room of keys that leave a bucket can be used by the next batch.
 
 Source: Java `crosspartition/GlobalIndexAssigner.java`, `DeleteExistingProcessor.java`, `UseOldExistingProcessor.java`,
 `SkipNewExistingProcessor.java`; vectors `cross_partition.json`.
@@ -28,12 +28,13 @@ from storage.write.assigners.cross_partition.key_words import RowsByKey
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """The placement of the n rows of a batch with m keys.
+    """The placement of n rows of a batch with m keys.
 
-    places (n,): where each goes.
-    is_dropped (n,): which go nowhere; None: all go.
-    deletes (d,), deleted_from (d,): rows before which their key is deleted elsewhere, and where.
-    key_places (m,): where each key lives afterwards.
+    places (n,): the place of each row.
+    is_dropped (n,): which rows are not written; None: all are written.
+    deletes (d,): rows before which their key is deleted in another place.
+    deleted_from (d,): the places of these deletes.
+    key_places (m,): the place of each key afterwards.
     """
 
     places: NDArray[np.int32]
@@ -44,15 +45,15 @@ class Placement:
 
 
 Rule: TypeAlias = Callable[[RowsByKey, NDArray[np.int32], NDArray[np.int32], BucketCapacities], Placement]
-"""Called with the keys of a batch, the partition of each row (n,), where each key lives (m,), and the buckets'
-capacities, which it changes.
+"""A rule is called with the keys of a batch, the partition of each row (n,), the current place of each key (m,), and
+the capacities of the buckets, which it changes.
 """
 
 
 def _move_the_key(
     groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], capacities: BucketCapacities
 ) -> Placement:
-    """All arrays are in the order of `groups.order`, but for what is returned."""
+    """Moves keys. Local arrays are in the order of `groups.order`; the returned arrays are not."""
     order, is_first = groups.order, groups.is_first
     wanted = partitions[order]
     known_of_row = known[groups.group]
@@ -96,7 +97,7 @@ def _drop_where_the_key_is_elsewhere(
 
 
 def _partitions_of(places: NDArray[np.int32], capacities: BucketCapacities) -> NDArray[np.int32]:
-    """UNKNOWN of what is."""
+    """Returns the partition of each place; UNKNOWN for UNKNOWN."""
     partitions = np.full(len(places), UNKNOWN, np.int32)
     is_known = places != UNKNOWN
     partitions[is_known] = capacities.partition_of[places[is_known]]

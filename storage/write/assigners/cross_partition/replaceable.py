@@ -1,4 +1,4 @@
-"""Which rows of a table an overwrite may replace."""
+"""Checks which rows of a table an overwrite may replace."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from storage.table import TableContext
 def check_replaceable(
     context: TableContext, partition: Mapping[str, Any] | None, *, is_dynamic: bool | None = None
 ) -> None:
-    """Raises UnsupportedFeature where a key of the new rows may keep its row in a partition that isn't replaced.
+    """Raises UnsupportedFeature if a key of the new rows may keep a row in a partition that is not replaced.
 
-    partition: column -> value; None: all, or the partitions of the new rows (is_dynamic; None: as option
-        `dynamic-partition-overwrite` says).
+    partition: column -> value of the replaced partition. None: the whole table, or the partitions of the new rows.
+    is_dynamic: without a partition: whether only the partitions of the new rows are replaced. None: option
+        `dynamic-partition-overwrite` decides.
     """
     if bucket_mode(context.schema, context.options) is not BucketMode.CROSS_PARTITION:
         return

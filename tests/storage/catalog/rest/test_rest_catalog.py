@@ -158,7 +158,7 @@ def test_the_server_gives_credentials_for_the_files_of_a_table(
         ({"uri": "http://user:secret@h"}, "the token apart"),
         ({"uri": "http://h", "token.provider": "bear"}, "token is missing"),
         ({"uri": "http://h", "token.provider": "dlf"}, "only bearer tokens"),
-        ({"metastore": "filesystem", "data-token.enabled": "true"}, "only a REST catalog's server gives them out"),
+        ({"metastore": "filesystem", "data-token.enabled": "true"}, "only the server of a REST catalog issues them"),
     ],
     ids=lambda part: part if isinstance(part, str) else None,
 )
