@@ -241,8 +241,8 @@ class UnavailableValues:
         if not columns:
             return None
         kept = np.any(list(columns.values()), axis=0)
-        flags = {name: of[kept] for name, of in columns.items()}
-        return UnavailableValues(self.rows[kept], flags, self.keys.filter(pa.array(kept)))
+        columns = {name: flags[kept] for name, flags in columns.items()}
+        return UnavailableValues(self.rows[kept], columns, self.keys.filter(pa.array(kept)))
 
 
 @dataclass(frozen=True, slots=True)
