@@ -43,7 +43,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 float_hook: Final = str.encode
-"""For msgspec's decoder: turns a number's text into bytes. No other JSON value becomes bytes, so numbers are recognized.
+"""For msgspec's decoder: turns a number's text into bytes. No other JSON value becomes bytes, so numbers stay distinct.
 
 Decimal is not used: it takes four times as long, and pyarrow 26 makes wrong numbers of Decimals with some 39 digits or
 more.
@@ -289,7 +289,7 @@ def _special_float(text: str) -> float:
 
 
 def _same_float32s(values: Sequence[float | str | None]) -> pa.Array:
-    """Return an array of floats. Refuses doubles that equal neither their float nor the number that the float prints."""
+    """Return an array of floats. Refuses a double that equals neither its float nor the number that it prints."""
     wide = _float64s(values)
     with np.errstate(over="ignore"):
         column = wide.cast(pa.float32(), safe=False)
