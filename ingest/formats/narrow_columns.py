@@ -102,8 +102,8 @@ def narrow_by_schema(
         if fits is None and follows_texts and target.root not in STRING_ROOTS and _is_text(source):
             fits = STRING
     if fits is not None:
-        said = f"the record's schema says {nullable(inferred_type(source))}"
-        yield NarrowColumn(path, target, fits, said, can_round and not is_in_map_key, is_in_map_key)
+        reason = f"the record's schema says {nullable(inferred_type(source))}"
+        yield NarrowColumn(path, target, fits, reason, can_round and not is_in_map_key, is_in_map_key)
     for step, inner_source, inner_target in _members(source, target):
         if inner_source is not None:
             yield from narrow_by_schema(
@@ -130,17 +130,17 @@ def _as_wide(source: SourceType, target: DataType) -> DataType | None:
     Debezium's connectors send a TINYINT as an int16, so an int16 does not widen a TINYINT. A declared text without a
     length does not widen a column, because Connect's texts never have a length.
     """
-    said = inferred_type(source)
-    if not isinstance(target, AtomicType) or not isinstance(said, AtomicType):
+    declared = inferred_type(source)
+    if not isinstance(target, AtomicType) or not isinstance(declared, AtomicType):
         return None
-    if target.root in _INTEGERS and said.root in _INTEGERS:
+    if target.root in _INTEGERS and declared.root in _INTEGERS:
         is_tinyint = target.root is Root.TINYINT and source.connect == "int16"
-        return said if _INTEGERS.index(said.root) > _INTEGERS.index(target.root) and not is_tinyint else None
+        return declared if _INTEGERS.index(declared.root) > _INTEGERS.index(target.root) and not is_tinyint else None
     if source.column_type is None:
         return None
     for family, longest in ((STRING_ROOTS, Root.VARCHAR), (_BYTES, Root.VARBINARY)):
-        if target.root in family and said.root in family and said.length > target.length:
-            return AtomicType(longest, length=said.length)
+        if target.root in family and declared.root in family and declared.length > target.length:
+            return AtomicType(longest, length=declared.length)
     return None
 
 
@@ -198,18 +198,18 @@ def _members(source: SourceType, target: DataType) -> Iterator[tuple[str, Source
 def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
     changes = [set_type(c.path, c.fits) for c in found if _may_change(c, target.schema)]
     fixed = [f"{path_text(c.path)} {nullable(c.fits)}" for c in found if not _may_change(c, target.schema)]
-    said = []
+    parts = []
     if changes:
         fits = ", ".join(str(nullable(c.fits)) for c in found if _may_change(c, target.schema))
-        said.append(f"{fits} fits: `{alter_command(target.name, target.location, *changes)}`")
+        parts.append(f"{fits} fits: `{alter_command(target.name, target.location, *changes)}`")
     if fixed:
-        said.append(f"its type can't be changed any more; a new table with {', '.join(fixed)} holds the values")
+        parts.append(f"its type can't be changed any more; a new table with {', '.join(fixed)} holds the values")
     if all(c.can_round and c.path[0] not in target.schema.primary_keys for c in found):
-        said.append(
+        parts.append(
             "or have digits cut off: `inexact_values: round` in `format_options`, or for these columns only "
             "`rounded_columns` of the table"
         )
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def _may_change(column: NarrowColumn, schema: TableSchema) -> bool:

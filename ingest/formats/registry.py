@@ -60,8 +60,8 @@ def format_like(members: Collection[str]) -> str | None:
     sizes = {
         name: max((len(wanted) for wanted in facts_of(name).members if wanted <= found), default=0) for name in FORMATS
     }
-    likest = max(sizes, key=lambda name: sizes[name])
-    return likest if sizes[likest] else None
+    best = max(sizes, key=lambda name: sizes[name])
+    return best if sizes[best] else None
 
 
 def open_format(name: str, options: Mapping[str, Any]) -> Format:

@@ -172,16 +172,16 @@ class SchemaRegistry:
             raise _NotNow(str(e)) from None
         if response.status == 200:
             return body
-        said = f"HTTP {response.status} {body[:200].decode(errors='replace')}"
+        answer = f"HTTP {response.status} {body[:200].decode(errors='replace')}"
         if response.status in _PASSING:
-            raise _NotNow(said)
+            raise _NotNow(answer)
         if response.status in _REFUSED:
             raise RegistryUnavailable(
-                f"{url}: {said}. The registry wants other credentials: set basic_auth_user_info, or bearer_auth_token"
+                f"{url}: {answer}. The registry wants other credentials: set basic_auth_user_info, or bearer_auth_token"
             )
         if not _is_of_a_registry(body):
-            raise RegistryUnavailable(f"{url}: {said}. That is no schema registry: correct schema_registry_url")
-        raise BadValue(f"the schema registry does not know {what} ({url}: {said})")
+            raise RegistryUnavailable(f"{url}: {answer}. That is no schema registry: correct schema_registry_url")
+        raise BadValue(f"the schema registry does not know {what} ({url}: {answer})")
 
 
 def _is_of_a_registry(body: bytes) -> bool:

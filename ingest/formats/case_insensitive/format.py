@@ -1,6 +1,6 @@
-"""Any format, for tables whose columns are in lower case whatever the source writes.
+"""Wraps any format for tables whose columns are in lower case, in any case of the source's names.
 
-Facts: Java's `sink/CaseSensitiveUtils` and `CdcActionCommonUtils.listCaseConvert`.
+Source: Java `sink/CaseSensitiveUtils`, `CdcActionCommonUtils.listCaseConvert`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from ingest.raw_batch import RawBatch
 
 @dataclass(frozen=True)
 class LowerCaseFormat:
-    """See `ingest.formats.base.Format`. format: what the records are."""
+    """A format with column names in lower case. See `ingest.formats.base.Format`.
+
+    format: the format of the records.
+    """
 
     format: Format
 
@@ -36,7 +39,7 @@ class LowerCaseFormat:
         return LowerCaseDecoder(self.format.decoder, target_of)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
-        """Raises TableNotInferred, too, for two columns that would have one name."""
+        """Return the table of a record. Also raises TableNotInferred for two columns that differ only in case."""
         found = self.format.infer_table(batch, row)
         names = [field.name for field in found.fields]
         if same := first_case_duplicate(names):

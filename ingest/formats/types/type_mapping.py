@@ -59,14 +59,14 @@ class TypeMapping:
         source: the type that the records declare; None if they declare none.
         inferred: the column type without any mapping.
         """
-        said = "" if source is None else source.word
+        word = "" if source is None else source.word
         if TO_STRING in self.words:
             return STRING
-        if TINYINT1_NOT_BOOL in self.words and said == "tinyint(1)":
+        if TINYINT1_NOT_BOOL in self.words and word == "tinyint(1)":
             return TINYINT
-        if LONGTEXT_TO_BYTES in self.words and said == "longtext":
+        if LONGTEXT_TO_BYTES in self.words and word == "longtext":
             return BYTES
-        if BIGINT_UNSIGNED_TO_BIGINT in self.words and _UNSIGNED.fullmatch(said):
+        if BIGINT_UNSIGNED_TO_BIGINT in self.words and _UNSIGNED.fullmatch(word):
             return BIGINT
         if CHAR_TO_STRING in self.words and inferred.root in STRING_ROOTS:
             return STRING
