@@ -37,8 +37,9 @@ class Target:
     name: the table's full name. Messages use it, and it identifies the target.
     emit_update_before: whether an update also gives its old image as a -U row. Append tables, tables with
         `changelog-producer = input` and tables that aggregate need it. A table that deduplicates by key does not.
-    source_types: column name to the meaning of its values at the source, in words of `connect_schema.SPELLED`:
-        `{"no": "bigint unsigned", "mask": "bits"}`. It overrules the record's own schema.
+    source_types: column name to the meaning of its values at the source, if records don't declare it. The words are
+        those of `connect_schema.SPELLED`: `{"no": "bigint unsigned", "mask": "bits"}`. A word overrules the record's
+        own schema.
     holds_source_rows: whether the table's row of a key is the last one that the source sent, not merged from several.
     last_record_wins: whether the last record of a key, which may be a delete, decides its row alone: no column orders
         the rows of a key, and no value of an older row is kept.
@@ -338,7 +339,7 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class JsonView(Protocol):
-    """A decoder whose records are not JSON by themselves."""
+    """A decoder whose records are not JSON, and can be converted to JSON."""
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:
         """Return the value of a record that could be decoded, in the form of the format's JSON."""
@@ -363,7 +364,7 @@ class InferredTable:
 
 
 class TableNotInferred(BadInput):
-    """A record does not define the columns or key of a new table.
+    """No table can be derived from a record, because it does not define columns or a key.
 
     row: the record's row in its batch
     reason: what the record lacks, without the record's position
@@ -422,13 +423,13 @@ class OpenedFormat(Protocol):
     """The part of `Format` that a pipeline needs from a format object."""
 
     @property
-    def KEPT_HEADERS(self) -> frozenset[str]: ...  # noqa: N802 - as there
+    def KEPT_HEADERS(self) -> frozenset[str]: ...  # noqa: N802 - the name in `Format`
 
     @property
-    def DECODING_WAITS(self) -> bool: ...  # noqa: N802 - as there
+    def DECODING_WAITS(self) -> bool: ...  # noqa: N802 - the name in `Format`
 
     @property
-    def FACTS(self) -> RecordFacts: ...  # noqa: N802 - as there
+    def FACTS(self) -> RecordFacts: ...  # noqa: N802 - the name in `Format`
 
     def decoder(self, target_of: TargetOf) -> Decoder: ...
 

@@ -233,7 +233,7 @@ _MICROSECOND_TIMES: Final = frozenset({"mysql", "mariadb"})  # connectors whose 
 # the words allowed in Target.source_types, in addition to `bits(n)`
 SPELLED: Final[Mapping[str, SourceType]] = {
     "bigint unsigned": SourceType("int64", SemanticType.UNSIGNED),
-    "decimal base64": SourceType("bytes", SemanticType.DECIMAL, scale=-1),  # -1: the column's own
+    "decimal base64": SourceType("bytes", SemanticType.DECIMAL, scale=-1),  # -1: the column's scale
     "bits": SourceType("bytes", SemanticType.BITS),
     "bits varying": SourceType("bytes", SemanticType.BITS, length=VARYING),
     "base64": SourceType("bytes", SemanticType.BASE64),

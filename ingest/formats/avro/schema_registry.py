@@ -34,7 +34,7 @@ _HEADERS: Final = {"Accept": "application/vnd.schemaregistry.v1+json, applicatio
 
 
 class RegistryUnavailable(TidelakeError):
-    """The schema registry did not answer. The records are valid and none was skipped. Start again later."""
+    """The schema registry did not answer, or refused the request. No later record was read. Start again later."""
 
 
 @dataclass(frozen=True)

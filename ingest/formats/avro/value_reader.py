@@ -25,7 +25,7 @@ from ingest.formats.values.json_text import BadValue
 _T = TypeVar("_T")
 _NESTING_MAX: Final = 200
 _VARINT_BYTES_MAX: Final = 10
-_EMPTY_ITEMS_MAX: Final = 1_000_000  # of an array whose items take no bytes
+_EMPTY_ITEMS_MAX: Final = 1_000_000  # for arrays whose items take no bytes
 
 _float: Final = struct.Struct("<f")
 _double: Final = struct.Struct("<d")

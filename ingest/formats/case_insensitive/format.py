@@ -24,15 +24,15 @@ class LowerCaseFormat:
     format: Format
 
     @property
-    def KEPT_HEADERS(self) -> frozenset[str]:  # noqa: N802 - as there
+    def KEPT_HEADERS(self) -> frozenset[str]:  # noqa: N802 - the name in `Format`
         return self.format.KEPT_HEADERS
 
     @property
-    def DECODING_WAITS(self) -> bool:  # noqa: N802 - as there
+    def DECODING_WAITS(self) -> bool:  # noqa: N802 - the name in `Format`
         return self.format.DECODING_WAITS
 
     @property
-    def FACTS(self) -> RecordFacts:  # noqa: N802 - as there
+    def FACTS(self) -> RecordFacts:  # noqa: N802 - the name in `Format`
         return self.format.FACTS
 
     def decoder(self, target_of: TargetOf) -> Decoder:

@@ -56,7 +56,7 @@ _PARTS: Final = 8
 _ROW_OPS: Final = np.isin(np.arange(256), list(b"crud"))
 _KEY_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
 
-_Names: TypeAlias = tuple[str | None, ...]  # as SOURCE_NAMES
+_Names: TypeAlias = tuple[str | None, ...]  # in the order of SOURCE_NAMES
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 from storage.types import BIGINT, BYTES, STRING, STRING_ROOTS, TINYINT, DataType
 
-TO_NULLABLE: Final = "to-nullable"  # columns outside the key are nullable in any case
+TO_NULLABLE: Final = "to-nullable"  # no effect: columns outside the key are always nullable
 TO_STRING: Final = "to-string"
 TINYINT1_NOT_BOOL: Final = "tinyint1-not-bool"
 CHAR_TO_STRING: Final = "char-to-string"

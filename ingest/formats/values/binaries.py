@@ -18,7 +18,7 @@ from ingest.formats.values.json_text import (
 )
 from storage.types import BYTES, AtomicType, Root
 
-_BIT_DIGITS_MAX: Final = 20  # of 64 bits
+_BIT_DIGITS_MAX: Final = 20  # decimal digits of a 64-bit integer
 
 
 def binary_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:

@@ -58,7 +58,7 @@ def decimal_that_holds(value: Decimal, target: AtomicType) -> DataType:
     target: a DECIMAL or an integer type.
     """
     _, digits, exponent = _EXACT.normalize(value).as_tuple()
-    assert isinstance(exponent, int)  # finite
+    assert isinstance(exponent, int)  # the value is finite
     return wide_decimal(target, len(digits) + exponent, max(0, -exponent))
 
 

@@ -9,7 +9,7 @@ import msgspec
 from ingest.formats.connect_schema import SourceType
 from ingest.formats.values.json_text import BadValue, JsonKind, ValueDecoder, kind_of, read_text, shown
 
-_DIGITS_MAX = 20  # of 64 bits
+_DIGITS_MAX = 20  # decimal digits of a 64-bit integer
 
 
 def by_name(source: SourceType, decode: ValueDecoder) -> ValueDecoder:

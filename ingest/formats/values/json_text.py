@@ -86,7 +86,7 @@ def kind_of(raw: bytes) -> JsonKind:
 def read_text(raw: bytes) -> str:
     try:
         return _read_text(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as e:  # half a surrogate pair, not UTF-8
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:  # half a surrogate pair, or not UTF-8
         raise BadValue(f"{shown(raw)} is not a readable text ({e})") from None
 
 

@@ -21,7 +21,7 @@ from ingest.formats.values.json_text import (
 )
 from storage.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
 
-UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # of a second
+UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # digits of a second's fraction
 
 _DAY: Final = 86_400
 _FRACTION_DIGITS: Final = 18  # the maximum in a text
