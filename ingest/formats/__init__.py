@@ -1,1 +1,1 @@
-"""From the bytes of change records to Arrow batches of a table's rows: one decoder per `format`."""
+"""Decoders of change records into Arrow batches of table rows, one for each value of `format`."""

@@ -1,4 +1,7 @@
-"""What every format promises: a batch of raw records in, Arrow batches of table rows out, nothing lost in silence."""
+"""The contract of all formats: a decoder turns a batch of raw records into Arrow batches of table rows.
+
+No record is lost silently: each one gives rows, a failure or a count of skipped records.
+"""
 
 from __future__ import annotations
 
@@ -31,24 +34,25 @@ from storage.types import DataField, DataType
 class Target:
     """A table that records are decoded into.
 
-    name: the table's full name, for messages, and to distinguish targets.
-    emit_update_before: whether an update also gives its old image as a -U row. Append tables, tables whose changelog is
-        their input and tables that aggregate need it; one that deduplicates by key does not, and skips the work.
-    source_types: column name to what its values mean at the source, in words of `connect_schema.SPELLED`, where the
-        records cannot say: `{"no": "bigint unsigned", "mask": "bits"}`. It overrules the record's own schema.
-    holds_source_rows: whether the table's row of a key is the last one that the source sent, not one made of several.
-    last_record_wins: whether the last record of a key alone says what its row is, a delete too: no column orders rows,
-        and nothing of older ones is kept.
-    needs_retractions: whether an update or delete without its old values is a bad record: what a sum counts must be
-        taken out of it again. (So Java's Debezium parser, for every table: `before` must be there.)
-    is_ordered_by_columns: whether columns say which row of a key is the newest (`sequence.field`, sequence groups): a
-        delete that does not know them counts as the oldest, and the row would stay.
-    location: the table's root, for the commands in messages; "" where there is none.
+    name: the table's full name. Messages use it, and it identifies the target.
+    emit_update_before: whether an update also gives its old image as a -U row. Append tables, tables with
+        `changelog-producer = input` and tables that aggregate need it. A table that deduplicates by key does not.
+    source_types: column name to the meaning of its values at the source, if records don't declare it. The words are
+        those of `connect_schema.SPELLED`: `{"no": "bigint unsigned", "mask": "bits"}`. A word overrules the record's
+        own schema.
+    holds_source_rows: whether the table's row of a key is the last one that the source sent, not merged from several.
+    last_record_wins: whether the last record of a key, which may be a delete, decides its row alone: no column orders
+        the rows of a key, and no value of an older row is kept.
+    needs_retractions: whether an update or delete without its old values is a bad record, because an aggregate must
+        retract the old values. (Java's Debezium parser requires `before` for every table.)
+    is_ordered_by_columns: whether columns decide which row of a key is the newest (`sequence.field`, sequence groups).
+        A delete without values in these columns counts as the oldest row, so it would delete nothing.
+    location: the table's root, for the commands in messages; "" if it has none.
     rounded_columns: columns whose values may lose the digits that the column's type lacks.
-    follows_types: whether a column becomes as wide as the records' schema says, before a value needs it.
-    follows_texts: whether a column even becomes a text where the records' schema says that it is one.
-    ignored_columns: columns of the records that the table lacks and is not to get; their values are passed over.
-    fixed_columns: columns that stay as they are: a value that doesn't fit is a bad record.
+    follows_types: whether a column is widened to the type in the records' schema before any value needs it.
+    follows_texts: whether a column also becomes a text column if the records' schema declares a text.
+    ignored_columns: columns of the records that the table lacks and must not get. Their values are ignored.
+    fixed_columns: columns whose type never changes. A record with a value that doesn't fit is a bad record.
     """
 
     name: str
@@ -67,7 +71,7 @@ class Target:
     fixed_columns: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Raise BadInput for settings that name columns which the table lacks, or which can't have them."""
+        """Raise BadInput for a setting that names a column which the table lacks, or to which it can't apply."""
         for setting, names in (("source_types", self.source_types), ("rounded_columns", self.rounded_columns)):
             for name in sorted(set(names) - self.schema.by_name.keys()):
                 hint = did_you_mean(name, self.schema.names) or "."
@@ -82,7 +86,7 @@ class Target:
 
     @classmethod
     def of(cls, table: TableContext, source_types: Mapping[str, str], rounded_columns: Iterable[str] = ()) -> Target:
-        """As the table's key and options want it."""
+        """Return the target for a table, derived from its key and options."""
         is_log = not table.schema.has_primary_key or table.options.changelog_producer is ChangelogProducer.INPUT
         aggregates = _aggregates(table)
         return cls(
@@ -106,7 +110,7 @@ def _last_record_wins(table: TableContext) -> bool:
 
 
 def _aggregates(table: TableContext) -> bool:
-    """Whether a row adds to older ones of its key, and a delete takes from them."""
+    """Return whether a row is aggregated with older rows of its key, so that a delete must retract its values."""
     if not table.schema.has_primary_key or table.options.ignore_delete:
         return False
     engine = table.options.merge_engine
@@ -124,9 +128,10 @@ def _is_ordered_by_columns(table: TableContext) -> bool:
 
 
 TargetOf: TypeAlias = Callable[[SourceTable], Target | None]
-"""The target of a source table's rows; None: its records are counted and skipped.
+"""Returns the target of a source table's rows. With None, its records are counted and skipped.
 
-Called once per batch. Returns the same object as long as the table does not change: decoders cache by it.
+A decoder calls it once per batch and source table. The function returns the same object as long as the table does not
+change, because decoders cache by that object.
 """
 
 
@@ -134,7 +139,7 @@ KEY_CHANGE_ID_BYTES: Final = 16
 
 
 class Skipped(StrEnum):
-    """Why a record is skipped on purpose: it has no row."""
+    """Why a record gives no row and is skipped on purpose."""
 
     TOMBSTONE = "tombstone"
     TRANSACTION = "transaction marker"
@@ -146,30 +151,30 @@ class Skipped(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why decoding a record failed, as far as the pipeline acts differently."""
+    """Why decoding a record failed. Kinds are distinct if the pipeline handles them differently."""
 
-    BAD_RECORD = "bad record"  # the record is at fault: `errors.tolerance` decides
-    UNKNOWN_VALUE = "unknown value"  # the record left out a value that cannot be found: likewise
+    BAD_RECORD = "bad record"  # the record is wrong: `errors.tolerance` decides
+    UNKNOWN_VALUE = "unknown value"  # the record left out a value that can't be looked up: `errors.tolerance` decides
     UNKNOWN_COLUMN = "unknown column"  # the table lacks a column: a dead letter would lose good rows, so stop or evolve
-    NARROW_COLUMN = "narrow column"  # a good value that the column's type can't hold exactly: likewise
-    SCHEMA_CHANGE = "schema change"  # no fault of the record: `schema_evolution` decides
+    NARROW_COLUMN = "narrow column"  # the column's type can't hold a good value exactly: stop or evolve, as above
+    SCHEMA_CHANGE = "schema change"  # the record is right: `schema_evolution` decides
     TRUNCATE = "truncate"  # the source emptied its table: an operator has to decide
 
     @property
     def is_tolerable(self) -> bool:
-        """Whether a dead letter may take the record's place."""
+        """Whether the record may become a dead letter."""
         return self in (FailureKind.BAD_RECORD, FailureKind.UNKNOWN_VALUE)
 
 
 @dataclass(frozen=True, slots=True)
 class NeededColumn:
-    """A column that a record needs and the table lacks, or has of a type that is too narrow.
+    """A column that a record needs. The table lacks it, or its type is too narrow.
 
-    path: the column, or a member of it.
-    found: the type that it has; None: the table lacks it.
-    type: what would hold the values, and all that `found` holds; None: the record doesn't say.
-    description: the source's, of a new column.
-    source: what the record says of a new column.
+    path: the column, or a field nested in it.
+    found: its type in the table; None if the table lacks the column.
+    type: a type that holds the record's values and all values of `found`; None if the record doesn't declare one.
+    description: the source's description of a new column.
+    source: the type that the record declares for a new column.
     """
 
     path: tuple[str, ...]
@@ -183,14 +188,14 @@ class NeededColumn:
 class DecodeFailure:
     """One record that could not be decoded; none of its rows are in the batch.
 
-    row: its number in the raw batch (key, value and headers for a dead letter are there).
-    offset: its offset.
-    reason: names column, value and type where it can, without the record's position.
-    columns: for UNKNOWN_COLUMN the names the table lacks, for NARROW_COLUMN those whose type is too narrow.
-    needed: the same columns, with what they would have to be.
-    target: the table, as it was when the record didn't fit.
-    statements: for SCHEMA_CHANGE, what the source's DDL does to columns.
-    shadow: for SCHEMA_CHANGE, what it does to a copy of the table instead.
+    row: the record's row in the raw batch, where a dead letter finds its key, value and headers.
+    offset: the record's offset.
+    reason: names column, value and type if they are known. It does not contain the record's position.
+    columns: for UNKNOWN_COLUMN the columns that the table lacks, for NARROW_COLUMN those whose type is too narrow.
+    needed: the same columns, with the types that would hold the values.
+    target: the table, as it was when the record was decoded.
+    statements: for SCHEMA_CHANGE, the column changes of the source's DDL.
+    shadow: for SCHEMA_CHANGE, the DDL's change to a copy of the table, if it changes a copy.
     """
 
     row: int
@@ -206,25 +211,25 @@ class DecodeFailure:
 
     @property
     def code(self) -> str:
-        """Stable, for machines: `BAD_RECORD`."""
+        """The stable code of the failure's kind: `BAD_RECORD`."""
         return self.kind.name
 
     def describe(self, batch: RawBatch) -> str:
-        """The reason after the record's position: `topic orders, partition 2, offset 17: …`."""
+        """Return the record's position and the reason: `topic orders, partition 2, offset 17: …`."""
         return f"topic {batch.topic}, partition {batch.partition}, offset {self.offset}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnavailableValues:
-    """Cells that a record left out because they did not change (Debezium's unavailable values): the old ones must stay.
+    """Values that records left out because they did not change (Debezium's unavailable values).
 
-    The cells are null in the rows; the writer of the rows looks up the old values first.
+    The values are null in the rows. Before a writer writes the rows, it looks up the old values and fills them in.
 
-    rows (m,): rising row numbers that have such cells.
-    columns: column name to (m,) flags, True where that row's cell must be filled in. Only columns with any.
-    keys: m rows of the table's primary key, under which the old values lie: the row's own key, but the old one where
-        the record moved a row to a new key (the row under the old key is then deleted by an earlier record, perhaps of
-        another partition). No columns for a table without primary key: nothing can be looked up.
+    rows (m,): numbers of the rows that lack values, ascending.
+    columns: column name to (m,) flags, True if that row's value must be filled in. Only columns with such rows.
+    keys: m rows of the table's primary key, under which the old values are looked up. It is the row's own key, except
+        for a moved row: then it is the old key, whose row an earlier record deletes, perhaps in another partition.
+        It has no columns for a table without primary key, in which nothing can be looked up.
     """
 
     rows: NDArray[np.int64]
@@ -232,23 +237,24 @@ class UnavailableValues:
     keys: pa.RecordBatch
 
     def only(self, columns: Mapping[str, NDArray[np.bool_]]) -> UnavailableValues | None:
-        """With these flags, (m,) each; None where none is left."""
+        """Return the unavailable values with these flags, (m,) each; None if no flag is True."""
         columns = {name: flags for name, flags in columns.items() if flags.any()}
         if not columns:
             return None
         kept = np.any(list(columns.values()), axis=0)
-        flags = {name: of[kept] for name, of in columns.items()}
-        return UnavailableValues(self.rows[kept], flags, self.keys.filter(pa.array(kept)))
+        columns = {name: flags[kept] for name, flags in columns.items()}
+        return UnavailableValues(self.rows[kept], columns, self.keys.filter(pa.array(kept)))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
     """One half of a primary key change that the source sends as two records: a delete and an insert.
 
-    id: the same in both halves; its first byte is `is_exact`.
-    is_exact: no other key change has this id. If not, those of one row between the same keys have it as well, and order
-        tells them apart.
-    old_key, new_key: JSON, for messages.
+    id: the same in both halves. Its first byte is `is_exact`.
+    is_exact: whether no other key change has this id. If not, other changes of the same row between the same two keys
+        have the same id, and only the order of the records distinguishes them.
+    old_key: JSON, for messages.
+    new_key: JSON, for messages.
     """
 
     id: bytes
@@ -262,11 +268,11 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyChanges:
-    """Rows of a batch that are halves of key changes: -D rows leave their key, the others come to theirs.
+    """Rows of a batch that are halves of key changes. A -D row deletes the old key, any other row writes the new key.
 
-    rows (m,): rising row numbers.
-    changes: m.
-    departure: what the format calls the record that deletes a row under its old key, for messages.
+    rows (m,): row numbers, ascending.
+    changes: the key change of each of the m rows.
+    departure: the format's name for the record that deletes a row under its old key, for messages.
     """
 
     rows: NDArray[np.int64]
@@ -276,12 +282,12 @@ class KeyChanges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableRows:
-    """The n rows a raw batch holds for one table, in source order.
+    """The n rows of a raw batch for one table, in source order.
 
-    rows: the table's columns in their in-memory form and order, then int8 `_VALUE_KIND`.
-    offsets (n,): the source offset of each row, never falling; equal where one record gave two rows.
-    unavailable: None, or what must be filled in before the rows may be written.
-    key_changes: None, or which rows are halves of key changes.
+    rows: the table's columns in their order and in-memory types, then int8 `_VALUE_KIND`.
+    offsets (n,): the source offset of each row, ascending. Rows of one record have the same offset.
+    unavailable: values that must be filled in before the rows may be written; None if there are none.
+    key_changes: the rows that are halves of key changes; None if there are none.
     """
 
     target: Target
@@ -293,24 +299,24 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedBatch:
-    """All that a raw batch held: every record is in exactly one of `tables`, `failures` (by row), `skipped`.
+    """The result of decoding a raw batch. Every record is in exactly one of `tables`, `failures` (by row), `skipped`.
 
     tables: one entry for each target with rows.
-    skipped: how many records of each kind gave no row on purpose.
-    unrouted: the source tables behind Skipped.UNROUTED, with the row of the first such record: what a pipeline that
-        creates its tables derives them from.
-    nbytes: of the rows.
+    skipped: how many records of each kind were skipped on purpose.
+    unrouted: the source tables of the records counted as Skipped.UNROUTED, with the row of the first such record. A
+        pipeline that creates its tables derives them from these records.
+    nbytes: bytes of the rows.
     """
 
     tables: tuple[TableRows, ...]
     failures: tuple[DecodeFailure, ...]
     skipped: Mapping[Skipped, int]
     unrouted: Mapping[SourceTable, int]
-    nbytes: int = field(init=False)  # counted once, by who makes it: Arrow lets go of the interpreter's lock to count
+    nbytes: int = field(init=False)  # computed once, at creation: Arrow releases the GIL each time it counts
 
     @property
     def needs_lookups(self) -> bool:
-        """Whether old rows must be looked up in a table."""
+        """Whether old rows must be looked up in a table before the rows can be written."""
         return any(part.unavailable is not None or part.key_changes is not None for part in self.tables)
 
     def __post_init__(self) -> None:
@@ -318,34 +324,37 @@ class DecodedBatch:
 
 
 class Decoder(Protocol):
-    """Decodes batches of one format. Keeps only caches: any batch may be decoded again, and gives the same.
+    """Decodes batches of one format. Its only state is caches: decoding a batch again gives the same result.
 
-    Synchronous and CPU-bound; not for use by two threads at once.
+    Synchronous and CPU-bound. Two threads must not use a decoder at the same time.
     """
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
-        """Never raises for what a record holds; raises UnsupportedFeature for a target it cannot decode into."""
+        """Return the rows of a batch, its failures and its skipped records.
+
+        No content of a record makes it raise. Raises UnsupportedFeature for a target that the format can't decode into.
+        """
         ...
 
 
 @runtime_checkable
 class JsonView(Protocol):
-    """A decoder whose records are not JSON by themselves."""
+    """A decoder whose records are not JSON, and can be converted to JSON."""
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:
-        """The value of a record that could be decoded, as the format's JSON would have it."""
+        """Return the value of a record that could be decoded, in the form of the format's JSON."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InferredTable:
-    """What one record says of a table that does not exist yet.
+    """The columns and key of a table that does not exist yet, derived from one record.
 
-    fields: ids 0, 1, 2, …; columns of the key are NOT NULL, all others nullable, whatever the source says: deletes may
-        leave them out, and so does every record once the source has dropped the column.
-    primary_key: empty when the record has no key.
-    sources: column to what the record says of it.
-    key_error: why the record's key can't be read, and so `primary_key` is empty; "" where it can, or there is none.
+    fields: their ids are 0, 1, 2, …. Columns of the key are NOT NULL. All others are nullable, even if the source
+        declares NOT NULL: deletes may leave them out, and all records do after the source has dropped the column.
+    primary_key: empty if the record has no key, or an unreadable one.
+    sources: column name to the type that the record declares.
+    key_error: why the record's key can't be read; "" if it can, or if the record has no key.
     """
 
     fields: tuple[DataField, ...]
@@ -355,10 +364,10 @@ class InferredTable:
 
 
 class TableNotInferred(BadInput):
-    """A record does not define the columns or key of a new table.
+    """No table can be derived from a record, because it does not define columns or a key.
 
-    row: row of the record in its batch
-    reason: without the record's position
+    row: the record's row in its batch
+    reason: what the record lacks, without the record's position
     """
 
     def __init__(self, batch: RawBatch, row: int, reason: str) -> None:
@@ -369,15 +378,15 @@ class TableNotInferred(BadInput):
 
     @classmethod
     def because(cls, batch: RawBatch, row: int, reason: str) -> TableNotInferred:
-        """reason: what is wrong with the record."""
+        """Return the error for a record. reason: what is wrong with the record."""
         return cls(batch, row, f"no table can be derived from this record: {reason}")
 
 
 class Format(Protocol):
-    """A format of change records with its options: all that the rest of `ingest` knows of it.
+    """A format of change records with its options. The rest of `ingest` uses formats only through this protocol.
 
-    A class for each format, in a package of its own, named in `ingest.formats.registry`. Its objects pickle: Spark's
-    executors decode with them.
+    Each format has a class in its own package, which `ingest.formats.registry` names. Objects of the class can be
+    pickled, because Spark's executors decode with them.
     """
 
     NAME: ClassVar[str]
@@ -387,14 +396,14 @@ class Format(Protocol):
     """Names of the record headers that the decoder reads. Sources drop all others."""
 
     DECODING_WAITS: ClassVar[bool]
-    """Whether `decode` may wait for something outside of the process, as a schema registry is."""
+    """Whether `decode` may wait for an external service, such as a schema registry."""
 
     FACTS: ClassVar[RecordFacts]
-    """What its records say beside their rows: where they come from, and so on, as far as they do."""
+    """What can be read from its records in addition to rows, such as their origin."""
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> Self:
-        """options: `format_options` of a configuration.
+        """Return the format with the `format_options` of a configuration.
 
         Raises BadInput for an unknown option and for an invalid value.
         """
@@ -403,24 +412,24 @@ class Format(Protocol):
     def decoder(self, target_of: TargetOf) -> Decoder: ...
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
-        """The columns and the key of a table that does not exist yet, from the record in that row.
+        """Return the columns and the key of a table that does not exist yet, derived from the record in that row.
 
-        Raises TableNotInferred for a record that doesn't say them.
+        Raises TableNotInferred for a record that doesn't declare them.
         """
         ...
 
 
 class OpenedFormat(Protocol):
-    """What a pipeline asks of a format. See `Format`."""
+    """The part of `Format` that a pipeline needs from a format object."""
 
     @property
-    def KEPT_HEADERS(self) -> frozenset[str]: ...  # noqa: N802 - as there
+    def KEPT_HEADERS(self) -> frozenset[str]: ...  # noqa: N802 - the name in `Format`
 
     @property
-    def DECODING_WAITS(self) -> bool: ...  # noqa: N802 - as there
+    def DECODING_WAITS(self) -> bool: ...  # noqa: N802 - the name in `Format`
 
     @property
-    def FACTS(self) -> RecordFacts: ...  # noqa: N802 - as there
+    def FACTS(self) -> RecordFacts: ...  # noqa: N802 - the name in `Format`
 
     def decoder(self, target_of: TargetOf) -> Decoder: ...
 

@@ -1,4 +1,4 @@
-"""One row of a change record: its image, read column by column."""
+"""Reads one row of a change record from its row image, column by column."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowTyp
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """cells: in the table's order.
-    flagged: columns whose old value must stay; their cells are None.
-    old_key: the primary key it is under, where the row has flagged columns and came from another key.
+    """One row of a change record.
+
+    cells: its values, in the table's column order.
+    flagged: columns that the record left out because their value did not change; their values in `cells` are None.
+    old_key: for a moved row with flagged columns, the primary key under which the old values are stored.
     """
 
     kind: RowKind
@@ -28,8 +30,10 @@ class ChangedRow:
 def changed_row(
     kind: RowKind, members: Mapping[str, bytes], record_schema: RecordSchema, left_out: Collection[str] = ()
 ) -> ChangedRow:
-    """The row of an image. members: column to raw JSON; columns that it lacks are null. left_out: columns that it lacks
-    because their value did not change.
+    """Return the row of a row image.
+
+    members: column name to raw JSON; missing columns are null.
+    left_out: columns that are missing because their value did not change.
 
     Raises UnknownColumns, NarrowColumns, or BadValue with the column's name.
     """
@@ -53,7 +57,12 @@ def changed_row(
 
 
 def _instead_of_null(column: RecordColumn, kind: RowKind, target: Target) -> object:
-    """A deleted row may lack all but its key; where the table wants a value, it gets one as empty as Debezium's own."""
+    """Return the value of a NOT NULL column that has none in the record.
+
+    A delete may lack all columns but its key. A NOT NULL column then gets an empty value, as Debezium itself sends it.
+
+    Raises BadValue for a column of the primary key, and for all records other than deletes.
+    """
     if kind is RowKind.DELETE and not column.in_primary_key:
         return _zero_value(column.type)
     role = "a column of the primary key" if column.in_primary_key else "NOT NULL"

@@ -1,4 +1,4 @@
-"""What decoders of records as columns have in common."""
+"""Functions that all columnar decoders share."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ NOT_COLUMNAR: Final = (
     msgspec.MsgspecError,
     pa.ArrowNotImplementedError,
 )
-"""What a columnar decoder raises for records that are to be read one by one."""
+"""The errors with which a columnar decoder refuses records. The row decoder then reads these records one by one."""
 
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """For the milliseconds of a chunk: thousands of objects come and go, none in a cycle, and looking costs a tenth.
+    """Pause the garbage collector while a chunk is decoded, which takes milliseconds.
 
-    Nothing else may pause it: whichever ended first would end it for both.
+    Decoding creates and frees thousands of objects without reference cycles. The collector's searches for cycles would
+    cost a tenth of the time. No other code may pause the collector: the pause that ends first would end both.
     """
-    if not gc.isenabled():  # off for good, or paused by another thread, which will resume it
+    if not gc.isenabled():  # turned off by the user, or paused by another thread, which will resume it
         yield
         return
     gc.disable()
@@ -42,10 +43,10 @@ def garbage_collection_paused() -> Iterator[None]:
 def refused_columns(
     decoders: Iterable[tuple[str, ColumnDecoder]], images: Sequence[Mapping[str, msgspec.Raw]]
 ) -> frozenset[str]:
-    """Which columns of these good row images their decoders refuse. Not fast itself.
+    """Return the columns whose column decoders refuse the values of these row images. Slow.
 
-    decoders: with the names of their columns.
-    images: column to raw JSON.
+    decoders: column names with their decoders.
+    images: valid row images, each as column name to raw JSON.
     """
     null = msgspec.Raw(b"null")
     refused = set()

@@ -1,11 +1,13 @@
-"""Concatenated JSON: objects of an Arrow array as one run of bytes, for a parser that reads object after object.
+"""Concatenates JSON objects of an Arrow array, for a parser that reads consecutive objects from one block of bytes.
 
-Values of an Arrow array lie side by side, and such a parser needs nothing in between. Where each value begins with {
-and ends with }, and no text goes on from one into the next, neighbours cannot run into each other: outside of texts
-`}{` is never part of one object. So where as many objects are found as there are values, each value was one object.
+The values of an Arrow array are adjacent in memory, and such a parser needs no separator. Two conditions are checked:
+each value begins with { and ends with }, and no string continues from one value into the next. Then a value can't merge
+with the next one, because outside of strings `}{` never occurs within one object. So if the parser finds as many
+objects as there are values, each value is exactly one object.
 
-Of a text that went on, the next quote would be the end, and no letter can follow that. So values that begin with { and
-the quote and letter of a name need no look at the rest. Of others quotes are counted.
+The second condition is cheap to check if each value begins with {, a quote and a letter, as with a member's name. If a
+string of the previous value were still open, that quote would close it, and no letter may follow a closing quote. The
+parser would refuse this. For other values the quotes are counted.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _IN_NAMES[list(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789
 
 
 def split_rows(values: pa.Array, rows: NDArray[np.int64], rows_max: int, bytes_max: int) -> Iterator[NDArray[np.int64]]:
-    """`rows` cut into runs of at most `rows_max` rows and, unless it is a single one, `bytes_max` bytes.
+    """Yield `rows` in runs of at most `rows_max` rows and `bytes_max` bytes. A single larger row is a run by itself.
 
-    Runs that are cut by their number of rows are equally long: a short one costs as much as hundreds of rows more.
+    Runs that only `rows_max` limits have equal lengths: the fixed cost of a short run equals that of hundreds of rows.
     """
     if not len(rows):
         return
@@ -42,11 +44,12 @@ def split_rows(values: pa.Array, rows: NDArray[np.int64], rows_max: int, bytes_m
 
 
 def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes = b"") -> bytes | memoryview:
-    """What stands in these rows, one after another; behind `prefix` and without the last brace, if there is one.
+    """Return the concatenated values of these rows. Copies nothing if the rows are adjacent and the prefix is empty.
 
-    values: binary, no nulls in `rows`. Copies nothing when the rows follow one another and there is no prefix.
+    values: binary, without nulls in `rows`.
+    prefix: if not empty, each value must begin with it. The prefix and the value's last brace are removed.
 
-    Raises ValueError when a value is not framed by braces, ends within a text, or does not begin with the prefix.
+    Raises ValueError if a value is not enclosed in braces, ends within a string, or does not begin with the prefix.
     """
     positions, data = layout(values)
     begins, ends = positions[rows], positions[rows + 1]
@@ -70,13 +73,16 @@ def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes
 
 
 def _all_begin_with_a_name(octets: NDArray[np.uint8], starts: NDArray[np.int64]) -> bool:
-    """starts (n,): of values of two octets at least; so the last of them may end with the second."""
+    """Return whether each value begins with {, a quote and a character of a name.
+
+    starts (n,): where the values begin. Each has at least two octets, so the last one may end before its third octet.
+    """
     firsts = octets[np.minimum(starts + 2, len(octets) - 1)]
     return bool(np.all(octets[starts + 1] == _QUOTE) and np.all(_IN_NAMES[firsts]))
 
 
 def _without_prefix(value: bytes, prefix: bytes) -> bytes:
-    """Compared as bytes: a memoryview compares octet by octet."""
+    """Return the value without the prefix and the last brace. It is bytes, as a memoryview compares octet by octet."""
     if not prefix:
         return value
     if not value.startswith(prefix) or value[len(prefix)] != ord("{") or value[-2] != ord("}"):
@@ -85,10 +91,11 @@ def _without_prefix(value: bytes, prefix: bytes) -> bytes:
 
 
 def _ends_within_a_text(octets: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Of each value, whether it has an odd number of quotes, escaped ones not counted. The last octet of each is a
-    brace, so nothing is escaped across values.
+    """Return for each value whether it has an odd number of quotes, without escaped ones.
 
-    starts (n,): where they begin, n > 0, each with some octets.
+    The last octet of each value is a brace, so a backslash never escapes an octet of the next value.
+
+    starts (n,): where the values begin; n > 0, and no value is empty.
     """
     is_quote, is_backslash = octets == _QUOTE, octets == _BACKSLASH
     if is_backslash.any():
@@ -101,7 +108,7 @@ def _ends_within_a_text(octets: NDArray[np.uint8], starts: NDArray[np.int64]) ->
 
 
 def _escaped(is_backslash: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Which octets a backslash escapes: those behind runs of an odd number of them."""
+    """Return the positions of octets that a backslash escapes: those after an odd number of backslashes."""
     places = np.flatnonzero(is_backslash)
     is_first = np.append(True, np.diff(places) > 1)
     is_last = np.append(is_first[1:], True)
@@ -111,7 +118,7 @@ def _escaped(is_backslash: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def layout(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """(n + 1 positions, data) of a binary array: value i is at positions i to i + 1."""
+    """Return (n + 1 positions, data) of a binary array. Value i is `data[positions[i]:positions[i + 1]]`."""
     wide = pa.types.is_large_binary(values.type)
     _, offsets, data = values.buffers()
     positions = np.frombuffer(offsets, np.int64 if wide else np.int32)[values.offset : values.offset + len(values) + 1]

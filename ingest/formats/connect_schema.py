@@ -1,4 +1,4 @@
-"""What a value means at its source: Kafka Connect's schemas as Debezium's logical types fill them.
+"""The meaning of values at their source: Kafka Connect's schemas with Debezium's logical types.
 
 Sources: Debezium 3.5 `io.debezium.time.*`, `io.debezium.data.*`; Kafka Connect `JsonConverter`; captures of connectors.
 """
@@ -23,45 +23,50 @@ VARYING: Final = 2**31 - 1  # the length that Debezium declares for PostgreSQL's
 
 
 class SemanticType(StrEnum):
-    """How the JSON value of a column stands for its value."""
+    """How the JSON value of a column encodes its value."""
 
-    PLAIN = "plain"  # as JSON says it: a text, a number, true, a list, an object
+    PLAIN = "plain"  # the JSON value itself: a text, a number, true, a list, an object
     UNSIGNED = "unsigned"  # a 64-bit unsigned integer sent as a signed one: 2**64 - 1 arrives as -1
     DECIMAL = "decimal"  # a number, or base64 of the unscaled integer, big-endian two's complement
     VARIABLE_DECIMAL = "variable decimal"  # {"scale": 2, "value": base64 of the unscaled integer}
     BITS = "bits"  # base64, little-endian
-    ESCAPED_ENUM = "escaped enum"  # a label whose commas may have a backslash in front
+    ESCAPED_ENUM = "escaped enum"  # a label whose commas may be escaped by a backslash
     BASE64 = "base64"
     HEX = "hex"
     DATE = "date"  # days since 1970-01-01, or ISO text
     TIME = "time"  # units since midnight, or ISO text
     TIMESTAMP = "timestamp"  # units since 1970-01-01T00:00Z, or ISO text
-    UTF8 = "utf-8"  # bytes as a text, encoded so
-    LATIN1 = "latin-1"  # bytes as a text, one character each
+    UTF8 = "utf-8"  # a text whose UTF-8 encoding is the bytes
+    LATIN1 = "latin-1"  # a text with one character for each byte
     BIT_NUMBER = "bit number"  # the bits of a MySQL BIT as a decimal number
 
 
-FLOAT_WORDS: Final = ("float", "float32")  # Connect's, and those of its API
+FLOAT_WORDS: Final = ("float", "float32")  # in Connect's JSON, and in Connect's API
 DOUBLE_WORDS: Final = ("double", "float64")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceType:
-    """The type of a value as its producer declares it; the default says that nothing is declared.
+    """The type of a value as its producer declares it. The default value means that nothing is declared.
 
-    connect: Connect's word (`int32`, `struct`, …), "" where there is no schema.
+    connect: Connect's type name (`int32`, `struct`, …); "" without a schema.
+    semantic_type: how the JSON value encodes the value.
     name: the logical type's name, or "".
-    per_second: units of a TIME or TIMESTAMP.
-    counts_as_the_column: whether nothing but the column's type says so: with another type its numbers mean others.
-    scale, precision: of a DECIMAL; precision 0 is undeclared.
-    length: digits of BITS and BIT_NUMBER.
-    labels: of an ENUM that comes as the number of its label, from 1.
-    flags: labels of a SET that comes as a number with one bit each.
+    per_second: units per second of a TIME or TIMESTAMP.
+    counts_as_the_column: whether `per_second` is derived from the column's type only. If the column's type changes, its
+        numbers are read in another unit.
+    scale: the scale of a DECIMAL; -1 for the column's scale.
+    precision: the precision of a DECIMAL; 0 if it is not declared.
+    length: number of binary digits of BITS and BIT_NUMBER.
+    labels: the labels of an ENUM that is sent as the number of its label, from 1.
+    flags: the labels of a SET that is sent as a number with one bit for each label.
     column_type: the column type that the source declares.
-    word: how the source spells the type, in lower case; "" where it doesn't.
-    element: of an array.
-    key, value: of a map.
-    fields: of a struct.
+    word: the source's spelling of the type, in lower case; "" if the source does not give it.
+    doc: the source's description of the column.
+    element: type of an array's elements.
+    key: type of a map's keys.
+    value: type of a map's values.
+    fields: types of a struct's fields.
     """
 
     connect: str = ""
@@ -84,10 +89,10 @@ class SourceType:
 
 
 UNDECLARED: Final = SourceType()
-"""Of Debezium's records: what they leave open, the column's type and the connector's settings say."""
+"""For Debezium's records. The column's type and the connector's settings complete what the records don't declare."""
 
 JSON_VALUE: Final = SourceType("json")
-"""Of records that declare nothing: what the JSON says. No number counts days or time unless configured."""
+"""For records without types: the JSON value is the value. Numbers are not days or times, unless configured."""
 
 _LOGICAL: Final[Mapping[str, tuple[SemanticType, int]]] = {
     "org.apache.kafka.connect.data.Decimal": (SemanticType.DECIMAL, 0),
@@ -106,9 +111,9 @@ _LOGICAL: Final[Mapping[str, tuple[SemanticType, int]]] = {
     "org.apache.kafka.connect.data.Timestamp": (SemanticType.TIMESTAMP, PER_SECOND["ms"]),
 }  # ZonedTimestamp, ZonedTime, IsoTime and IsoTimestamp are texts, which any temporal column reads
 
-# Labels with a comma: MariaDB's snapshot says `blue, dark`, its binlog `blue\, dark` for the same one.
+# Labels with a comma: for the same label, MariaDB's snapshot has `blue, dark` and its binlog has `blue\, dark`.
 _ENUM: Final = "io.debezium.data.Enum"
-_PROPAGATED_TYPE: Final = "__debezium.source.column.type"  # a parameter; the connector's column.propagate.source.type
+_PROPAGATED_TYPE: Final = "__debezium.source.column.type"  # set by the connector's column.propagate.source.type
 
 
 class ConnectSchema(msgspec.Struct, frozen=True):
@@ -126,7 +131,7 @@ class ConnectSchema(msgspec.Struct, frozen=True):
     values: ConnectSchema | None = None
 
     def member(self, name: str) -> ConnectSchema | None:
-        """The schema of a struct's field, or None."""
+        """Return the schema of a struct's field, or None."""
         return next((f for f in self.fields if f.field == name), None)
 
 
@@ -134,7 +139,7 @@ _read_schema: Final = msgspec.json.Decoder(ConnectSchema).decode
 
 
 def parse_connect_schema(data: bytes | msgspec.Raw) -> ConnectSchema:
-    """Raises BadInput for anything but a Connect schema."""
+    """Return the parsed schema. Raises BadInput for anything but a Connect schema."""
     try:
         return _read_schema(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
@@ -142,7 +147,7 @@ def parse_connect_schema(data: bytes | msgspec.Raw) -> ConnectSchema:
 
 
 def source_type(schema: ConnectSchema) -> SourceType:
-    """What `schema` says about a value. A parameter that is no number counts as absent."""
+    """Return the type that a schema declares. A numeric parameter that is not a number is ignored."""
     semantic_type, per_second = _LOGICAL.get(schema.name or "", (SemanticType.PLAIN, 0))
     parameters: Mapping[str, Any] = schema.parameters or {}
     if semantic_type is SemanticType.PLAIN and schema.type == "bytes":
@@ -179,19 +184,23 @@ def _propagated_word(parameters: Mapping[str, Any]) -> str:
     return f"{word}(1)" if word == "tinyint" and str(length) == "1" else word
 
 
-# ---------------------------------------------------------------- where no schema says it
+# ---------------------------------------------------------------- types that no schema declares
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSettings:
-    """Settings of the Debezium connector that its records don't carry, under Debezium's names.
+    """Settings of the Debezium connector that its records don't contain, under Debezium's names.
 
-    time_precision_mode: adaptive (by the column's precision: ms to 3, us to 6, ns beyond), adaptive_time_microseconds
-        (the same, but times of day always in us), connect (always ms), microseconds, nanoseconds. None: what the
-        connector does by default, which is adaptive, on MySQL and MariaDB adaptive_time_microseconds.
+    time_precision_mode: the unit of dates and times. None is the connector's default: adaptive_time_microseconds on
+        MySQL and MariaDB, adaptive on others.
+        adaptive: by the column's precision: ms up to 3, us up to 6, else ns.
+        adaptive_time_microseconds: like adaptive, but times of day are always in us.
+        connect: always ms.
+        microseconds: always us.
+        nanoseconds: always ns.
     binary_handling_mode: base64 (also for Debezium's bytes and base64-url-safe) or hex.
     decimal_handling_mode: string (also for double: any JSON number is read) or precise (base64 of unscaled integers).
-    unavailable_value_placeholder: what the connector sends for a value that it does not have.
+    unavailable_value_placeholder: the text that the connector sends for a value that it does not have.
     """
 
     time_precision_mode: str | None = None
@@ -211,7 +220,7 @@ class ConnectorSettings:
                 raise BadInput(f"{name}: {getattr(self, name)!r} is none of {known}")
 
 
-# mode: (unit of times of day, unit of timestamps); "" is the unit of the column's declared precision
+# mode: (unit of times of day, unit of timestamps). "" is the unit of the column's declared precision.
 _TIME_MODES: Final[Mapping[str, tuple[str, str]]] = {
     "adaptive": ("", ""),
     "adaptive_time_microseconds": ("us", ""),
@@ -221,10 +230,10 @@ _TIME_MODES: Final[Mapping[str, tuple[str, str]]] = {
 }
 _MICROSECOND_TIMES: Final = frozenset({"mysql", "mariadb"})  # connectors whose default is adaptive_time_microseconds
 
-# what Target.source_types may say
+# the words allowed in Target.source_types, in addition to `bits(n)`
 SPELLED: Final[Mapping[str, SourceType]] = {
     "bigint unsigned": SourceType("int64", SemanticType.UNSIGNED),
-    "decimal base64": SourceType("bytes", SemanticType.DECIMAL, scale=-1),  # -1: the column's own
+    "decimal base64": SourceType("bytes", SemanticType.DECIMAL, scale=-1),  # -1: the column's scale
     "bits": SourceType("bytes", SemanticType.BITS),
     "bits varying": SourceType("bytes", SemanticType.BITS, length=VARYING),
     "base64": SourceType("bytes", SemanticType.BASE64),
@@ -238,7 +247,7 @@ SPELLED: Final[Mapping[str, SourceType]] = {
 
 
 def spelled_source_type(column: str, word: str) -> SourceType:
-    """A word of SPELLED, or `bits(n)` for n digits. Raises BadInput, naming the column and what is possible."""
+    """Return the type of a word of SPELLED, or of `bits(n)` for n digits. Raises BadInput for any other word."""
     word = " ".join(word.lower().split())
     if bits := re.fullmatch(r"bits\((\d{1,5})\)", word):
         return replace(SPELLED["bits"], length=int(bits[1]))
@@ -248,9 +257,9 @@ def spelled_source_type(column: str, word: str) -> SourceType:
 
 
 def completed(declared: SourceType, target: DataType, connector: str, settings: ConnectorSettings) -> SourceType:
-    """`declared`, with what it leaves open taken from the column's type and the connector's settings.
+    """Return `declared`, completed from the column's type and the connector's settings.
 
-    connector: `source.connector` of the records (`postgresql`, `mariadb`, …), "" where they have none.
+    connector: `source.connector` of the records (`postgresql`, `mariadb`, …); "" if they have none.
     """
     if declared.semantic_type is SemanticType.DECIMAL and declared.scale == -1:
         return replace(declared, scale=getattr(target, "scale", 0))
@@ -283,6 +292,6 @@ def completed(declared: SourceType, target: DataType, connector: str, settings: 
 
 
 def adaptive_unit(target: DataType) -> str:
-    """Debezium counts whole seconds in milliseconds, too."""
+    """Return the unit of Debezium's adaptive mode for a column. Debezium counts whole seconds in milliseconds, too."""
     unit = timestamp_unit(getattr(target, "precision", 0))
     return "ms" if unit == "s" else unit

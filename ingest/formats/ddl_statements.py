@@ -1,4 +1,4 @@
-"""What the DDL of a MySQL source does to the columns of a table."""
+"""Parses DDL of a MySQL source for the changes of a table's columns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ _ALTERS: Final = re.compile(r"\balter\b.*\btable\b.*\b(rename|change|drop|add)\b
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatement:
-    """old: the column's name before; None where it is added.
-    new: afterwards; None where it is dropped.
-    type: of an added column, as MySQL spells it.
+    """A column that a statement adds, renames or drops.
+
+    old: the column's name before the statement; None if the statement adds the column.
+    new: the column's name after the statement; None if the statement drops the column.
+    type: the type of an added column, in MySQL's spelling.
     """
 
     old: str | None
@@ -28,13 +30,13 @@ class ColumnStatement:
 
 
 def column_statements(sql: str | None) -> tuple[ColumnStatement, ...]:
-    """Columns that are added, renamed and dropped, in order. Nothing for other statements and other text."""
+    """Return the columns that a statement adds, renames and drops, in its order. Empty for any other text."""
     if not sql or not _ALTERS.search(sql):
         return ()
-    import sqlglot  # noqa: PLC0415 - takes a while, and most pipelines meet no DDL
+    import sqlglot  # noqa: PLC0415 - the import is slow, and most pipelines get no DDL
     from sqlglot import expressions  # noqa: PLC0415
 
-    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it tells of each statement that it can't take apart
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of each statement that it can't parse
     try:
         parsed = sqlglot.parse_one(sql, dialect="mysql")
     except sqlglot.errors.SqlglotError:

@@ -1,4 +1,4 @@
-"""Rows of one table out of a part of a raw batch, and how such parts are put together."""
+"""Rows of one table from a part of a raw batch, and the merge of such parts into one batch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _KIND_FIELD = pa.field(KIND_COLUMN, pa.int8(), False)
 class DecodedRows:
     """n rows of one target.
 
-    rows (n,): row of the raw batch that each came from.
+    rows (n,): the row in the raw batch of each row's record.
     kinds (n,): int8 row kinds.
-    columns: in the table's order.
-    flags: column name to (n,) flags of cells whose old value must stay.
-    old_keys: for flagged rows that came to their key from another one, the primary key they had, as cells.
+    columns: the columns in the table's order.
+    flags: column name to (n,) flags, True where the record left out the value and the old value must stay.
+    old_keys: row number to the values of the old primary key, for moved rows with flags.
     """
 
     target: Target
@@ -37,15 +37,21 @@ class DecodedRows:
 
 
 FindKeyChanges: TypeAlias = Callable[[NDArray[np.int64], RawBatch, Collection[int]], KeyChanges | None]
-"""(row of the raw batch that each row came from, the batch, rows with an old key) to the halves of key changes."""
+"""Finds the halves of key changes among n rows. Its arguments:
+
+- (n,) the row in the raw batch of each row's record
+- the raw batch
+- numbers of the rows that have an old key
+"""
 
 
 def merge_decoded(
     pieces: Sequence[DecodedRows], batch: RawBatch, find_key_changes: FindKeyChanges | None = None
 ) -> TableRows:
-    """The pieces of one target as one batch, in source order. At least one piece.
+    """Return the pieces of one target as one batch, in source order.
 
-    find_key_changes: for a format that makes two records of a key change.
+    pieces: at least one.
+    find_key_changes: for a format that sends a key change as two records.
     """
     target = pieces[0].target
     schema = target.schema.arrow
@@ -54,7 +60,7 @@ def merge_decoded(
     columns = [_joined([piece.columns[i] for piece in pieces]) for i in range(len(schema))]
     whole = pa.record_batch([*columns, pa.array(kinds)], schema=schema.append(_KIND_FIELD))
     flags, old_keys = _all_flags(pieces), _all_old_keys(pieces)
-    if np.any(rows[1:] < rows[:-1]):  # records of several shapes took turns
+    if np.any(rows[1:] < rows[:-1]):  # records of several shapes alternate in the batch
         order = np.argsort(rows, kind="stable")
         place = np.argsort(order)
         rows, whole = rows[order], whole.take(pa.array(order))
@@ -87,10 +93,15 @@ def _all_old_keys(pieces: Sequence[DecodedRows]) -> dict[int, Sequence[object]]:
 def _unavailable(
     flags: Mapping[str, NDArray[np.bool_]], keys: pa.RecordBatch, old_keys: Mapping[int, Sequence[object]]
 ) -> UnavailableValues:
-    """flags, keys: of all n rows."""
+    """Return the unavailable values of n rows.
+
+    flags: (n,) flags of each column.
+    keys: the primary key of all n rows.
+    old_keys: row number to the old primary key.
+    """
     rows = np.flatnonzero(np.logical_or.reduce(list(flags.values())))
     moved = sorted(old_keys)
-    take = rows.copy()  # from the rows' own keys, with the old ones behind them
+    take = rows.copy()  # indexes into the rows' own keys, followed by the old keys
     take[np.searchsorted(rows, moved)] = np.arange(len(keys), len(keys) + len(moved))
     columns = [
         pa.concat_arrays([column, pa.array([old_keys[row][i] for row in moved], column.type)]).take(pa.array(take))

@@ -1,4 +1,4 @@
-"""Results of decoding records one by one: rows, failures, and records skipped on purpose."""
+"""The results of the row decoder: rows, failures, and records skipped on purpose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from ingest.raw_batch import RawBatch
 
 
 class FoundRows:
-    """Collects. row: always the record's number in the raw batch."""
+    """A collector of rows, failures and skipped records.
+
+    In all methods `row` is the record's row in the raw batch.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[str, _TargetRows] = {}
@@ -58,8 +61,10 @@ class FoundRows:
     def skip_schema_change(
         self, row: int, offset: int, source: SourceTable, target_of: TargetOf, sql: str | None
     ) -> None:
-        """A record of DDL: counted, unless columns are added, renamed or dropped in a table of the pipeline, or in a
-        copy that is to take its place.
+        """Add a record of DDL.
+
+        The record is a failure if the statement adds, renames or drops columns in a table of the pipeline, or if the
+        statement is a step of an online schema change of such a table. All other statements are counted as skipped.
         """
         kind, target = FailureKind.SCHEMA_CHANGE, target_of(source)
         if target is not None and (statements := column_statements(sql)):
@@ -74,7 +79,7 @@ class FoundRows:
         self.skip(Skipped.SCHEMA_CHANGE)
 
     def take_pieces(self) -> list[DecodedRows]:
-        """The rows found since the last call, one piece a target."""
+        """Return the rows added since the last call, as one piece for each target."""
         pieces = [rows.piece() for rows in self._rows.values()]
         self._rows.clear()
         return pieces
@@ -93,7 +98,7 @@ class Truncated(BadValue):
 
 @dataclass(slots=True)
 class _TargetRows:
-    """Rows of one target as they are found."""
+    """The rows of one target that were added so far."""
 
     target: Target
     numbers: list[int] = field(default_factory=list)
@@ -108,12 +113,12 @@ class _TargetRows:
         for place, row in enumerate(self.rows):
             for name in row.flagged:
                 flags.setdefault(name, np.zeros(len(self.rows), np.bool_))[place] = True
-        by_column = zip(*(row.cells for row in self.rows), strict=True)
+        columns = zip(*(row.cells for row in self.rows), strict=True)
         return DecodedRows(
             self.target,
             np.array(self.numbers, np.int64),
             np.array([row.kind for row in self.rows], np.int8),
-            [pa.array(cells, f.type) for cells, f in zip(by_column, self.target.schema.arrow, strict=True)],
+            [pa.array(values, f.type) for values, f in zip(columns, self.target.schema.arrow, strict=True)],
             flags,
             {place: row.old_key for place, row in enumerate(self.rows) if row.old_key is not None},
         )
@@ -121,11 +126,11 @@ class _TargetRows:
 
 @dataclass(slots=True, eq=False)
 class DecodeState:
-    """What one `decode` has found so far.
+    """The results of one `decode` call so far.
 
-    found: record by record.
-    targets: as `target_of` gave them for the batch at hand.
-    pieces: parts of the batch, by the target's name.
+    found: results of the row decoder.
+    targets: the results of `target_of` for this batch.
+    pieces: the target's name to its parts of the batch.
     """
 
     batch: RawBatch

@@ -1,8 +1,9 @@
-"""Columns whose type is narrower than what the source sends: by the record's schema, or by a value.
+"""Columns whose type is narrower than the source's type in the record's schema, or than a value.
 
-A schema is believed where it says a type that the column can't hold in full: more digits of a DECIMAL, a DOUBLE for a
-FLOAT, a finer TIMESTAMP. Not for integers, texts and bytes, where nothing can get lost in silence and Connect's type is
-only what has room (MySQL's TINYINT comes as int16); nor for times of day, which MySQL always sends in microseconds.
+A declared type is wider than the column if values could lose digits silently: more digits of a DECIMAL, a DOUBLE for a
+FLOAT, a finer TIMESTAMP. Declared types of integers, texts and bytes are ignored: a value that is too large is noticed,
+and Connect's type may be wider than the source's (MySQL's TINYINT is sent as int16). Times of day are ignored as well,
+because MySQL's are always sent in microseconds.
 """
 
 from __future__ import annotations
@@ -37,17 +38,19 @@ from storage.types import (
 
 _INTEGERS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 _BYTES: Final = frozenset({Root.BINARY, Root.VARBINARY})
-_ALWAYS_FINE: Final = frozenset({"microseconds", "nanoseconds"})  # modes in which the unit says nothing of the source
+_ALWAYS_FINE: Final = frozenset({"microseconds", "nanoseconds"})  # their unit is not the source's precision
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowColumn:
-    """path: the column, or a member of it.
-    type: what it is.
-    fits: what would hold the values, and all that it holds.
+    """A column, or a member of it, whose type is too narrow.
+
+    path: the column and the names of its nested members.
+    type: its current type.
+    fits: a type that holds the new values and all values of the current type.
     reason: what doesn't fit.
-    can_round: whether only digits would get lost, where that may be.
-    is_in_map_key: whether it is the key of a MAP, or in one.
+    can_round: whether rounding digits off would make the values fit, and is allowed here.
+    is_in_map_key: whether it is the key of a MAP, or part of one.
     """
 
     path: tuple[str, ...]
@@ -59,7 +62,7 @@ class NarrowColumn:
 
 
 class NarrowColumns(BadValue):
-    """Good values that the table's columns can't hold exactly."""
+    """A record has valid values that the table's columns can't hold exactly."""
 
     def __init__(self, target: Target, found: Sequence[NarrowColumn]) -> None:
         self.target = target
@@ -82,12 +85,13 @@ def narrow_by_schema(
     follows_types: bool = False,
     follows_texts: bool = False,
 ) -> Iterator[NarrowColumn]:
-    """The column, or its members, that can't hold what the record's schema says of them.
+    """Yield the column, or its members, if they can't hold values of the type in the record's schema.
 
-    source: what it says.
-    rounds: whether digits may get lost; never in keys of a MAP, of which two would become one.
-    follows_types: tell also of wider integers, texts and bytes, where a value that is too large would be noticed.
-    follows_texts: tell also of texts in columns of other kinds.
+    source: the type that the record's schema declares.
+    target: the column's type.
+    rounds: whether digits may get lost. They never may in keys of a MAP, as two keys could become one.
+    follows_types: also yield columns for wider integers, texts and bytes, though a value that is too large is noticed.
+    follows_texts: with `follows_types`, also yield columns of other types for which the schema declares a text.
     """
     if rounds and not is_in_map_key and isinstance(target, AtomicType):
         return
@@ -98,8 +102,8 @@ def narrow_by_schema(
         if fits is None and follows_texts and target.root not in STRING_ROOTS and _is_text(source):
             fits = STRING
     if fits is not None:
-        said = f"the record's schema says {nullable(inferred_type(source))}"
-        yield NarrowColumn(path, target, fits, said, can_round and not is_in_map_key, is_in_map_key)
+        reason = f"the record's schema says {nullable(inferred_type(source))}"
+        yield NarrowColumn(path, target, fits, reason, can_round and not is_in_map_key, is_in_map_key)
     for step, inner_source, inner_target in _members(source, target):
         if inner_source is not None:
             yield from narrow_by_schema(
@@ -121,27 +125,27 @@ def _is_text(source: SourceType) -> bool:
 
 
 def _as_wide(source: SourceType, target: DataType) -> DataType | None:
-    """The type that the schema says, where it is the same as the column's and longer.
+    """Return the declared type if it is a longer type of the same family as the column's, else None.
 
-    Debezium's connectors send a TINYINT as an int16, so that says nothing of it. A text without a length is no longer
-    than one that has some: Connect's texts have none.
+    Debezium's connectors send a TINYINT as an int16, so an int16 does not widen a TINYINT. A declared text without a
+    length does not widen a column, because Connect's texts never have a length.
     """
-    said = inferred_type(source)
-    if not isinstance(target, AtomicType) or not isinstance(said, AtomicType):
+    declared = inferred_type(source)
+    if not isinstance(target, AtomicType) or not isinstance(declared, AtomicType):
         return None
-    if target.root in _INTEGERS and said.root in _INTEGERS:
+    if target.root in _INTEGERS and declared.root in _INTEGERS:
         is_tinyint = target.root is Root.TINYINT and source.connect == "int16"
-        return said if _INTEGERS.index(said.root) > _INTEGERS.index(target.root) and not is_tinyint else None
+        return declared if _INTEGERS.index(declared.root) > _INTEGERS.index(target.root) and not is_tinyint else None
     if source.column_type is None:
         return None
     for family, longest in ((STRING_ROOTS, Root.VARCHAR), (_BYTES, Root.VARBINARY)):
-        if target.root in family and said.root in family and said.length > target.length:
-            return AtomicType(longest, length=said.length)
+        if target.root in family and declared.root in family and declared.length > target.length:
+            return AtomicType(longest, length=declared.length)
     return None
 
 
 def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) -> DataType | None:
-    """A type for both, where the source's is wider."""
+    """Return a type that holds all values of the source's and the column's type; None if the column's does already."""
     if not isinstance(target, AtomicType):
         return None
     if isinstance(source.column_type, AtomicType):
@@ -154,7 +158,7 @@ def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) ->
         case SemanticType.TIMESTAMP if (
             target.root in TIMESTAMP_ROOTS and settings.time_precision_mode not in _ALWAYS_FINE
         ):
-            # whole seconds come in milliseconds as well
+            # Debezium counts whole seconds in milliseconds, too.
             if source.per_second > max(PER_SECOND["ms"], PER_SECOND[timestamp_unit(target.precision)]):
                 return AtomicType(target.root, precision=len(str(source.per_second)) - 1)
         case SemanticType.PLAIN if target.root is Root.FLOAT and source.connect in DOUBLE_WORDS:
@@ -194,18 +198,18 @@ def _members(source: SourceType, target: DataType) -> Iterator[tuple[str, Source
 def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
     changes = [set_type(c.path, c.fits) for c in found if _may_change(c, target.schema)]
     fixed = [f"{path_text(c.path)} {nullable(c.fits)}" for c in found if not _may_change(c, target.schema)]
-    said = []
+    parts = []
     if changes:
         fits = ", ".join(str(nullable(c.fits)) for c in found if _may_change(c, target.schema))
-        said.append(f"{fits} fits: `{alter_command(target.name, target.location, *changes)}`")
+        parts.append(f"{fits} fits: `{alter_command(target.name, target.location, *changes)}`")
     if fixed:
-        said.append(f"its type can't be changed any more; a new table with {', '.join(fixed)} holds the values")
+        parts.append(f"its type can't be changed any more; a new table with {', '.join(fixed)} holds the values")
     if all(c.can_round and c.path[0] not in target.schema.primary_keys for c in found):
-        said.append(
+        parts.append(
             "or have digits cut off: `inexact_values: round` in `format_options`, or for these columns only "
             "`rounded_columns` of the table"
         )
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def _may_change(column: NarrowColumn, schema: TableSchema) -> bool:

@@ -1,11 +1,13 @@
-"""What gh-ost and pt-online-schema-change do to a table: they alter a copy of it, and put that in its place.
+"""Recognizes online schema changes by gh-ost and pt-online-schema-change in the DDL of a MySQL source.
+
+These programs alter a copy of the table, and rename the copy to the table at the end:
 
     CREATE TABLE _orders_gho LIKE orders                              nothing is altered yet
-    ALTER TABLE _orders_gho RENAME COLUMN a TO b                      rows of orders still have a
-    RENAME TABLE orders TO _orders_del, _orders_gho TO orders         rows of orders have b from here on
+    ALTER TABLE _orders_gho RENAME COLUMN a TO b                      rows of orders still have column a
+    RENAME TABLE orders TO _orders_del, _orders_gho TO orders         from now on rows of orders have column b
 
-gh-ost writes comments into its statements. pt-online-schema-change calls the copy `_orders_new`, or `__orders_new`
-where that is taken.
+gh-ost writes comments into its statements. pt-online-schema-change names the copy `_orders_new`, or `__orders_new` if
+that name is in use.
 """
 
 from __future__ import annotations
@@ -29,16 +31,19 @@ _MOVE: Final = re.compile(rf"\s*({_TABLE})\s+to\s+({_TABLE})\s*(?:,|;?\s*\Z)", r
 
 
 class ShadowStep(StrEnum):
-    MADE = "is made, or dropped"  # what was altered in an earlier one of its name counts for nothing
+    MADE = "is made, or dropped"  # changes of an earlier copy with this name are void
     ALTERED = "is altered"
     MOVED = "takes its place"
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowChange:
-    """table: the one that is altered.
-    shadow: the copy, with its database.
-    statements: of ALTERED: what it does to columns; at least one.
+    """One step of an online schema change.
+
+    table: the table whose schema changes.
+    shadow: the name of its copy, with the database.
+    step: the step.
+    statements: for ALTERED, the changed columns, at least one.
     """
 
     table: SourceTable
@@ -51,11 +56,12 @@ class ShadowChange:
 
 
 def shadow_changes(sql: str | None, source: SourceTable) -> Sequence[ShadowChange]:
-    """Nothing for statements about other tables.
+    """Return the steps of online schema changes in a statement. Empty for a statement that changes no copy of a table.
 
-    source: the table that the record names; of a RENAME it may be either one, or both.
+    The copy's name may be ambiguous: `__orders_new` is a copy of `_orders` or of `orders`. Then the result has a step
+    for each, and the first one whose table exists applies.
 
-    Several where a name says too little of the table (`__orders_new`): the first that exists is meant.
+    source: the table that the record names. For a RENAME it may be the old or the new table, or both.
     """
     if not sql:
         return ()
@@ -69,7 +75,7 @@ def shadow_changes(sql: str | None, source: SourceTable) -> Sequence[ShadowChang
         if not statements:
             return ()
         step = ShadowStep.ALTERED
-    # `_orders` may be a table of its own, whose copy begins with two
+    # A table may be named `_orders`. Its copy then begins with two underscores.
     underscores = len(source.table) - len(source.table.lstrip("_")) - 1
     names = ["_" * kept + copy[1] for kept in range(underscores, -1, -1)]
     tables = (replace(source, table=name) for name in names)

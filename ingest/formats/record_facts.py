@@ -1,4 +1,4 @@
-"""What records of a format say beside their rows: where they come from, in which transaction, in which order."""
+"""What can be read from the records of a format in addition to rows: origin, transaction and order at the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from ingest.formats.transactions import TransactionOf
 
 @dataclass(frozen=True, slots=True)
 class RecordOrigin:
-    """What a record says of its source. op_ts: epoch milliseconds."""
+    """The source table and time of a change, as the record names them; None for what the record lacks.
+
+    op_ts: time of the change at the source, in epoch milliseconds.
+    """
 
     database_name: str | None = None
     schema_name: str | None = None
@@ -24,18 +27,19 @@ class RecordOrigin:
 
 
 OriginOf: TypeAlias = Callable[[bytes], RecordOrigin]
-"""Of the value, as JSON, of a record that was decoded."""
+"""Returns the origin of a record that was decoded. The argument is the record's value as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFacts:
-    """Each None, or empty, where the format's records don't say it.
+    """The functions that read a format's facts. Each is None, or empty, if the format's records don't contain the fact.
 
-    origin_of: for metadata columns.
-    transaction_of: for checkpoints that keep transactions whole.
-    order_of: for what happens to a table as a whole while several partitions are read.
-    members: sets of members, each of which no record of another format has: for messages about records that seem to be
-        of another format than the configuration says. Of several that a record has, the largest tells.
+    origin_of: used by metadata columns.
+    transaction_of: used by checkpoints that keep transactions whole.
+    order_of: used for changes of a whole table, such as a truncate, while several partitions are read.
+    members: sets of JSON members. Records of other formats never have all members of such a set. Used by messages about
+        records that seem to be of another format than the configured one. If a record has the members of several
+        sets, the largest set decides.
     """
 
     origin_of: OriginOf | None = None
@@ -45,26 +49,26 @@ class RecordFacts:
 
 
 class TellsOrigin(Protocol):
-    """A struct."""
+    """A struct of a record that contains the record's origin."""
 
     def origin(self) -> RecordOrigin: ...
 
 
 def origin_from(record: type[TellsOrigin]) -> OriginOf:
-    """What a record decoded into this struct tells."""
+    """Return a function that decodes a record into this struct and returns its origin."""
     decode = msgspec.json.Decoder(record).decode
 
     def read(value: bytes) -> RecordOrigin:
         try:
             return decode(value).origin()
-        except msgspec.MsgspecError:  # a member of another type than the format's: nothing is known
+        except msgspec.MsgspecError:  # a member has a type that the format does not allow: the origin is unknown
             return RecordOrigin()
 
     return read
 
 
 def epoch_ms_of(text: str | None) -> int | None:
-    """Times without a zone are of UTC."""
+    """Return the epoch milliseconds of an ISO time, in UTC if it has no zone; None if the text is no such time."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:

@@ -1,5 +1,6 @@
-"""How records of one source table, under one schema, become rows of one table: a value decoder and a column decoder
-for each column.
+"""The decoders for records of one source table with one schema into rows of one table.
+
+Each column has a value decoder and a column decoder.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ S = TypeVar("S")
 class UnknownColumns(BadValue):
     """A record has columns that its table lacks.
 
-    needed: the columns, and fields inside columns.
+    needed: the missing columns, and missing fields inside columns.
     """
 
     def __init__(self, target: Target, needed: Sequence[NeededColumn]) -> None:
@@ -71,7 +72,13 @@ class UnknownColumns(BadValue):
 
 @dataclass(frozen=True, slots=True)
 class RecordSchemaKey(Generic[S]):
-    """What decides how a record is read, apart from its target. schema: as the record has it, or names it."""
+    """The properties of a record, in addition to its target, on which its record schema depends.
+
+    source: the source table.
+    connector: `source.connector`.
+    schema: the record's schema, or an identifier of it.
+    key_columns: the columns in the record's key.
+    """
 
     source: SourceTable
     connector: str
@@ -81,7 +88,14 @@ class RecordSchemaKey(Generic[S]):
 
 @dataclass(frozen=True)
 class RecordColumn:
-    """One column of the table and how its values are read. `decode_column` is None where only `decode` can."""
+    """One column of the table with the decoders of its values.
+
+    type: the column's type.
+    decode: the value decoder.
+    decode_column: the column decoder; None if the column has none, so that only `decode` reads its values.
+    by_value: a column decoder that reads any value, if necessary by `decode`.
+    in_primary_key: whether it is a column of the table's primary key.
+    """
 
     name: str
     type: DataType
@@ -94,26 +108,26 @@ class RecordColumn:
     def in_memory(self) -> pa.DataType:
         return arrow_type(self.type)
 
-    def check_nulls(self, cells: pa.Array, left_out: NDArray[np.bool_] | None) -> None:
-        """left_out: the cells whose values the records left out; outside the primary key they are filled in later.
+    def check_nulls(self, values: pa.Array, left_out: NDArray[np.bool_] | None) -> None:
+        """Raise ValueError for a null in a NOT NULL column, unless the value is filled in later.
 
-        Raises ValueError for any other null in a column that is NOT NULL.
+        left_out: flags of the values that the records left out. Outside the primary key they are filled in later.
         """
         allowed = 0 if left_out is None or self.in_primary_key else int(left_out.sum())
-        if not self.type.nullable and cells.null_count > allowed:
+        if not self.type.nullable and values.null_count > allowed:
             raise ValueError(f"null in column {self.name}")
 
 
 class RecordSchema:
-    """One source table, one schema of its records, one target. Built once, used for many batches.
+    """The columns of a target with decoders for records of one source table and one schema. It serves many batches.
 
-    declared: column to what the records declare of it; empty where they carry no types.
-    undeclared: what is said of all other columns.
-    key_columns: the columns in the records' keys; none where they have no key that names columns.
-    connector: `source.connector`, "" where there is none.
-    placeholders: what stands for a value that did not change.
-    rounds: whether digits that a column's type lacks are rounded off or cut, in all columns but the primary key's, and
-        not in keys of a MAP.
+    declared: column name to the type that the records declare; empty if they declare no types.
+    undeclared: the type of all other columns.
+    key_columns: the columns in the records' keys; empty if the records have no key with column names.
+    connector: `source.connector`; "" if the records have none.
+    placeholders: the placeholders of values that did not change.
+    rounds: whether digits that a column's type lacks are rounded off or cut. Columns of the primary key and keys of a
+        MAP are never rounded.
     """
 
     def __init__(
@@ -134,10 +148,10 @@ class RecordSchema:
         self.placeholders = placeholders
         self.declared = declared
         self._spelled = spelled = {n: spelled_source_type(n, word) for n, word in target.source_types.items()}
-        # Never keys: rows that differ at the source would become one.
+        # Keys are never rounded: rows that differ at the source would get the same key.
         rounded = frozenset(target.schema.names) if rounds else target.rounded_columns
         self._rounded = rounded - set(target.schema.primary_keys)
-        # What a person says of a column overrules its schema.
+        # A type in the configuration overrules the record's schema.
         self.narrow = tuple(
             narrow
             for f in target.schema.fields
@@ -170,39 +184,39 @@ class RecordSchema:
         return RecordColumn(name, type_, decode, decode_column, by_value, name in self.target.schema.primary_keys)
 
     def said_of(self, column: str, undeclared: SourceType) -> SourceType:
-        """What a person says of a column, else the records, else `undeclared`."""
+        """Return the column's type from the configuration, else from the records, else `undeclared`."""
         return self._spelled.get(column) or self.declared.get(column) or undeclared
 
     def rounds(self, column: str) -> bool:
-        """Whether digits that the column's type lacks are rounded off or cut."""
+        """Return whether digits that the column's type lacks are rounded off or cut."""
         return column in self._rounded
 
     @cached_property
     def key_names_the_row(self) -> bool:
-        """Whether a record's key holds the table's whole primary key."""
+        """Whether a record's key contains the table's whole primary key."""
         return self.key_columns.issuperset(self.target.schema.primary_keys)
 
     @cached_property
     def needs_old_images(self) -> bool:
-        """Whether an update or delete is nothing without an old image: the table takes its values back, or only it can
-        say which row goes, because the records' keys name less than the table's primary key.
+        """Whether updates and deletes without an old image are bad records.
 
-        Records without a key get the benefit of the doubt.
+        They are if the table retracts old values, or if the records' keys lack columns of the table's primary key, so
+        that only the old image identifies the row. For records without a key only the first condition is checked.
         """
         return self.target.needs_retractions or (bool(self.key_columns) and not self.key_names_the_row)
 
     @property
     def needs_old_images_of_deletes(self) -> bool:
-        """Whether a delete is nothing without an old image that knows more than the key."""
+        """Whether a delete is a bad record unless its old image has more columns than the key."""
         return self.needs_old_images or self.target.is_ordered_by_columns
 
     def check_types(self) -> None:
-        """Raises NarrowColumns where the records' schema says of a column what its type can't hold."""
+        """Raise NarrowColumns if the records' schema declares a type whose values a column can't hold."""
         if self.narrow:
             raise NarrowColumns(self.target, self.narrow)
 
     def unknown(self, paths: Sequence[tuple[str, ...]]) -> UnknownColumns:
-        """The error for columns that a record has and the table lacks, and for fields inside columns."""
+        """Return the error for columns, and fields inside columns, that a record has and the table lacks."""
         return UnknownColumns(self.target, [self._needed(path) for path in paths])
 
     def _needed(self, path: tuple[str, ...]) -> NeededColumn:
@@ -220,8 +234,10 @@ class RecordSchema:
         return source
 
     def read_value(self, column: RecordColumn, raw: bytes) -> object:
-        """Raises BadValue with the column's name in front; UnknownColumns for a nested field that the table lacks;
-        NarrowColumns for a good value that the column can't hold exactly.
+        """Return the value of a column that `raw` encodes.
+
+        Raises UnknownColumns for a nested field that the table lacks, NarrowColumns for a valid value that the column
+        can't hold exactly, and BadValue, which begins with the column's name, for any other value.
         """
         try:
             return column.decode(raw)
@@ -238,7 +254,7 @@ class RecordSchema:
 
 
 def ignored_fields(target: Target) -> list[tuple[str, Any, Any]]:
-    """Fields, for a struct that decodes images, of columns that are passed over."""
+    """Return struct fields for the ignored columns, for a struct that decodes row images."""
     return [
         (f"ignored{i}", msgspec.Raw, msgspec.field(default=msgspec.Raw(), name=name))
         for i, name in enumerate(sorted(target.ignored_columns - target.schema.by_name.keys()))

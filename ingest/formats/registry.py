@@ -1,7 +1,8 @@
-"""The formats of change records, by the name that `format` gives them.
+"""The formats of change records by their names in the option `format`.
 
-A new format is a package next to `debezium` whose `format` module has a class that keeps `ingest.formats.base.Format`,
-and one line here. Its modules are loaded when a configuration names it: a pipeline has one of them.
+To add a format, add a package next to `debezium` whose `format` module has a class that implements
+`ingest.formats.base.Format`, and one line here. A pipeline uses one format, so the modules of a format are imported
+only if the configuration names it.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ FORMATS: Final[Mapping[str, str]] = {
     "avro": "ingest.formats.plain_avro.format:PlainAvro",
     "csv": "ingest.formats.csv.format:Csv",
 }
-"""Name to module and class."""
+"""Format name to module and class."""
 
 
 def facts_of(name: str) -> RecordFacts:
-    """Of a format that there is; nothing of others."""
+    """Return the facts of a format; empty facts if no format has this name."""
     return format_class(name).FACTS if name in FORMATS else RecordFacts()
 
 
 def transaction_of_format(name: str) -> TransactionOf:
-    """Raises UnsupportedFeature for a format whose records don't say which transaction they are of."""
+    """Return the function that reads the transaction of a record.
+
+    Raises UnsupportedFeature for a format whose records don't name their transaction.
+    """
     found = facts_of(name).transaction_of
     if found is None:
         others = [other for other in FORMATS if facts_of(other).transaction_of is not None]
@@ -51,19 +55,21 @@ def transaction_of_format(name: str) -> TransactionOf:
 
 
 def format_like(members: Collection[str]) -> str | None:
-    """The format whose records have these members; None where none has."""
+    """Return the format whose records have these JSON members; None if no format matches."""
     found = set(members)
     sizes = {
         name: max((len(wanted) for wanted in facts_of(name).members if wanted <= found), default=0) for name in FORMATS
     }
-    likest = max(sizes, key=lambda name: sizes[name])
-    return likest if sizes[likest] else None
+    best = max(sizes, key=lambda name: sizes[name])
+    return best if sizes[best] else None
 
 
 def open_format(name: str, options: Mapping[str, Any]) -> Format:
-    """options: `format_options`.
+    """Return a format with its options.
 
-    Raises UnsupportedFeature for a name that no format has, BadInput for the options.
+    options: `format_options`.
+
+    Raises UnsupportedFeature for an unknown format, and BadInput for invalid options.
     """
     if name not in FORMATS:
         hint = did_you_mean(name, FORMATS) or "."
@@ -76,7 +82,7 @@ def open_format(name: str, options: Mapping[str, Any]) -> Format:
 
 
 def format_class(name: str) -> type[Format]:
-    """name: one of `FORMATS`."""
+    """Return the class of a format. name: one of `FORMATS`."""
     module, _, class_name = FORMATS[name].partition(":")
     found: type[Format] = getattr(import_module(module), class_name)
     return found

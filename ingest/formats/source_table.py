@@ -1,7 +1,8 @@
-"""Which table a change record says it comes from, before any routing.
+"""The source table that a change record names, before any routing.
 
-A topic normally carries one table, but nothing promises it: a router at the connector may merge topics, and two schemas
-of one database may hold tables of one name. So the names come from each record, and a pattern may match any spelling.
+A topic usually contains one table, but this is not guaranteed: a router at the connector may merge topics, and two
+schemas of one database may contain tables of the same name. So the names are read from each record, and a pattern may
+match any spelling of the table's name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ _SHADOW: Final = re.compile(r"_.+_(gho|ghc|del|new|old)")
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """What `source` of a record names; None for what it leaves out. `topic` is where the record lay."""
+    """The table that `source` of a record names; None for names that the record lacks.
+
+    topic: the topic that contains the record.
+    """
 
     topic: str
     database: str | None = None
@@ -29,16 +33,16 @@ class SourceTable:
 
     @property
     def spellings(self) -> Sequence[str]:
-        """Every way to write the name, longest first: `shop.public.orders`, `public.orders`, `orders`, the topic."""
+        """All spellings of the name, longest first: `shop.public.orders`, `public.orders`, `orders`, the topic."""
         parts = [part for part in (self.database, self.schema, self.table) if part]
         dotted = [".".join(parts[i:]) for i in range(len(parts))] if self.table else []
         return (*dotted, self.topic)
 
     @property
     def is_shadow(self) -> bool:
-        """Whether gh-ost or pt-online-schema-change copies rows through it: they are those of another table."""
+        """Whether this is a working table of gh-ost or pt-online-schema-change: its rows are copies of another's."""
         return self.table is not None and _SHADOW.fullmatch(self.table) is not None
 
     def matches(self, pattern: str) -> bool:
-        """Whether a shell pattern (`*`, `?`, `[abc]`; case counts) fits one of the spellings whole."""
+        """Return whether a shell pattern (`*`, `?`, `[abc]`; case-sensitive) matches a whole spelling of the name."""
         return any(fnmatchcase(spelling, pattern) for spelling in self.spellings)

@@ -1,4 +1,4 @@
-"""What records say of the transactions of their source."""
+"""What records contain about the transactions of their source."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """A change.
+    """The place of a change in its transaction.
 
-    transaction: its id.
+    transaction: the transaction's id.
     collection: the source table.
-    number: among the transaction's changes of that table, from 1.
+    number: number of the change among the transaction's changes of that table, from 1.
     """
 
     transaction: str
@@ -23,11 +23,15 @@ class TransactionRow:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnd:
-    """A transaction is over. counts: its changes, by collection."""
+    """The end of a transaction.
+
+    transaction: the transaction's id.
+    counts: source table to the number of changes in the transaction.
+    """
 
     transaction: str
     counts: Mapping[str, int]
 
 
 TransactionOf: TypeAlias = Callable[[bytes], TransactionRow | TransactionEnd | None]
-"""Of a record's value; None for one that is in no transaction, or doesn't say in which."""
+"""Reads the transaction from a record's value; None if the record is in no transaction, or doesn't name it."""

@@ -1,1 +1,1 @@
-"""`aliyun-json`: what Alibaba DataWorks' synchronization to Kafka writes."""
+"""The format `aliyun-json`: records of Alibaba DataWorks' synchronization to Kafka."""

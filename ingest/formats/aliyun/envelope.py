@@ -1,4 +1,4 @@
-"""A record of Alibaba DataWorks.
+"""The envelope of a record of Alibaba DataWorks.
 
 Source: Paimon `cdc/format/aliyun/AliyunRecordParser.java`; DataWorks' message format for Kafka.
 """
@@ -22,7 +22,7 @@ from storage.types import BYTES, timestamp
 _OPS: Final = {
     "INSERT": Op.INSERT,
     "UPDATE_BEFORE": Op.UPDATE_BEFORE,
-    "UPDATE_BEFOR": Op.UPDATE_BEFORE,  # as DataWorks' own page spells it
+    "UPDATE_BEFOR": Op.UPDATE_BEFORE,  # the spelling in DataWorks' documentation
     "UPDATE_AFTER": Op.UPDATE_AFTER,
     "DELETE": Op.DELETE,
     "TRUNCATE": Op.TRUNCATE,
@@ -32,7 +32,7 @@ _EVENTS: Final = {
     **dict.fromkeys(("TRANSACTION_BEGIN", "TRANSACTION_END", "GTID", "XACOMMIT", "XAROLLBACK"), Skipped.TRANSACTION),
     "MHEARTBEAT": Skipped.HEARTBEAT,
 }
-# DATE has a time of day: it counts milliseconds.
+# DataWorks' DATE has a time of day. Its values are milliseconds.
 _OWN_TYPES: Final = {
     "DATE": SourceType(
         JSON_VALUE.connect, SemanticType.TIMESTAMP, per_second=PER_SECOND["ms"], column_type=timestamp(3)
@@ -80,7 +80,11 @@ class _TimedPayload(_AliyunPayload):
 
 
 class AliyunEnvelope(Envelope):
-    """payload: the images of one row. schema: its table, and the types of its columns."""
+    """The envelope of a record.
+
+    schema: the row's source table, and the types of its columns.
+    payload: the images of one row.
+    """
 
     FORMAT: ClassVar = "aliyun-json"
     OLD_IS_PARTIAL: ClassVar = False
@@ -147,7 +151,7 @@ class AliyunEnvelope(Envelope):
 
 
 class AliyunOrigin(AliyunEnvelope):
-    """With what only metadata columns ask for."""
+    """The envelope with members that only metadata columns need."""
 
     payload: _TimedPayload = msgspec.field(default_factory=_TimedPayload)
 

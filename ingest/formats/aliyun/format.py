@@ -1,4 +1,4 @@
-"""`aliyun-json`: what Alibaba DataWorks' synchronization to Kafka writes."""
+"""The format `aliyun-json`: records of Alibaba DataWorks' synchronization to Kafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class AliyunJson(EnvelopeFormat):
-    """See `ingest.formats.base.Format`."""
+    """The format `aliyun-json`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "aliyun-json"
     ENVELOPE: ClassVar = AliyunEnvelope

@@ -1,1 +1,1 @@
-"""Avro records: framing, schemas of a registry, columns, and single values as Connect's JSON."""
+"""Avro records: framing, schema registry, and readers of whole columns and of single values."""

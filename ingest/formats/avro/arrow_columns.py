@@ -1,7 +1,7 @@
-"""Columns of Avro's own types to columns of a table: what the value decoders do to one value, done to a column at once.
+"""Converts whole columns of Avro types to columns of a table, with the same results as the value decoders.
 
-A converter may refuse (raise one of NOT_CONVERTED) whatever it would not read as the value decoder does; its caller
-then goes value by value.
+A converter must refuse (raise one of NOT_CONVERTED) a column with a value that it would read differently from the value
+decoder. Its caller then decodes value by value.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from storage.types import (
 )
 
 Converter: TypeAlias = Callable[[pa.Array], tuple[pa.Array, Flags | None]]
-"""A column of Avro's type to one of the table's, and which cells stand for the old value, or None."""
+"""Converts a column of an Avro type to one of the table's type and flags of placeholders; None if it has none."""
 
 NOT_CONVERTED: Final = (ValueError, TypeError, OverflowError, pa.ArrowException)
-"""What is raised for values that can't be converted at once."""
+"""The errors with which a converter refuses a column."""
 
 ColumnConverter: TypeAlias = Callable[[DecodedColumn], tuple[pa.Array, Flags | None]]
 
@@ -61,10 +61,11 @@ _UNSCALED_BYTES_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ConversionContext:
-    """Where values come from, and where they go.
+    """The properties of the records and the table's column on which a conversion depends.
 
-    connector, settings: of the records.
-    placeholders: what stands for a value that did not change.
+    connector: the connector that sent the records.
+    settings: the connector's settings.
+    placeholders: the placeholders of values that did not change.
     rounds: whether digits that the column's type lacks are rounded off or cut.
     """
 
@@ -80,7 +81,11 @@ class ConversionContext:
 def converter_for(
     kind: str, source: SourceType, target: DataType, placeholders: Placeholders, *, rounds: bool
 ) -> Converter | None:
-    """kind: Avro's. source: as `completed`. None where values must be read one by one."""
+    """Return the converter of a column; None if its values must be decoded one by one.
+
+    kind: the kind of the Avro type.
+    source: the source type after `completed`.
+    """
     if not isinstance(target, AtomicType) or source.labels or source.flags:
         return None
     root, semantic_type = target.root, source.semantic_type
@@ -98,7 +103,7 @@ def converter_for(
         case "string" if root in STRING_ROOTS and semantic_type is SemanticType.PLAIN:
             return lambda column: _texts(column, target, placeholders)
         case "string" if root is Root.DECIMAL and semantic_type is SemanticType.PLAIN:
-            # what connectors send with `decimal.handling.mode=string`
+            # Connectors send decimals this way with `decimal.handling.mode=string`.
             return _unflagged(lambda column: decimals_of_texts(column, arrow_type(target)))
         case "string" if root in TIMESTAMP_ROOTS and semantic_type is SemanticType.TIMESTAMP:
             return _unflagged(_instant_converter(target))
@@ -113,9 +118,10 @@ def converter_for(
 def column_converter_for(
     type_: AvroType, source: SourceType, column: RecordColumn, context: ConversionContext
 ) -> ColumnConverter:
-    """The fastest way that reads a column right; whatever that refuses is read value by value.
+    """Return the fastest converter of a column. If it refuses a column, that column is decoded value by value.
 
-    type_: Avro's, without null. source: what is said of the column.
+    type_: the Avro type, without null.
+    source: the type that the records or the configuration declare for the column.
     """
     fast: ColumnConverter | None = None
     target = column.type
@@ -132,40 +138,40 @@ def column_converter_for(
         if convert is not None:
             fast = partial(_converted, convert)
 
-    def to_arrow(cells: DecodedColumn) -> tuple[pa.Array, Flags | None]:
+    def to_arrow(decoded: DecodedColumn) -> tuple[pa.Array, Flags | None]:
         if fast is not None:
             with suppress(*NOT_CONVERTED):
-                return fast(cells)
-        return column.by_value.to_arrow(cells.to_json())
+                return fast(decoded)
+        return column.by_value.to_arrow(decoded.to_json())
 
     return to_arrow
 
 
-def _converted(convert: Converter, cells: DecodedColumn) -> tuple[pa.Array, Flags | None]:
-    return convert(cells.to_arrow())
+def _converted(convert: Converter, decoded: DecodedColumn) -> tuple[pa.Array, Flags | None]:
+    return convert(decoded.to_arrow())
 
 
 def list_converter_for(
     target: ArrayType, convert: Converter, placeholders: Placeholders
 ) -> Callable[[DecodedColumn], tuple[pa.Array, Flags | None]]:
-    """convert: of the elements."""
+    """Return a converter of arrays. convert: the converter of their elements."""
 
-    def to_arrow(cells: DecodedColumn) -> tuple[pa.Array, Flags | None]:
-        assert cells.items is not None
-        assert cells.values is not None
-        flags = placeholders.in_arrays(cells.items.to_arrow(), cells.values)
-        elements, _ = convert(cells.items.to_arrow())
+    def to_arrow(decoded: DecodedColumn) -> tuple[pa.Array, Flags | None]:
+        assert decoded.items is not None
+        assert decoded.values is not None
+        flags = placeholders.in_arrays(decoded.items.to_arrow(), decoded.values)
+        elements, _ = convert(decoded.items.to_arrow())
         if elements.null_count and not target.element.nullable:
             raise BadValue("null elements")
-        lengths = np.zeros(len(cells) + 1, np.int64)
-        lengths[1:][cells.valid] = cells.values
+        lengths = np.zeros(len(decoded) + 1, np.int64)
+        lengths[1:][decoded.valid] = decoded.values
         positions = pa.array(np.cumsum(lengths).astype(np.int32))
-        lists = pa.ListArray.from_arrays(positions, elements, type=arrow_type(target), mask=pa.array(~cells.valid))
+        lists = pa.ListArray.from_arrays(positions, elements, type=arrow_type(target), mask=pa.array(~decoded.valid))
         if flags is None:
             return lists, None
-        of_all = np.zeros(len(cells), np.bool_)
-        of_all[cells.valid] = flags
-        return without(lists, of_all), of_all
+        row_flags = np.zeros(len(decoded), np.bool_)
+        row_flags[decoded.valid] = flags
+        return without(lists, row_flags), row_flags
 
     return to_arrow
 
@@ -220,14 +226,14 @@ def _instant_converter(target: AtomicType) -> Callable[[pa.Array], pa.Array]:
 
     def convert(texts: pa.Array) -> pa.Array:
         first = next((text.as_py() for text in texts if text.is_valid), "")
-        zone = "UTC" if first.endswith("Z") else None  # Arrow reads texts that all have a zone, or none
+        zone = "UTC" if first.endswith("Z") else None  # Arrow requires that all texts have a zone, or none has
         return texts.cast(pa.timestamp(unit, zone)).view(in_memory)
 
     return convert
 
 
 def _decimals(octets: pa.Array, scale: int, target: AtomicType) -> pa.Array:
-    """Big-endian two's complement integers, `scale` digits of them behind the point."""
+    """Return decimals whose unscaled values are big-endian two's complement integers. scale: their scale."""
     lengths = pc.fill_null(pc.binary_length(octets), 1).to_numpy()
     if len(octets) and (lengths.min() < 1 or lengths.max() > _UNSCALED_BYTES_MAX):
         raise BadValue("no decimal, or one of more digits than fit")

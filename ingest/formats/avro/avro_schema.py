@@ -1,4 +1,4 @@
-"""A writer's schema as a tree of types, and what it says of values: in Connect's words, as Connect's converter does.
+"""Parses a writer's schema to a tree of types, and converts it to a Connect schema as Connect's converter does.
 
 Sources: Avro's specification; Confluent `AvroData` (properties `connect.*`).
 """
@@ -30,8 +30,8 @@ _CONNECT_WORDS: Final = {
     "enum": "string",
 }
 _CONNECT_INTEGERS: Final = frozenset({"int8", "int16"})  # AvroData: `connect.type` of an int
-_MAP_ENTRY: Final = "MapEntry"  # AvroData: `connect.internal.type` of a map's pair, where keys are no texts
-# Avro's logical types, by the type below, as the logical types of Connect and Debezium that count alike.
+_MAP_ENTRY: Final = "MapEntry"  # AvroData: `connect.internal.type` of the pairs of a map whose keys are no texts
+# (Avro type, logical type) to the logical type of Connect or Debezium with the same unit.
 _LOGICAL_NAMES: Final[Mapping[tuple[str, str], str]] = {
     ("int", "date"): "org.apache.kafka.connect.data.Date",
     ("int", "time-millis"): "org.apache.kafka.connect.data.Time",
@@ -50,13 +50,15 @@ _NESTING_MAX: Final = 60
 
 @dataclass(eq=False, slots=True)
 class AvroType:
-    """kind: a primitive type's name, or record, enum, array, map, fixed, union.
-    fields: of a record, in order.
-    items: of an array, and the values of a map.
-    branches: of a union.
-    symbols: of an enum.
-    size: of a fixed.
-    properties: what else the schema says, `connect.name` for example.
+    """An Avro type.
+
+    kind: a primitive type's name, or record, enum, array, map, fixed, union.
+    fields: the fields of a record, in order.
+    items: the type of an array's items, or of a map's values.
+    branches: the branches of a union.
+    symbols: the symbols of an enum.
+    size: the size of a fixed in bytes.
+    properties: all properties in the schema, for example `connect.name`.
     """
 
     kind: str
@@ -69,7 +71,7 @@ class AvroType:
 
     @property
     def without_null(self) -> AvroType:
-        """The other branch of a union of null and one type; the type itself otherwise."""
+        """The other branch of a union of null and one type; for all other types the type itself."""
         if self.kind != "union":
             return self
         others = [branch for branch in self.branches if branch.kind != NULL]
@@ -82,7 +84,12 @@ class AvroType:
 
 
 def parse_avro_schema(text: str, references: Sequence[str] = ()) -> AvroType:
-    """references: schemas whose types this one uses. Raises BadValue for what is no schema of Avro."""
+    """Return the type of a schema in JSON.
+
+    references: schemas whose types this one uses.
+
+    Raises BadValue for an invalid schema.
+    """
     named: dict[str, Any] = {}
     try:
         for reference in references:
@@ -91,12 +98,12 @@ def parse_avro_schema(text: str, references: Sequence[str] = ()) -> AvroType:
         return _Parser(named).type_of(parsed)
     except (msgspec.MsgspecError, fastavro.schema.SchemaParseException, RecursionError) as e:
         raise BadValue(f"not a schema of Avro: {e}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as e:  # what fastavro makes of other JSON
+    except (KeyError, TypeError, ValueError, AttributeError) as e:  # fastavro's errors for JSON that is no schema
         raise BadValue(f"not a schema of Avro: {type(e).__name__} {e}") from None
 
 
 class _Parser:
-    """named: full names to definitions, as fastavro resolved them."""
+    """A converter of parsed schemas to types. named: full name to definition, as resolved by fastavro."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
@@ -134,25 +141,25 @@ class _Parser:
 
 
 def connect_schema(type_: AvroType, field_name: str | None = None, depth: int = 0) -> ConnectSchema:
-    """What Connect's converter says of values of this type."""
+    """Return the Connect schema that Connect's converter derives from this type."""
     inner = type_.without_null
     if depth > _NESTING_MAX:  # a type that contains itself
         return ConnectSchema("struct", field=field_name)
-    said = inner.properties
-    parameters = {str(k): str(v) for k, v in (said.get("connect.parameters") or {}).items()}
-    name = said.get("connect.name")
-    if name is None or (inner.kind in ("record", "enum", "fixed") and name == said.get("name")):
-        name = name or _LOGICAL_NAMES.get((inner.kind, str(said.get("logicalType"))))
-        if said.get("logicalType") == "decimal":
-            precision = str(said.get("precision", ""))
-            parameters |= {"scale": str(said.get("scale", 0)), "connect.decimal.precision": precision}
+    properties = inner.properties
+    parameters = {str(k): str(v) for k, v in (properties.get("connect.parameters") or {}).items()}
+    name = properties.get("connect.name")
+    if name is None or (inner.kind in ("record", "enum", "fixed") and name == properties.get("name")):
+        name = name or _LOGICAL_NAMES.get((inner.kind, str(properties.get("logicalType"))))
+        if properties.get("logicalType") == "decimal":
+            precision = str(properties.get("precision", ""))
+            parameters |= {"scale": str(properties.get("scale", 0)), "connect.decimal.precision": precision}
     word, members = _word_and_members(inner, depth + 1)
     return ConnectSchema(
         word,
         None if name is None else str(name),
         inner is not type_,
         parameters or None,
-        said.get("connect.doc", said.get("doc")),
+        properties.get("connect.doc", properties.get("doc")),
         field_name,
         **members,
     )
@@ -161,8 +168,8 @@ def connect_schema(type_: AvroType, field_name: str | None = None, depth: int = 
 def _word_and_members(inner: AvroType, depth: int) -> tuple[str, Mapping[str, Any]]:
     match inner.kind:
         case "int":
-            said = inner.properties.get("connect.type")
-            return (said if said in _CONNECT_INTEGERS else "int32"), {}
+            word = inner.properties.get("connect.type")
+            return (word if word in _CONNECT_INTEGERS else "int32"), {}
         case "record":
             return "struct", {"fields": tuple(connect_schema(t, name, depth) for name, t in inner.fields.items())}
         case "array" if inner.is_pairs and inner.items is not None:

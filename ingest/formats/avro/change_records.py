@@ -1,4 +1,4 @@
-"""What records in Avro have to be for their rows to be read as columns: changes of rows, in whatever shape."""
+"""The protocol of Avro records of row changes whose rows are read as columns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ingest.formats.connect_schema import SourceType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangeSchema:
-    """A writer's schema.
+    """A writer's schema of change records.
 
-    type: of the record.
-    image: of a row, in it.
-    columns: of its images, in order.
-    reader: None where the records are no row changes.
+    type: the type of the record.
+    image: the type of a row image in the record.
+    columns: the columns of a row image, in order.
+    reader: reads the records; None if the records are no row changes.
     """
 
     type: AvroType
@@ -33,24 +33,28 @@ class ChangeSchema:
 
 
 class ChangeRecords(Protocol):
-    """The shape of a format's records."""
+    """The structure of a format's records."""
 
     ARE_KEYED: ClassVar[bool]
-    """Whether keys of records name columns of the row's key."""
+    """Whether keys of records contain the columns of the row's key."""
 
-    def schema_of(self, type_: AvroType) -> ChangeSchema: ...
+    def schema_of(self, type_: AvroType) -> ChangeSchema:
+        """Return the schema of records of this type."""
+        ...
 
     def changes(
-        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, DecodedColumn]
+        self, rows: NDArray[np.int64], schema: ChangeSchema, columns: Mapping[str, DecodedColumn]
     ) -> tuple[Changes, list[DecodedColumn | None]]:
-        """What the records of a schema change; and where they say it, what they say of their source: database, schema,
-        table and connector.
+        """Return the changes of records of one schema, and the columns that name their source.
 
-        rows: of the batch.
-        cells: what the schema's reader found.
+        These columns are database, schema, table and connector. Each is None if the records lack it. The list is empty
+        if the records name no source.
+
+        rows: rows of the batch.
+        columns: the result of the schema's reader for these rows.
         """
         ...
 
     def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """The record as Debezium's payload in JSON would have it. members: of the record, each in JSON."""
+        """Return the members of Debezium's JSON payload for a record. members: the record's members as raw JSON."""
         ...

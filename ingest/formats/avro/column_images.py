@@ -1,6 +1,7 @@
-"""Row changes of one table under one schema: columns of Avro to columns of the table.
+"""Converts row changes of one table and one schema from Avro columns to the table's columns.
 
-Takes only what it reads exactly as `ingest.formats.debezium.row_changes` would; the others are named, and left.
+It converts only records that it reads exactly as `ingest.formats.debezium.row_changes` does. It reports all others, and
+the caller reads them one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from storage.format import RowKind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """n records. rows: where they are in the batch. ops: character codes. before, after: images, null where missing."""
+    """The row changes of n records.
+
+    rows (n,): their rows in the batch.
+    ops (n,): character codes of `op`.
+    before: old row images, null if missing.
+    after: new row images, null if missing.
+    """
 
     rows: Places
     ops: NDArray[np.uint8]
@@ -37,9 +44,11 @@ class Changes:
 
 
 class ColumnImages:
-    """Reads images of one schema. Raises ValueError on construction where every record is to be read alone.
+    """A reader of row images of one schema.
 
-    image: the record's type of an image.
+    image: the type of a row image in the record.
+
+    The constructor raises ValueError if all records of the schema must be read one by one.
     """
 
     def __init__(self, record_schema: RecordSchema, image: AvroType, settings: ConnectorSettings) -> None:
@@ -54,7 +63,10 @@ class ColumnImages:
         self._converters: dict[tuple[str, str], ColumnConverter] = {}
 
     def read(self, changes: Changes) -> tuple[DecodedRows | None, Places]:
-        """The rows of the changes, and the places of those that are to be read alone. Raises one of NOT_CONVERTED."""
+        """Return the rows of the changes, and the indexes of changes that must be read one by one.
+
+        Raises one of NOT_CONVERTED if some values can't be converted.
+        """
         alone = self._to_read_alone(changes)
         taken = changes.take(np.flatnonzero(~alone)) if alone.any() else changes
         return self._decoded(taken) if len(taken.rows) else None, np.flatnonzero(alone)
@@ -91,66 +103,66 @@ class ColumnImages:
         )[order]
         columns, flags_of = [], {}
         for column in self._record_schema.columns:
-            cells, flags = self._column(column, before, after)
+            values, flags = self._column(column, before, after)
             if len(before):
-                cells = cells.take(pa.array(order))
+                values = values.take(pa.array(order))
                 flags = None if flags is None else flags[order]
             if flags is not None:
                 flags_of[column.name] = flags
-            column.check_nulls(cells, flags)
-            columns.append(cells)
+            column.check_nulls(values, flags)
+            columns.append(values)
         rows = changes.rows[np.concatenate([old_places, new_places])[order]]
         return DecodedRows(self._target, rows, kinds, columns, flags_of)
 
     def _column(
         self, column: RecordColumn, before: DecodedColumn, after: DecodedColumn
     ) -> tuple[pa.Array, Flags | None]:
-        """Of the old images, then of the new ones."""
-        parts = [self._cells(column, image) for image in (before, after) if len(image)]
+        """Return a column's values in the old images, followed by those in the new images, and the flags."""
+        parts = [self._converted(column, image) for image in (before, after) if len(image)]
         if len(parts) == 1:
             return parts[0]
-        cells = pa.concat_arrays([part for part, _ in parts])
+        values = pa.concat_arrays([part for part, _ in parts])
         if all(flags is None for _, flags in parts):
-            return cells, None
-        return cells, np.concatenate(
+            return values, None
+        return values, np.concatenate(
             [np.zeros(len(part), np.bool_) if flags is None else flags for part, flags in parts]
         )
 
-    def _cells(self, column: RecordColumn, image: DecodedColumn) -> tuple[pa.Array, Flags | None]:
-        cells = image.fields.get(column.name)
-        if cells is None:
+    def _converted(self, column: RecordColumn, image: DecodedColumn) -> tuple[pa.Array, Flags | None]:
+        decoded = image.fields.get(column.name)
+        if decoded is None:
             return pa.nulls(len(image), column.in_memory), None
-        if len(cells) != len(image):
+        if len(decoded) != len(image):
             raise ValueError("an image that is missing")
-        name = (column.name, cells.type.kind)
+        name = (column.name, decoded.type.kind)
         if name not in self._converters:
-            self._converters[name] = self._converter(column, cells)
-        return self._converters[name](cells)
+            self._converters[name] = self._converter(column, decoded)
+        return self._converters[name](decoded)
 
-    def _converter(self, column: RecordColumn, cells: DecodedColumn) -> ColumnConverter:
+    def _converter(self, column: RecordColumn, decoded: DecodedColumn) -> ColumnConverter:
         schema = self._record_schema
         context = ConversionContext(schema.connector, self._settings, schema.placeholders, schema.rounds(column.name))
-        return column_converter_for(cells.type, schema.said_of(column.name, UNDECLARED), column, context)
+        return column_converter_for(decoded.type, schema.said_of(column.name, UNDECLARED), column, context)
 
 
-def _comparable(cells: DecodedColumn) -> pa.Array:
-    values = cells.to_arrow()
-    return pa.array(cells.to_json(), pa.binary()) if values is None else values
+def _comparable(column: DecodedColumn) -> pa.Array:
+    values = column.to_arrow()
+    return pa.array(column.to_json(), pa.binary()) if values is None else values
 
 
-def ops_of(cells: DecodedColumn) -> NDArray[np.uint8]:
-    """The op of each record, one character's code; 0 for an op of several characters."""
-    ops = np.zeros(len(cells), np.uint8)
-    if cells.values is not None:
-        one = np.flatnonzero(cells.valid)[cells.values == 1]
-        ops[one] = cells.octets[cells.ends[cells.values == 1] - 1]
+def ops_of(column: DecodedColumn) -> NDArray[np.uint8]:
+    """Return the character code of each record's op; 0 for an op of several characters."""
+    ops = np.zeros(len(column), np.uint8)
+    if column.values is not None:
+        one = np.flatnonzero(column.valid)[column.values == 1]
+        ops[one] = column.octets[column.ends[column.values == 1] - 1]
     return ops
 
 
-def same_everywhere(cells: Sequence[DecodedColumn | None]) -> tuple[str | None, ...] | None:
-    """The texts that these columns have in every row; None where they differ."""
+def same_everywhere(columns: Sequence[DecodedColumn | None]) -> tuple[str | None, ...] | None:
+    """Return the text of each column that is the same in all rows; None if rows of a column differ."""
     found: list[str | None] = []
-    for column in cells:
+    for column in columns:
         if column is None or not column.valid.any():
             found.append(None)
             continue

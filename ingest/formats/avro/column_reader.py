@@ -1,9 +1,9 @@
-"""Many Avro records of one schema at once: field after field, a step of NumPy for all records.
+"""Reads many Avro records of one schema together, field by field. NumPy operations read a field of all records at once.
 
-A record of Avro has no offsets: where a field begins, the one before it says. So the reader keeps one position for each
-record and moves all of them over a field together. A record that does not match its schema (a length beyond its end, a
-branch that the union lacks) is sent to a place behind the buffer, where it stays: it does not end where it should, and
-is left to `value_reader`, which says what is wrong.
+An Avro record has no offsets: a field begins where the previous field ends. So the reader keeps one position for each
+record, and moves all positions over a field together. If a record does not match its schema (a length beyond its end, a
+branch that the union lacks), its position is set after the end of the buffer and stays there. Such a record does not
+end where it should. It is left to `value_reader`, which finds the error.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from ingest.formats.avro.avro_schema import NULL, AvroType
 from ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
 from ingest.formats.concatenated_json import layout
 
-_PADDING: Final = 16  # what a step may look at behind the last record
-_BLOCK_STEPS_MAX: Final = 4_096  # of arrays and maps in one chunk; records with longer ones are read alone
+_PADDING: Final = 16  # bytes that a step may read after the end of the last record
+_BLOCK_STEPS_MAX: Final = 4_096  # for arrays and maps of one chunk; records with longer ones are read one by one
 _DEPTH_MAX: Final = 24
 _PLAIN: Final = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes"})
 _FIXED_BYTES: Final = {"boolean": 1, "float": 4, "double": 8}
 
 
 class ColumnReader:
-    """Reads records of one schema, a record's.
+    """A reader of records of one schema.
 
-    wanted: the fields to read, by name; all others are passed over. Fields of records inside: those of `inside`, where
-    it has the field's name.
+    type_: the schema, of kind record.
+    wanted: names of the fields to read. All other fields are skipped.
+    inside: name of a wanted field that is a record to the names of its fields to read.
     """
 
     def __init__(
@@ -41,9 +42,12 @@ class ColumnReader:
         self._inside = {name: frozenset(names) for name, names in (inside or {}).items()}
 
     def read(self, values: pa.Array, rows: NDArray[np.int64], skip_bytes: int) -> tuple[dict[str, DecodedColumn], Mask]:
-        """The wanted fields' cells, one a row, and which rows were read; in all others the cells mean nothing.
+        """Return the wanted fields as columns with a value for each row, and flags of the rows that were read.
 
-        values: binary, no nulls in `rows`. skip_bytes: in front of each record.
+        For rows that were not read, the values are meaningless.
+
+        values: binary, without nulls in `rows`.
+        skip_bytes: number of bytes before each record.
         """
         positions, data = layout(values)
         begins, ends = positions[rows] + skip_bytes, positions[rows + 1]
@@ -52,16 +56,20 @@ class ColumnReader:
         octets[: last - first] = np.frombuffer(data, np.uint8)[first:last]
         step = _Step(octets, last - first)
         at = begins - first
-        cells: dict[str, DecodedColumn] = {}
+        columns: dict[str, DecodedColumn] = {}
         for name, inner in self._type.fields.items():
-            found, at = step.read(inner, at, name in self._wanted, self._inside.get(name), 1)
-            if found is not None:
-                cells[name] = found
-        return cells, at == ends - first
+            column, at = step.read(inner, at, name in self._wanted, self._inside.get(name), 1)
+            if column is not None:
+                columns[name] = column
+        return columns, at == ends - first
 
 
 class _Step:
-    """The buffer, and how each type is read from it. Positions are never behind `lost`, which is behind every end."""
+    """A buffer with records, and the methods that read each type from it.
+
+    `_lost` is the position of records that can't be read. It is after the end of all records, and no position is after
+    it.
+    """
 
     def __init__(self, octets: NDArray[np.uint8], end: int) -> None:
         self._octets = octets
@@ -73,7 +81,7 @@ class _Step:
     def read(
         self, type_: AvroType, at: Places, wanted: bool, inside: Collection[str] | None, depth: int
     ) -> tuple[DecodedColumn | None, Places]:
-        """The cells of a field, None if they are not wanted, and where the next one begins."""
+        """Return the column of a field, or None if it is not wanted, and the positions of the next field."""
         if depth > _DEPTH_MAX:
             return None, np.full_like(at, self._lost)
         match type_.kind:
@@ -116,7 +124,7 @@ class _Step:
     # ------------------------------------------------------------ numbers
 
     def _longs(self, at: Places) -> tuple[NDArray[np.int64], Places]:
-        """Zigzag integers in groups of seven bits, the lowest first."""
+        """Return zigzag integers, which are stored in groups of seven bits, the lowest group first, and their ends."""
         octets = self._octets[at]
         raw = octets.astype(np.uint64) & np.uint64(0x7F)
         end = at + 1
@@ -127,11 +135,14 @@ class _Step:
         return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), end
 
     def _long_tails(self, raw: NDArray[np.uint64], at: Places) -> tuple[NDArray[np.uint64], Places]:
-        """The up to nine bytes behind the first, eight of them at once."""
+        """Return the integers with their bytes after the first one, up to nine, and their ends.
+
+        The first eight of these bytes are read at once as one word.
+        """
         words = self._words[np.minimum(at, len(self._words) - 1)]
         last = ~words & np.uint64(0x8080808080808080)  # a bit for each byte that may be the last
         lowest = last & (~last + np.uint64(1))
-        words &= lowest | (lowest - np.uint64(1))  # what is behind the first of them is another value's
+        words &= lowest | (lowest - np.uint64(1))  # bytes after the last one belong to other values
         for byte in range(8):
             part = words >> np.uint64(8 * byte)
             if byte and not part.any():
@@ -139,7 +150,7 @@ class _Step:
             raw = raw | ((part & np.uint64(0x7F)) << np.uint64(7 * (byte + 1)))
         taken = np.bitwise_count(lowest - np.uint64(1)).astype(np.int64) // 8 + 1
         end = at + taken
-        longest = np.flatnonzero(last == 0)  # ten bytes, the tenth of which has one bit left
+        longest = np.flatnonzero(last == 0)  # integers of ten bytes; the tenth byte may only have its lowest bit
         if len(longest):
             tenth = self._octets[np.minimum(at[longest] + 8, self._lost)]
             raw[longest] |= tenth.astype(np.uint64) << np.uint64(63)
@@ -147,7 +158,7 @@ class _Step:
         return raw, end
 
     def _lengths(self, at: Places) -> tuple[NDArray[np.int64], Places]:
-        """Of texts or bytes, and where they end."""
+        """Return the lengths of texts or bytes, and where they end."""
         lengths, start = self._longs(at)
         end = self._moved(start, lengths)
         if (wrong := end == self._lost).any():
@@ -164,12 +175,15 @@ class _Step:
         words = self._words[at]
         return (words.view(np.float64) if kind == "double" else words.astype(np.uint32).view(np.float32)), end
 
-    # ------------------------------------------------------------ what is made of others
+    # ------------------------------------------------------------ composite types
 
     def _union(
         self, type_: AvroType, at: Places, wanted: bool, inside: Collection[str] | None, depth: int
     ) -> tuple[DecodedColumn | None, Places]:
-        """Null and one other type give its cells; anything else is one value, its branch included."""
+        """Read a union. A union of null and one type becomes a column of that type.
+
+        Each value of another union is stored in its Avro form, with its branch number.
+        """
         branch, start = self._longs(at)
         end = self._unless((branch < 0) | (branch >= len(type_.branches)), start)
         value = type_.without_null
@@ -182,12 +196,12 @@ class _Step:
                 continue
             reads = wanted and inner is value
             if taken.all():
-                cells, end = self.read(inner, end, reads, inside, depth + 1)
+                column, end = self.read(inner, end, reads, inside, depth + 1)
             else:
                 rows = np.flatnonzero(taken)
-                cells, end[rows] = self.read(inner, end[rows], reads, inside, depth + 1)
+                column, end[rows] = self.read(inner, end[rows], reads, inside, depth + 1)
             if reads:
-                found, valid = cells, taken
+                found, valid = column, taken
         if not wanted:
             return None, end
         if value is type_:  # several branches
@@ -203,11 +217,11 @@ class _Step:
         ), end
 
     def _empty(self, type_: AvroType) -> DecodedColumn:
-        """No cells. A record's fields have none either."""
+        """Return a column without values. The fields of a record have no values either."""
         none = np.empty(0, np.int64)
-        cells, _ = self.read(type_, none, True, None, 1)
-        assert cells is not None
-        return cells
+        column, _ = self.read(type_, none, True, None, 1)
+        assert column is not None
+        return column
 
     def _record(
         self, type_: AvroType, at: Places, wanted: bool, inside: Collection[str] | None, depth: int
@@ -216,15 +230,15 @@ class _Step:
         fields: dict[str, DecodedColumn] = {}
         for name, inner in type_.fields.items():
             reads = wanted and inside is not None and name in inside
-            cells, end = self.read(inner, end, reads, None, depth + 1)
-            if cells is not None:
-                fields[name] = cells
+            column, end = self.read(inner, end, reads, None, depth + 1)
+            if column is not None:
+                fields[name] = column
         if not wanted:
             return None, end
         return DecodedColumn(type_, self._octets, np.ones(len(at), np.bool_), at, end, None, fields), end
 
     def _plain_array(self, type_: AvroType, at: Places, depth: int) -> tuple[DecodedColumn, Places]:
-        """Arrays whose items' cells are kept."""
+        """Read arrays of plain values, with their items."""
         found: list[tuple[Places, DecodedColumn]] = []
         end = self._blocks(type_, at, depth, found)
         valid = np.ones(len(at), np.bool_)
@@ -233,16 +247,19 @@ class _Step:
             found = [(at[:0], self._empty(type_.items))]
         owners = np.concatenate([rows for rows, _ in found])
         order = np.argsort(owners, kind="stable")
-        items = DecodedColumn.joined([cells for _, cells in found]).take(order)
+        items = DecodedColumn.joined([column for _, column in found]).take(order)
         counts = np.bincount(owners, minlength=len(at)).astype(np.int64)
         return DecodedColumn(type_, self._octets, valid, at, end, counts, items=items), end
 
     def _blocks(
         self, type_: AvroType, at: Places, depth: int, found: list[tuple[Places, DecodedColumn]] | None
     ) -> Places:
-        """The ends of arrays and maps: blocks of items until one is empty. A block may say its size.
+        """Return the ends of arrays and maps. They are blocks of items, and an empty block is the last one.
 
-        found: gets the items, with the rows they belong to; None passes over them, and over sized blocks at once.
+        A block may contain its size in bytes.
+
+        found: gets columns of items, each with the rows to which the items belong. With None, items are skipped. Blocks
+            with a size are then skipped at once.
         """
         assert type_.items is not None
         end = at.copy()
@@ -263,9 +280,9 @@ class _Step:
                 item = start[rows]
                 if type_.kind == "map":
                     _, item = self._lengths(item)
-                cells, start[rows] = self.read(type_.items, item, found is not None, None, depth + 1)
-                if found is not None and cells is not None:
-                    found.append((open_[rows], cells))
+                column, start[rows] = self.read(type_.items, item, found is not None, None, depth + 1)
+                if found is not None and column is not None:
+                    found.append((open_[rows], column))
                 left[rows] = np.where(start[rows] == self._lost, 0, left[rows] - 1)
             end[open_] = start
             open_ = open_[(counts != 0) & (start != self._lost)]
@@ -273,5 +290,5 @@ class _Step:
 
 
 def _is_plain(type_: AvroType | None) -> bool:
-    """Whether cells of this type have values, and nothing inside."""
+    """Return whether a column of this type has `values`, and no fields or items."""
     return type_ is not None and type_.without_null.kind in _PLAIN

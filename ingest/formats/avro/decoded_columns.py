@@ -1,4 +1,4 @@
-"""Values of one type out of many Avro records: numbers as arrays, all else as places in the buffer they are in."""
+"""Columns of one type from many Avro records. Numbers are arrays, all other values are positions in a buffer."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ _ARROW_TYPES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedColumn:
-    """n cells, m of them not null.
+    """A column of n values, of which m are not null.
 
-    type: of those that are not null.
-    octets: the buffer.
-    valid (n,): which are not null.
-    starts, ends (m,): where each value's Avro form is in the buffer.
-    values (m,): of a boolean or a number. Of a text or of bytes their length: they end where the form does. Of an array
-        how many items it has.
-    fields: of a record, its fields' m cells.
-    items: of an array of plain values, all of theirs, one array's behind the other's.
+    type: the type of values that are not null.
+    octets: the buffer with the values in Avro's binary form.
+    valid (n,): True for values that are not null.
+    starts (m,): where each value begins in the buffer.
+    ends (m,): where each value ends in the buffer.
+    values (m,): booleans or numbers. For texts and bytes their lengths: the text is the last part of the value. For
+        arrays their numbers of items.
+    fields: for records, field name to a column of m values.
+    items: for arrays of plain values, the concatenated items of all arrays.
     """
 
     type: AvroType
@@ -52,7 +53,7 @@ class DecodedColumn:
         return len(self.valid)
 
     def take(self, rows: Places) -> DecodedColumn:
-        """The cells of these rows."""
+        """Return the column of these rows."""
         valid = self.valid[rows]
         dense = rows if self.valid.all() else (np.cumsum(self.valid) - 1)[rows[valid]]
         items = None
@@ -72,7 +73,7 @@ class DecodedColumn:
 
     @staticmethod
     def joined(parts: Sequence[DecodedColumn]) -> DecodedColumn:
-        """Of one type, without fields or items. At least one."""
+        """Return the concatenated columns. parts: at least one, all of one type, without fields or items."""
         first = parts[0]
         values = None if first.values is None else np.concatenate([part.values for part in parts])
         return DecodedColumn(
@@ -85,9 +86,9 @@ class DecodedColumn:
         )
 
     def to_arrow(self) -> pa.Array | None:
-        """Booleans, int64, floats, doubles, strings or binary; None for any other type.
+        """Return an array of booleans, int64, floats, doubles, strings or binary; None for any other type.
 
-        Raises an error of pyarrow's for a text that is no UTF-8.
+        Raises an error of pyarrow for a text that is not UTF-8.
         """
         if self.type.kind == "null":
             return pa.nulls(len(self))
@@ -116,11 +117,11 @@ class DecodedColumn:
         validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
         buffers = [validity, pa.py_buffer(positions.astype(np.int32)), pa.py_buffer(self.octets[places])]
         column = pa.Array.from_buffers(kind, len(self), buffers)
-        column.validate(full=True)  # UTF-8
+        column.validate(full=True)  # raises for a text that is not UTF-8
         return column
 
     def to_json(self) -> list[bytes | None]:
-        """Each value as raw JSON; None is null."""
+        """Return each value as raw JSON; None for null."""
         raws: list[bytes | None] = [None] * len(self)
         octets = self.octets
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
@@ -130,7 +131,7 @@ class DecodedColumn:
 
 
 def _ranges(begins: Places, lengths: NDArray[np.int64]) -> Places:
-    """The numbers from each begin on, as many as its length, one range behind the other."""
+    """Return the concatenated ranges of integers. begins: the first integer of each range. lengths: their lengths."""
     places: Places = np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
     places += np.arange(len(places))
     return places

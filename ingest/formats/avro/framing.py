@@ -1,7 +1,7 @@
 """Confluent's wire format: a zero byte, the id of the writer's schema in four bytes, the record in Avro's binary form.
 
-A serializer may put the schema into a header instead: an id behind a zero byte, or a GUID behind a one; the value is
-then the bare record. Source: Confluent `SchemaId`, `AbstractKafkaSchemaSerDe`.
+A serializer may write the schema's id to a header instead: a zero byte and an id, or a one byte and a GUID. The value
+is then the record without a frame. Source: Confluent `SchemaId`, `AbstractKafkaSchemaSerDe`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import Headers
 
 SchemaId: TypeAlias = int | UUID
-"""What the registry knows a schema by: an id, or a GUID."""
+"""The identifier of a schema in the registry: an id, or a GUID."""
 
 KEY_SCHEMA_HEADER: Final = "__key_schema_id"
 VALUE_SCHEMA_HEADER: Final = "__value_schema_id"
@@ -30,7 +30,10 @@ _GUID_BYTES: Final = 16
 
 
 class ConfluentFraming:
-    """Every record says its schema's id. frame_bytes: of what is in front of a record."""
+    """The framing of records that contain the id of their schema.
+
+    frame_bytes: number of bytes before a record.
+    """
 
     frame_bytes = FRAME_BYTES
 
@@ -42,7 +45,7 @@ class ConfluentFraming:
 
 
 class BareRecords(ConfluentFraming):
-    """No record says its schema: all have one, with the id CONFIGURED."""
+    """The framing of records without a schema's id. All have the configured schema, with the id CONFIGURED."""
 
     frame_bytes = 0
 
@@ -54,7 +57,7 @@ class BareRecords(ConfluentFraming):
 
 
 def schema_ids(values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The id in front of each of these values (not null); -1 where there is none."""
+    """Return the schema id at the beginning of each of these values, which are not null; -1 for a value without id."""
     positions, data = layout(values)
     octets = np.frombuffer(data, np.uint8)
     begins, ends = positions[rows], positions[rows + 1]
@@ -67,13 +70,15 @@ def schema_ids(values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def unframed(value: bytes, headers: Headers, schema_header: str) -> tuple[SchemaId, bytes]:
-    """The schema and the bare record. Raises BadValue for a value that has no schema's id, in front or in its header.
+    """Return the schema's id and the record without its frame.
 
     schema_header: KEY_SCHEMA_HEADER or VALUE_SCHEMA_HEADER.
+
+    Raises BadValue for a value without a schema's id in its frame or header.
     """
-    said = dict(headers).get(schema_header)
-    if said is not None:
-        return _id_of_header(said, schema_header), value
+    header = dict(headers).get(schema_header)
+    if header is not None:
+        return _id_of_header(header, schema_header), value
     if len(value) >= FRAME_BYTES and value[0] == _ID_MAGIC:
         return int.from_bytes(value[1:FRAME_BYTES], "big"), value[FRAME_BYTES:]
     begin = value[:8].hex(" ") or "nothing"
@@ -82,9 +87,9 @@ def unframed(value: bytes, headers: Headers, schema_header: str) -> tuple[Schema
     )
 
 
-def _id_of_header(said: bytes, name: str) -> SchemaId:
-    if len(said) == FRAME_BYTES and said[0] == _ID_MAGIC:
-        return int.from_bytes(said[1:], "big")
-    if len(said) == 1 + _GUID_BYTES and said[0] == _GUID_MAGIC:
-        return UUID(bytes=said[1:])
-    raise BadValue(f"header {name}: {said[:20].hex(' ')} is no id of a schema")
+def _id_of_header(header: bytes, name: str) -> SchemaId:
+    if len(header) == FRAME_BYTES and header[0] == _ID_MAGIC:
+        return int.from_bytes(header[1:], "big")
+    if len(header) == 1 + _GUID_BYTES and header[0] == _GUID_MAGIC:
+        return UUID(bytes=header[1:])
+    raise BadValue(f"header {name}: {header[:20].hex(' ')} is no id of a schema")

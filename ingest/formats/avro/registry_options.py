@@ -1,4 +1,4 @@
-"""How a schema registry is reached: the options that formats of Avro have in common."""
+"""The options for a schema registry that all Avro formats share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from storage.errors import BadInput
 
 @dataclass(frozen=True)
 class RegistryOptions:
-    """Confluent's names, with underscores.
+    """The options for a schema registry, with Confluent's names in underscore spelling.
 
-    schema_registry_url: base URLs with commas between; each is tried in turn.
+    schema_registry_url: base URLs, separated by commas. They are tried in turn.
     basic_auth_user_info: `user:password`.
-    bearer_auth_token: a token instead.
-    ssl_ca_location: a file of certificates to trust, instead of the system's.
-    ssl_certificate_location, ssl_key_location: the client's own.
-    schema_registry_timeout_s: how long to go on trying before an error says that the registry is away.
+    bearer_auth_token: a token for authentication instead of user and password.
+    ssl_ca_location: a file of trusted certificates, instead of the system's.
+    ssl_certificate_location: the client's certificate.
+    ssl_key_location: the client's key.
+    schema_registry_timeout_s: seconds of retries before an error reports that the registry is unavailable.
     """
 
     schema_registry_url: str = ""
@@ -32,7 +33,13 @@ class RegistryOptions:
 
     @classmethod
     def parsed(cls, format_: str, options: Mapping[str, Any]) -> RegistryOptions:
-        """options: those in REGISTRY_OPTIONS. Raises BadInput, naming the format, for invalid values."""
+        """Return the parsed options.
+
+        format_: the format's name, for messages.
+        options: options in REGISTRY_OPTIONS.
+
+        Raises BadInput for invalid values.
+        """
         given = dict(options)
         try:
             timeout_s = float(given.pop("schema_registry_timeout_s", cls.schema_registry_timeout_s))
@@ -71,7 +78,10 @@ REGISTRY_OPTIONS: Final = tuple(option.name for option in fields(RegistryOptions
 
 
 def with_underscores(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as Paimon and Confluent spell them too: `schema.registry.url`. Raises BadInput for one given twice."""
+    """Return the options with underscores in their names. Paimon and Confluent also use dots: `schema.registry.url`.
+
+    Raises BadInput for an option in both spellings.
+    """
     spelled: dict[str, Any] = {}
     for name, value in options.items():
         plain = name.replace(".", "_")

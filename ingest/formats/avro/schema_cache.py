@@ -1,4 +1,7 @@
-"""Schemas by id, parsed; and keys and headers in Avro as the JSON that the rules for keys are written for."""
+"""Parsed schemas by id, and the conversion of Avro keys and headers to Debezium's JSON.
+
+The rules for keys are implemented for JSON only.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,21 @@ from ingest.raw_batch import Headers
 
 
 class SchemaCache:
-    """Not for use by two threads at once."""
+    """A cache of parsed schemas. Two threads must not use it at the same time.
+
+    registry: the source of schemas that are not in `known`; None if there are none.
+    known: schemas that are configured, and are not in a registry.
+    """
 
     def __init__(self, registry: SchemaRegistry | None, known: Mapping[SchemaId, AvroType] | None = None) -> None:
-        """known: types that need no registry. registry: None where there are no others."""
         self._registry = registry
         self._types: dict[SchemaId, AvroType] = dict(known or {})
 
     def type_of(self, id_: SchemaId) -> AvroType:
-        """A record's type. Raises BadValue for a schema that is unknown, none, or no record's; RegistryUnavailable."""
+        """Return the record type of a schema.
+
+        Raises BadValue for a schema that is unknown or invalid, or is not of a record. Raises RegistryUnavailable.
+        """
         found = self._types.get(id_)
         if found is None:
             if self._registry is None:
@@ -37,7 +46,7 @@ class SchemaCache:
         return found
 
     def record(self, data: bytes, headers: Headers, schema_header: str) -> tuple[AvroType, dict[str, bytes]]:
-        """A record's type, and its fields as raw JSON. Raises BadValue, RegistryUnavailable."""
+        """Return a record's type, and its fields as raw JSON. Raises BadValue and RegistryUnavailable."""
         id_, bare = unframed(data, headers, schema_header)
         type_ = self.type_of(id_)
         try:
@@ -46,7 +55,7 @@ class SchemaCache:
             raise BadValue(f"schema {id_}: {e}") from None
 
     def key_as_json(self, key: bytes | None, headers: Headers) -> bytes | None:
-        """A record's key as Debezium's JSON; a key that is not Avro stays as it is: keys may have another converter."""
+        """Return a record's key as Debezium's JSON. A key that is not Avro, by another converter, stays unchanged."""
         if key is None or (not key.startswith(b"\0") and KEY_SCHEMA_HEADER not in dict(headers)):
             return key
         try:
@@ -57,5 +66,8 @@ class SchemaCache:
 
 
 def wrapped(members: Mapping[str, bytes]) -> bytes:
-    """As Debezium's JSON wraps a payload, so that no member of it is taken for the wrapping."""
+    """Return the members as a payload inside an object with `schema` and `payload`, as Debezium's JSON has it.
+
+    Otherwise members with these names could be mistaken for a schema and a payload.
+    """
     return b'{"schema":null,"payload":' + object_of(members) + b"}"

@@ -1,7 +1,9 @@
-"""Schemas by id from a Confluent-compatible registry, over HTTP. What an id means never changes, so it is asked once.
+"""Reads schemas by id from a Confluent-compatible schema registry over HTTP.
 
-Source: Confluent's Schema Registry API, `GET /schemas/ids/{id}` and `GET /subjects/{subject}/versions/{version}`;
-Apicurio, Karapace and Redpanda serve the same.
+The schema of an id never changes, so each id is requested once.
+
+Source: Confluent's Schema Registry API, `GET /schemas/ids/{id}` and `GET /subjects/{subject}/versions/{version}`.
+Apicurio, Karapace and Redpanda have the same API.
 """
 
 from __future__ import annotations
@@ -32,12 +34,16 @@ _HEADERS: Final = {"Accept": "application/vnd.schemaregistry.v1+json, applicatio
 
 
 class RegistryUnavailable(TidelakeError):
-    """The schema registry could not be asked. The records are fine: nothing was read past them. Start again later."""
+    """The schema registry did not answer, or refused the request. No later record was read. Start again later."""
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """text: the schema's JSON. references: the texts of schemas whose types it uses, those they use in front."""
+    """A schema of the registry.
+
+    text: the schema's JSON.
+    references: the texts of schemas whose types it uses. Each follows the schemas that it uses itself.
+    """
 
     text: str
     references: tuple[str, ...] = ()
@@ -58,9 +64,10 @@ _read_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class SchemaRegistry:
-    """Asks, and remembers every answer. Not for use by two threads at once.
+    """A client of a schema registry. It caches every schema. Two threads must not use it at the same time.
 
-    sleep, clock: seconds; for tests.
+    sleep: waits for some seconds; tests replace it.
+    clock: the monotonic time in seconds; tests replace it.
     """
 
     def __init__(
@@ -85,7 +92,7 @@ class SchemaRegistry:
             headers["Authorization"] = f"Bearer {options.bearer_auth_token}"
         self._pool = urllib3.PoolManager(
             headers=headers,
-            retries=urllib3.Retry(0, redirect=3, raise_on_redirect=True),  # tried again here, with the time in view
+            retries=urllib3.Retry(0, redirect=3, raise_on_redirect=True),  # `_get` retries until its timeout
             timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
             cert_reqs="CERT_REQUIRED",
             ca_certs=options.ssl_ca_location or None,
@@ -94,8 +101,10 @@ class SchemaRegistry:
         )
 
     def schema(self, id_: SchemaId) -> RegisteredSchema:
-        """Raises BadValue for an id that the registry does not know, or that is no Avro schema; RegistryUnavailable
-        when it does not answer in time, or refuses to.
+        """Return the schema of an id.
+
+        Raises BadValue for an id that is unknown to the registry or is not of an Avro schema. Raises
+        RegistryUnavailable if the registry does not answer in time, or rejects the request.
         """
         found = self._schemas.get(id_)
         if found is None:
@@ -129,7 +138,7 @@ class SchemaRegistry:
         return answer
 
     def _get(self, path: str, what: str) -> bytes:
-        """The body of an answer. Every URL is asked, again and again until the time is up."""
+        """Return the body of an answer. All URLs are requested in turn until one answers or the timeout is over."""
         give_up = self._clock() + self._options.schema_registry_timeout_s
         attempt = 0
         while True:
@@ -163,20 +172,20 @@ class SchemaRegistry:
             raise _NotNow(str(e)) from None
         if response.status == 200:
             return body
-        said = f"HTTP {response.status} {body[:200].decode(errors='replace')}"
+        answer = f"HTTP {response.status} {body[:200].decode(errors='replace')}"
         if response.status in _PASSING:
-            raise _NotNow(said)
+            raise _NotNow(answer)
         if response.status in _REFUSED:
             raise RegistryUnavailable(
-                f"{url}: {said}. The registry wants other credentials: set basic_auth_user_info, or bearer_auth_token"
+                f"{url}: {answer}. The registry wants other credentials: set basic_auth_user_info, or bearer_auth_token"
             )
         if not _is_of_a_registry(body):
-            raise RegistryUnavailable(f"{url}: {said}. That is no schema registry: correct schema_registry_url")
-        raise BadValue(f"the schema registry does not know {what} ({url}: {said})")
+            raise RegistryUnavailable(f"{url}: {answer}. That is no schema registry: correct schema_registry_url")
+        raise BadValue(f"the schema registry does not know {what} ({url}: {answer})")
 
 
 def _is_of_a_registry(body: bytes) -> bool:
-    """Whether an error is one that a registry tells: any other server says 404, too."""
+    """Return whether an error is a registry's own. Any other server may answer 404, too."""
     try:
         return "error_code" in msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError:
@@ -184,4 +193,4 @@ def _is_of_a_registry(body: bytes) -> bool:
 
 
 class _NotNow(Exception):
-    """Asking again may help."""
+    """A request failed, and a retry may succeed."""

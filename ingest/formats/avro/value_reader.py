@@ -1,7 +1,11 @@
-"""One value of Avro's binary form as JSON, as Connect's JSON converter writes it: one set of rules reads both.
+"""Converts one value of Avro's binary form to JSON as Connect's JSON converter writes it.
 
-Bytes become base64, also those of a decimal; 32-bit floats print as the shortest text of one; NaN and the infinities
-are texts; a map whose keys are no texts is a list of pairs.
+So the value decoders for JSON also read Avro. The conversions:
+
+- Bytes become base64, also those of a decimal.
+- A 32-bit float becomes its shortest text.
+- NaN and the infinities become texts.
+- A map whose keys are no texts becomes a list of pairs.
 """
 
 from __future__ import annotations
@@ -21,14 +25,14 @@ from ingest.formats.values.json_text import BadValue
 _T = TypeVar("_T")
 _NESTING_MAX: Final = 200
 _VARINT_BYTES_MAX: Final = 10
-_EMPTY_ITEMS_MAX: Final = 1_000_000  # of an array whose items take no bytes
+_EMPTY_ITEMS_MAX: Final = 1_000_000  # for arrays whose items take no bytes
 
 _float: Final = struct.Struct("<f")
 _double: Final = struct.Struct("<d")
 
 
 def read_record(data: bytes, type_: AvroType) -> dict[str, bytes]:
-    """A record's fields as raw JSON. Raises BadValue unless `data` is exactly one record of that type."""
+    """Return a record's fields as raw JSON. Raises BadValue unless `data` is exactly one record of that type."""
     reader = _Reader(data, 0)
     try:
         fields = {name: reader.json(inner, 1) for name, inner in type_.fields.items()}
@@ -40,7 +44,7 @@ def read_record(data: bytes, type_: AvroType) -> dict[str, bytes]:
 
 
 def read_value(data: bytes, type_: AvroType) -> bytes:
-    """Raw JSON of the value at the beginning of `data`. Raises BadValue where there is none."""
+    """Return the value at the beginning of `data` as raw JSON. Raises BadValue for an invalid value."""
     try:
         return _Reader(data, 0).json(type_, 1)
     except (IndexError, struct.error):
@@ -48,12 +52,12 @@ def read_value(data: bytes, type_: AvroType) -> bytes:
 
 
 def object_of(members: Mapping[str, bytes]) -> bytes:
-    """Raw members as a raw JSON object."""
+    """Return a raw JSON object with these raw members."""
     return b"{" + b",".join(msgspec.json.encode(name) + b":" + raw for name, raw in members.items()) + b"}"
 
 
 def float32_json(value: float) -> bytes:
-    """The shortest text that tells a 32-bit float from its neighbours."""
+    """Return the shortest text that distinguishes a 32-bit float from all others."""
     return str(np.float32(value)).encode() if math.isfinite(value) else float64_json(value)
 
 
@@ -68,7 +72,12 @@ def bytes_json(value: bytes) -> bytes:
 
 
 class _Reader:
-    """at: the next byte. Raises BadValue, IndexError or struct.error for bytes that are no value of the type."""
+    """A reader of consecutive values.
+
+    at: position of the next byte.
+
+    Its methods raise BadValue, IndexError or struct.error for bytes that are no value of the type.
+    """
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -138,7 +147,7 @@ class _Reader:
             raise BadValue(f"a text of the Avro record is no UTF-8 ({e})") from None
 
     def _collection(self, type_: AvroType, depth: int) -> bytes:
-        """An array, or a map: blocks of items, until one is empty."""
+        """Return an array or a map. It consists of blocks of items, and an empty block is the last one."""
         assert type_.items is not None
         found: list[bytes] = []
         while count := self.long():

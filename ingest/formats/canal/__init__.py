@@ -1,1 +1,1 @@
-"""`canal-json`: what Alibaba Canal, TiCDC and others write as Canal's flat messages."""
+"""The format `canal-json`: flat messages of Alibaba Canal, TiCDC and others."""

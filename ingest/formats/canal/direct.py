@@ -1,4 +1,4 @@
-"""Many messages of Canal of one table and one `mysqlType`, decoded at once, their rows included."""
+"""Decodes many Canal messages of one table and one `mysqlType` at once, with their rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ _CODES: Final = {type_: int(op) for type_, op in _OPS.items()}
 
 
 class CanalDirectReader:
-    """database, table, mysql_type: of all messages; another makes the reader refuse.
-    images: the structs of rows.
+    """A reader of messages of one table. It refuses messages of another table or with another `mysqlType`.
+
+    database: the database in all messages.
+    table: the table in all messages.
+    mysql_type: the `mysqlType` in all messages.
+    images: the structs into which rows are decoded.
     """
 
     def __init__(self, database: str | None, table: str | None, mysql_type: msgspec.Raw, images: ImageTypes) -> None:
@@ -45,10 +49,10 @@ class CanalDirectReader:
     def read(self, messages: bytes | memoryview, n: int) -> RowImages:
         try:
             found = self._decode(messages)
-        except msgspec.ValidationError:  # a column of the table is in none, or not in all of them
+        except msgspec.ValidationError:  # some or all messages lack a column of the table
             found = self._decode_partial(messages)
             self._decode = self._decode_partial
-        # Short loops over one field each: what touches a message costs more than the parser took to make it.
+        # Each loop is short and reads one field: any access to a message in Python costs more than parsing it.
         if len(found) != n:
             raise ValueError("not one record each")
         rows: list[Sequence[Any]] = [message.data for message in found]
@@ -75,5 +79,5 @@ class CanalDirectReader:
 
 
 def _only(name: str | None) -> tuple[Any, Any]:
-    """(type, default) of a member that says exactly this."""
+    """Return (type, default) of a struct's member that accepts exactly this name."""
     return (str | None, None) if not name else (Literal[name], msgspec.NODEFAULT)

@@ -1,4 +1,4 @@
-"""A flat message of Canal.
+"""The envelope of a flat message of Canal.
 
 Source: Canal `FlatMessage`, `MQMessageUtils`; TiCDC's canal-json. Paimon: `cdc/format/canal/CanalRecordParser.java`.
 """
@@ -38,7 +38,12 @@ _STATEMENTS_WITH_ROWS: Final = ("insert", "update", "delete", "replace", "load")
 
 
 class CanalEnvelope(Envelope):
-    """data: rows. old: of an UPDATE, as many rows of the columns that changed. mysqlType: column to MySQL's type."""
+    """The envelope of a message.
+
+    data: the rows.
+    old: for an UPDATE, the old values of the columns that changed, one object for each row of `data`.
+    mysql_type: an object with MySQL's type of each column.
+    """
 
     FORMAT: ClassVar = "canal-json"
     OLD_IS_PARTIAL: ClassVar = True
@@ -107,12 +112,15 @@ class CanalEnvelope(Envelope):
             return [ChangeEvent(op, row, None) if op is Op.DELETE else ChangeEvent(op, None, row) for row in rows]
         if self.old is None or len(self.old) != len(rows):
             raise BadValue(f"an UPDATE of {len(rows)} rows, with {len(self.old or ())} in `old`")
-        # Row by row in order: equal rows of one message are different rows.
+        # Old and new rows are matched by position, because a message may contain equal rows.
         return [ChangeEvent(op, {**row, **_image(old, "old")}, row) for row, old in zip(rows, self.old, strict=True)]
 
 
 class CanalOrigin(CanalEnvelope):
-    """With what only metadata columns ask for. es: when the change was made, epoch ms."""
+    """The envelope with members that only metadata columns need.
+
+    es: time of the change, in epoch milliseconds.
+    """
 
     es: int | None = None
 

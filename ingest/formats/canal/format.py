@@ -1,4 +1,4 @@
-"""`canal-json`: the flat messages of Alibaba Canal."""
+"""The format `canal-json`: flat messages of Alibaba Canal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ingest.formats.canal.envelope import CanalEnvelope, CanalOrigin
 from ingest.formats.envelopes.format import EnvelopeFormat
 from ingest.formats.record_facts import RecordFacts, origin_from
 
-_NAMES: Final = ("database", "table")  # as Maxwell's records have them
+_NAMES: Final = ("database", "table")  # Maxwell's records have these members, too
 
 
 class CanalJson(EnvelopeFormat):
-    """See `ingest.formats.base.Format`."""
+    """The format `canal-json`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "canal-json"
     ENVELOPE: ClassVar = CanalEnvelope

@@ -1,1 +1,1 @@
-"""Names of columns in lower case, for catalogs that take no others."""
+"""Column names in lower case, for catalogs that allow no upper case."""

@@ -1,4 +1,4 @@
-"""Columns of a record whose names differ in nothing but case."""
+"""Columns of a record whose names differ only in case."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 
 def first_case_duplicate(names: Collection[str]) -> tuple[str, str] | None:
-    """Two of these names that differ in nothing but case."""
+    """Return the first two names that differ only in case; None if there are none."""
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(name.lower(), name)) != name:

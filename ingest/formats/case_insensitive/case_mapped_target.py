@@ -1,4 +1,4 @@
-"""A table as its source spells it: the same columns, under the names that records have for them."""
+"""A table with its columns in the source's spelling, so that records can be decoded into it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from storage.schema.table_schema import TableSchema
 
 @dataclass(frozen=True)
 class CaseMappedTarget:
-    """whole: the table.
-    spellings: its columns, as far as the source writes them otherwise, to what it writes.
+    """A table, and the source's spellings of its columns.
+
+    whole: the table.
+    spellings: column name in the table to the source's spelling, for columns with different spellings.
     """
 
     whole: Target
@@ -26,7 +28,7 @@ class CaseMappedTarget:
 
     @cached_property
     def target(self) -> Target:
-        """What records are decoded into."""
+        """The target with the source's spellings, into which records are decoded."""
         if not self.spellings:
             return self.whole
         whole, spelled = self.whole, self._spelled
@@ -44,20 +46,23 @@ class CaseMappedTarget:
 
     @cached_property
     def _known(self) -> Mapping[str, str]:
-        """Lower case to the table's name; columns that are passed over are no other."""
+        """Name in lower case to the column's name in the table, for ignored columns as well."""
         return {name.lower(): name for name in (*self.whole.ignored_columns, *self.whole.schema.names)}
 
     def column(self, spelled: str) -> str:
-        """The table's name of a column of the source, or the one that it would have."""
+        """Return the table's name for a column of the source. If the table lacks it, this is the name in lower case."""
         return self._known.get(spelled.lower(), spelled.lower())
 
     def learned(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Columns of the table among these of the source that are spelled in another way than was known."""
+        """Return new spellings: the table's column name to a name of the source that differs from the known spelling.
+
+        names: column names of the source. Columns that the table lacks are ignored.
+        """
         found = {self.column(name): name for name in names if name.lower() in self._known}
         return {column: name for column, name in found.items() if self._spelled(column) != name}
 
     def rows(self, found: TableRows) -> TableRows:
-        """Of `target`, as rows of the table."""
+        """Return rows of `target` as rows of the table."""
         kinds = found.rows.schema.field(len(found.rows.schema) - 1)
         rows = pa.RecordBatch.from_arrays(found.rows.columns, schema=self.whole.schema.arrow.append(kinds))
         unavailable = found.unavailable
@@ -65,12 +70,12 @@ class CaseMappedTarget:
             keys = pa.RecordBatch.from_arrays(
                 unavailable.keys.columns, names=[self.column(name) for name in unavailable.keys.schema.names]
             )
-            flags = {self.column(name): of for name, of in unavailable.columns.items()}
-            unavailable = replace(unavailable, columns=flags, keys=keys)
+            columns = {self.column(name): flags for name, flags in unavailable.columns.items()}
+            unavailable = replace(unavailable, columns=columns, keys=keys)
         return replace(found, target=self.whole, rows=rows, unavailable=unavailable)
 
     def failure(self, found: DecodeFailure) -> DecodeFailure | None:
-        """What a record of `target` lacks, in the table's words. None for DDL that changes nothing but case."""
+        """Return a failure of `target` with the table's column names. None for DDL that changes only the case."""
         needed = tuple(replace(one, path=(self.column(one.path[0]), *one.path[1:])) for one in found.needed)
         columns = tuple(".".join(one.path) for one in needed)
         statements = self._statements(found.statements)
@@ -85,7 +90,7 @@ class CaseMappedTarget:
         if found.kind is FailureKind.UNKNOWN_COLUMN:
             reason = str(UnknownColumns(self.whole, needed))
         else:
-            for one in found.needed:  # the command in it must name the table's column
+            for one in found.needed:  # the command in the reason must have the table's column name
                 reason = re.sub(rf"(?<!\w){re.escape(one.path[0])}(?!\w)", self.column(one.path[0]), reason)
         return replace(
             found,
@@ -98,7 +103,7 @@ class CaseMappedTarget:
         )
 
     def _statements(self, statements: tuple[ColumnStatement, ...]) -> tuple[ColumnStatement, ...]:
-        """Without those that change nothing but case."""
+        """Return the statements with the table's column names, without those that change only the case."""
         renamed = (
             replace(
                 one,

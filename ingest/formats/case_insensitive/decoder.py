@@ -1,7 +1,7 @@
-"""A decoder for tables whose columns are in lower case, over one that takes names as they are.
+"""A decoder for tables whose columns are in lower case. It wraps a format's decoder, which is case-sensitive.
 
-That one is given tables under the source's names. Which these are is learned from records that don't fit: a batch is
-decoded up to the first of them, and on from it under the names that it has.
+The wrapped decoder gets targets with the source's column names. These names are learned from records that don't fit: a
+batch is decoded up to the first such record. From this record on it is decoded with the record's names.
 """
 
 from __future__ import annotations
@@ -27,12 +27,17 @@ from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
 from ingest.raw_batch import RawBatch
 
-_FIRST_RECORDS = 64  # that are decoded after a change of spelling: shards of one table may spell it in turns
+# The number of records decoded first after a new spelling. It is small, as shards of a table may alternate in spelling.
+_FIRST_RECORDS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _SourceSpelling:
-    """How a record spells a column. is_of_key: in its key."""
+    """A record's spelling of a column.
+
+    name: the spelling.
+    is_of_key: whether it is in the record's key.
+    """
 
     name: str
     is_of_key: bool
@@ -40,7 +45,7 @@ class _SourceSpelling:
 
 @dataclass(slots=True)
 class _Found:
-    """Of one `decode`, what its parts gave."""
+    """The results of the parts of one batch."""
 
     tables: dict[str, list[TableRows]] = field(default_factory=dict)
     failures: list[DecodeFailure] = field(default_factory=list)
@@ -48,12 +53,16 @@ class _Found:
     unrouted: dict[SourceTable, int] = field(default_factory=dict)
 
     def add(self, part: DecodedBatch, spelled: Mapping[str, CaseMappedTarget], begin: int) -> None:
-        """begin: the row of the batch that the part begins with."""
+        """Add the results of a part.
+
+        spelled: table name to the table with the source's spellings.
+        begin: the batch's row at which the part begins.
+        """
         for rows in part.tables:
             self.tables.setdefault(rows.target.name, []).append(spelled[rows.target.name].rows(rows))
         for failure in part.failures:
-            of = None if failure.target is None else spelled[failure.target.name]
-            reported = failure if of is None else of.failure(failure)
+            table = None if failure.target is None else spelled[failure.target.name]
+            reported = failure if table is None else table.failure(failure)
             if reported is None:
                 self._count(Skipped.SCHEMA_CHANGE, 1)
             else:
@@ -72,9 +81,12 @@ class _Found:
 
 
 class LowerCaseDecoder:
-    """See `ingest.formats.base.Decoder`. Two columns of a record that have one name in lower case are a bad record.
+    """The decoder for tables with columns in lower case. See `ingest.formats.base.Decoder`.
 
-    make: the decoder of the format.
+    A record with two columns that have the same name in lower case is a bad record.
+
+    make: returns the format's decoder.
+    target_of: returns the target of a source table.
     """
 
     def __init__(self, make: Callable[[TargetOf], Decoder], target_of: TargetOf) -> None:
@@ -83,7 +95,7 @@ class LowerCaseDecoder:
         self._decoder = make(self._spelled_target_of)
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:
-        """See `JsonView`."""
+        """Return a record's value as JSON. See `JsonView`."""
         if isinstance(self._decoder, JsonView):
             return self._decoder.value_as_json(batch, row)
         value: bytes = batch.values[row].as_py()
@@ -92,7 +104,7 @@ class LowerCaseDecoder:
     def decode(self, batch: RawBatch) -> DecodedBatch:
         found = _Found()
         begin, count = 0, len(batch)
-        here: dict[tuple[str, str], _SourceSpelling] = {}  # of the record at `begin`, by (table, column)
+        here: dict[tuple[str, str], _SourceSpelling] = {}  # (table, column) to the spelling in the record at `begin`
         while True:
             end = min(begin + count, len(batch))
             part = batch.slice(begin, end)
@@ -121,7 +133,7 @@ class LowerCaseDecoder:
                     for c, name in mismatch.learned.items()
                 }
                 spelled = self._spelled[mismatch.table]
-                # a new object also where the source writes what the table does: known decoders are found by it
+                # Always a new object, even if no spelling differs any more: decoders cache by its target.
                 self._spelled[mismatch.table] = CaseMappedTarget(
                     spelled.whole, {**spelled.spellings, **mismatch.learned}
                 )
@@ -144,7 +156,10 @@ class LowerCaseDecoder:
     def _first_mismatch(
         self, decoded: DecodedBatch, part: RawBatch, here: Mapping[tuple[str, str], _SourceSpelling]
     ) -> _CaseMismatch | None:
-        """The first failure that may be one of spelling. here: what the first record taught already."""
+        """Return the first failure that may be caused by a spelling.
+
+        here: spellings that were already learned from the first record.
+        """
         for failure in decoded.failures:
             mismatch = self._mismatch(failure, part, {} if failure.row else here)
             if mismatch is not None and (mismatch.learned or mismatch.same is not None):
@@ -164,7 +179,7 @@ class LowerCaseDecoder:
         key = part.keys[failure.row].as_py()
         if whole is None or key is None or whole.name not in self._spelled:
             return None
-        try:  # a delete may have nothing but its key
+        try:  # a delete may have only a key
             names = list(read_object(key))
         except BadValue:
             return None
@@ -176,9 +191,13 @@ class LowerCaseDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _CaseMismatch:
-    """learned: the table's columns that the record spells otherwise than was known.
-    same: two of its columns that differ in nothing but case.
-    is_of_key: whether the record's key says so, which may spell a column otherwise than the row.
+    """A failure that may be caused by a new spelling of columns.
+
+    failure: the failure.
+    table: the table's name.
+    learned: the table's column name to the record's new spelling.
+    same: two of the record's columns that differ only in case.
+    is_of_key: whether the spelling is from the record's key, which may differ from the spelling in the row.
     """
 
     failure: DecodeFailure
@@ -188,7 +207,10 @@ class _CaseMismatch:
     is_of_key: bool = False
 
     def twice(self, here: Mapping[tuple[str, str], _SourceSpelling]) -> tuple[str, str] | None:
-        """Two spellings of one column in the record's row. here: what it taught before."""
+        """Return two spellings of one column in the record's row; None if there are none.
+
+        here: spellings that were learned from this record before.
+        """
         if self.same is not None:
             return self.same
         for column, name in self.learned.items():

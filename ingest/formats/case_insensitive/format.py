@@ -1,6 +1,6 @@
-"""Any format, for tables whose columns are in lower case whatever the source writes.
+"""Wraps any format for tables whose columns are in lower case, in any case of the source's names.
 
-Facts: Java's `sink/CaseSensitiveUtils` and `CdcActionCommonUtils.listCaseConvert`.
+Source: Java `sink/CaseSensitiveUtils`, `CdcActionCommonUtils.listCaseConvert`.
 """
 
 from __future__ import annotations
@@ -16,27 +16,30 @@ from ingest.raw_batch import RawBatch
 
 @dataclass(frozen=True)
 class LowerCaseFormat:
-    """See `ingest.formats.base.Format`. format: what the records are."""
+    """A format with column names in lower case. See `ingest.formats.base.Format`.
+
+    format: the format of the records.
+    """
 
     format: Format
 
     @property
-    def KEPT_HEADERS(self) -> frozenset[str]:  # noqa: N802 - as there
+    def KEPT_HEADERS(self) -> frozenset[str]:  # noqa: N802 - the name in `Format`
         return self.format.KEPT_HEADERS
 
     @property
-    def DECODING_WAITS(self) -> bool:  # noqa: N802 - as there
+    def DECODING_WAITS(self) -> bool:  # noqa: N802 - the name in `Format`
         return self.format.DECODING_WAITS
 
     @property
-    def FACTS(self) -> RecordFacts:  # noqa: N802 - as there
+    def FACTS(self) -> RecordFacts:  # noqa: N802 - the name in `Format`
         return self.format.FACTS
 
     def decoder(self, target_of: TargetOf) -> Decoder:
         return LowerCaseDecoder(self.format.decoder, target_of)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
-        """Raises TableNotInferred, too, for two columns that would have one name."""
+        """Return the table of a record. Also raises TableNotInferred for two columns that differ only in case."""
         found = self.format.infer_table(batch, row)
         names = [field.name for field in found.fields]
         if same := first_case_duplicate(names):

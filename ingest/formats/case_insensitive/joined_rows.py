@@ -1,4 +1,4 @@
-"""Rows of one table, of parts of a batch that were decoded one after the other."""
+"""Concatenates the rows of one table from consecutive parts of a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingest.formats.base import KeyChanges, TableRows, UnavailableValues
 
 
 def joined_rows(parts: Sequence[TableRows]) -> TableRows:
-    """At least one part, all of one target."""
+    """Return the concatenated rows. parts: at least one, all of one target."""
     if len(parts) == 1:
         return parts[0]
     begins = [0, *accumulate(len(part.offsets) for part in parts)]

@@ -1,1 +1,1 @@
-"""Rows as lines of comma separated values."""
+"""The format `csv`: each record is a line of comma-separated values, and is a row."""

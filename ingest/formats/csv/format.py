@@ -1,4 +1,4 @@
-"""`csv`: each record a line of fields, whose names the configuration says."""
+"""The format `csv`: each record is a line of fields. The configuration has the names of the fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from storage.errors import BadInput
 
 
 class CsvRow(JsonRow):
-    """row: the fields by name, as JSON texts. is_comment: a record that is no row."""
+    """A record that is a row or a comment.
+
+    row: an object of the fields as JSON texts.
+    is_comment: whether the record is a comment.
+    """
 
     FORMAT: ClassVar = "csv"
 
@@ -43,7 +47,7 @@ class _CsvReader(EnvelopeReader):
 
     def read(self, value: bytes) -> Envelope:
         try:
-            text = value.decode("utf-8-sig")  # Flink's parser passes over a byte order mark, too
+            text = value.decode("utf-8-sig")  # Flink's parser skips a byte order mark, too
         except UnicodeDecodeError as e:
             raise BadValue(f"no csv record: {e}") from None
         if self._options.allow_comments and text.startswith("#"):
@@ -52,15 +56,15 @@ class _CsvReader(EnvelopeReader):
             rows = [*self._options.reader([text.removesuffix("\n").removesuffix("\r")])]
         except csv.Error as e:
             raise BadValue(f"no csv record: {e} in {shown(value)}") from None
-        cells = rows[0] if rows else [""]
+        texts = rows[0] if rows else [""]
         names = self._options.columns
-        if len(cells) != len(names):
+        if len(texts) != len(names):
             raise BadValue(
-                f"a csv record of {len(cells)} fields, and `columns` names {len(names)} ({', '.join(names)}): "
+                f"a csv record of {len(texts)} fields, and `columns` names {len(names)} ({', '.join(names)}): "
                 f"{shown(value)}"
             )
         null = self._options.null_literal
-        row = {name: None if cell == null else cell for name, cell in zip(names, cells, strict=True)}
+        row = {name: None if text == null else text for name, text in zip(names, texts, strict=True)}
         return CsvRow(row=msgspec.Raw(msgspec.json.encode(row)))
 
     def read_rows(self, values: pa.Array, rows: NDArray[np.int64]) -> Sequence[Envelope]:
@@ -69,7 +73,7 @@ class _CsvReader(EnvelopeReader):
 
 @dataclass(frozen=True)
 class Csv(EnvelopeFormat):
-    """See `ingest.formats.base.Format`."""
+    """The format `csv`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "csv"
     ENVELOPE: ClassVar = CsvRow
@@ -78,8 +82,8 @@ class Csv(EnvelopeFormat):
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> Csv:
-        of_csv, shared = CsvOptions.parsed(options)
-        return cls(shared, of_csv)
+        csv_options, shared_options = CsvOptions.parsed(options)
+        return cls(shared_options, csv_options)
 
     def reader(self) -> EnvelopeReader:
         if not self.csv.columns:

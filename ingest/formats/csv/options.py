@@ -1,4 +1,7 @@
-"""The options of `csv`, by Flink's names: `csv.field-delimiter`, `field-delimiter` and `field_delimiter` are one."""
+"""The options of the format `csv`, with Flink's names.
+
+`csv.field-delimiter`, `field-delimiter` and `field_delimiter` are the same option.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,15 @@ _NOT_HERE: Final = {
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """columns: names of the fields, in order: a list, or a text with commas between.
-    field_delimiter: between fields.
-    quote_character: around a field that holds a delimiter; doubled inside of one.
-    disable_quote_character: whether quotes are like any other character.
-    escape_character: in front of a character that stands for itself; "" for none.
-    allow_comments: whether records that begin with # are passed over.
-    null_literal: the field that stands for NULL; an empty one, unless another is set.
+    """The options of the format `csv`.
+
+    columns: names of the fields, in order: a list, or a text with commas between the names.
+    field_delimiter: the character between fields.
+    quote_character: the character around a field that contains a delimiter. Inside such a field it is doubled.
+    disable_quote_character: whether the quote character has no special meaning.
+    escape_character: the character that removes the special meaning of the next character; "" for none.
+    allow_comments: whether records that begin with # are skipped.
+    null_literal: the text of a field that means NULL. By default it is the empty text.
     """
 
     columns: tuple[str, ...] = ()
@@ -40,7 +45,7 @@ class CsvOptions:
 
     @classmethod
     def parsed(cls, options: Mapping[str, Any]) -> tuple[CsvOptions, EnvelopeOptions]:
-        """Raises BadInput, naming the option, for an unknown one and for an invalid value."""
+        """Return the parsed options. Raises BadInput for an unknown option and for an invalid value."""
         known = [*(field.name for field in fields(cls)), *_SHARED]
         given: dict[str, Any] = {}
         for spelled, value in options.items():
@@ -72,7 +77,7 @@ class CsvOptions:
         return found, shared
 
     def reader(self, lines: Sequence[str]) -> Any:
-        """Python's reader of these lines. Iterating raises csv.Error for an invalid line."""
+        """Return Python's CSV reader of these lines. Iterating it raises csv.Error for an invalid line."""
         delimiter = _SPELLED.get(self.field_delimiter, self.field_delimiter)
         return csv.reader(
             lines,

@@ -1,1 +1,1 @@
-"""Debezium JSON: envelope, record schema, row changes."""
+"""The format `debezium-json`, and the rules that all formats of Debezium's records share."""

@@ -1,6 +1,6 @@
-"""Many records of one schema at once: JSON into typed structs, structs into columns, columns into Arrow.
+"""Decodes many records of one schema at once: JSON to typed structs, structs to columns, columns to Arrow.
 
-Takes only what it reads exactly as `row_decoder` would, and refuses the whole lot otherwise.
+It refuses all records together, unless it reads each one exactly as `row_decoder` does.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ _KIND_OF_OP[[ord("c"), ord("r"), ord("u"), ord("d")]] = (
 
 
 class ColumnarDecoder:
-    """Reads payloads of one record schema. Raises ValueError on construction when a column's name can't be matched
-    fast.
+    """A decoder of payloads of one record schema.
 
-    by_value: columns whose values are known to be beyond their column decoder; they are read value by value.
+    by_value: columns that are read value by value, because their column decoder refused values before.
+
+    The constructor raises ValueError if msgspec can't match a column's name.
     """
 
     def __init__(
@@ -67,33 +68,35 @@ class ColumnarDecoder:
                     ("before", before | None, None),
                     ("after", image | None, None),
                     ("source", *_only(source, record_schema.connector)),
-                    ("schema", msgspec.UnsetType, msgspec.UNSET),  # its presence would mean a payload inside
+                    ("schema", msgspec.UnsetType, msgspec.UNSET),  # refused: the record would have a payload inside
                 ],
                 gc=False,
                 kw_only=True,
             )
-            # Numbers of untyped (decimal) columns keep their digits.
+            # The hook keeps all digits of numbers in untyped (decimal) columns.
             return msgspec.json.Decoder(envelope, float_hook=float_hook).decode_lines
 
         self._decode_whole = decoder_of(image)
         self._decode_old_keys = decoder_of(key)
-        # Old images are half of a record, and of updates mostly nothing but the key counts.
+        # Old images are half of a record, and most tables need only the key of an update's old image.
         self._needs_old_images = (
             record_schema.target.emit_update_before
             or record_schema.needs_old_images
             or record_schema.needs_old_images_of_deletes
         )
         names = record_schema.target.schema.names
-        # a getter each: one of several fields makes a tuple a record
+        # One getter for each field: a getter of several fields would create a tuple for each record.
         self._key_fields = [attrgetter(f"f{names.index(name)}") for name in record_schema.target.schema.primary_keys]
         self._keys = KeyColumnsCheck(record_schema.key_columns)
         self._fields_outside_key = [f"f{i}" for i, name in enumerate(names) if name not in record_schema.key_columns]
 
     def read(self, batch: RawBatch, rows: NDArray[np.int64], prefix: bytes = b"") -> DecodedRows:
-        """The rows of n records. Old keys of moved rows are left out. Raises one of NOT_COLUMNAR.
+        """Return the rows of n records, without the old keys of moved rows.
 
-        rows (n,): where they are in the batch.
-        prefix: what each value begins with, in front of its payload (see `concatenate_objects`).
+        rows (n,): the records' rows in the batch.
+        prefix: the beginning of each value before its payload (see `concatenate_objects`).
+
+        Raises one of NOT_COLUMNAR if a record must be read by the row decoder.
         """
         with garbage_collection_paused():
             return self._read(batch, rows, prefix)
@@ -103,7 +106,7 @@ class ColumnarDecoder:
         records = decode(concatenate_objects(batch.values, rows, prefix))
         if len(records) != len(rows):
             raise ValueError("not one record each")
-        # Short loops over one field each: what touches a record costs more than the parser took to make it.
+        # Each loop is short and reads one field: any access to a record in Python costs more than parsing it.
         ops = np.frombuffer("".join([record.op for record in records]).encode(), np.uint8)
         befores = [record.before for record in records]
         images = [record.after for record in records]
@@ -117,24 +120,24 @@ class ColumnarDecoder:
         written, source_rows, kinds = images, np.arange(len(records)), _KIND_OF_OP[ops]
         if self.record_schema.target.emit_update_before:
             written, source_rows, kinds = _with_old_images(befores, images, ops)
-        columns, flags = self._columns(written)  # from here on no image is missing
+        columns, flags = self._columns(written)  # raises if an image is missing
         self._check_keys(befores, images, ops, rows, batch.keys)
         return DecodedRows(self.record_schema.target, rows[source_rows], kinds, columns, flags)
 
     def _columns(self, images: Sequence[Any]) -> tuple[list[pa.Array], dict[str, NDArray[np.bool_]]]:
-        columns, flags_of = [], {}
-        by_column = list(zip(*map(msgspec.structs.astuple, images), strict=True))  # a missing image is a TypeError
-        del by_column[len(self._decoders) :]  # of ignored columns
-        for column, decoder, values in zip(self.record_schema.columns, self._decoders, by_column, strict=True):
-            cells, flags = decoder.to_arrow(values)
+        arrays, flags_of = [], {}
+        columns = list(zip(*map(msgspec.structs.astuple, images), strict=True))  # TypeError for a missing image
+        del columns[len(self._decoders) :]  # the last ones are ignored columns
+        for column, decoder, values in zip(self.record_schema.columns, self._decoders, columns, strict=True):
+            array, flags = decoder.to_arrow(values)
             if flags is not None:
                 flags_of[column.name] = flags
-            column.check_nulls(cells, flags)
-            columns.append(cells)
-        return columns, flags_of
+            column.check_nulls(array, flags)
+            arrays.append(array)
+        return arrays, flags_of
 
     def columns_to_read_by_value(self, payloads: bytes | memoryview) -> frozenset[str]:
-        """Which columns of these good records their decoders refuse. Not fast itself."""
+        """Return the columns whose column decoders refuse values of these valid records. Slow."""
         image: Any = dict[str, msgspec.Raw] | None
         envelope = msgspec.defstruct("Images", [("before", image, None), ("after", image, None)], gc=False)
         records: list[Any] = msgspec.json.Decoder(envelope).decode_lines(payloads)
@@ -150,9 +153,16 @@ class ColumnarDecoder:
         rows: NDArray[np.int64],
         keys: pa.Array,
     ) -> None:
-        """Every update must keep its key, every row that goes must be named whole; else the row decoder decides.
+        """Check that the meaning of the records does not depend on rules that only the row decoder has.
 
-        befores, images (n,): the old image of each record or None, and the one that it leaves: of a delete the old one.
+        Updates must keep their primary key. Deletes, and updates without an old image, must have the expected columns
+        in their record key. Old images must be complete where the target needs them.
+
+        befores (n,): the old image of each record, or None.
+        images (n,): the new image of each record, for a delete the old image.
+        ops (n,): character codes of `op`.
+
+        Raises ValueError, or an error of msgspec, if a check fails.
         """
         if not self._key_fields:
             return
@@ -164,12 +174,12 @@ class ColumnarDecoder:
         else:
             chosen = to_compare.tolist()
             old, new = [*compress(befores, chosen)], [*compress(images, chosen)]
-        if any([*map(of, old)] != [*map(of, new)] for of in self._key_fields):
+        if any([*map(field_of, old)] != [*map(field_of, new)] for field_of in self._key_fields):
             raise ValueError("an update changes the key")
         deletes = ops == ord("d")
-        by_record_key = deletes | lacks_before
-        if by_record_key.any():  # what these mean depends on the columns in the record's key
-            self._keys.check(keys.take(pa.array(rows[by_record_key])))
+        needs_key = deletes | lacks_before
+        if needs_key.any():  # the meaning of these records depends on the columns in their key
+            self._keys.check(keys.take(pa.array(rows[needs_key])))
         if self.record_schema.needs_old_images and lacks_before.any():
             raise ValueError("an update without its old image")
         if self.record_schema.needs_old_images_of_deletes:
@@ -180,12 +190,12 @@ class ColumnarDecoder:
 
 
 def _json(value: Any) -> bytes:
-    """A decoded value as JSON again; numbers with a fraction are their text already."""
+    """Return the JSON of a decoded value. A number with a fraction is its JSON text already."""
     return value if type(value) is bytes else msgspec.json.encode(value)
 
 
 def _only(source: SourceTable, connector: str) -> tuple[Any, ...]:
-    """(type, default) of a `source` that names exactly this table; with any other the record fails to decode."""
+    """Return (type, default) of a struct's member `source` that accepts exactly this table and connector."""
     members = {"db": source.database, "schema": source.schema, "table": source.table, "connector": connector or None}
     if not any(members.values()):
         return None, None
@@ -198,7 +208,10 @@ def _only(source: SourceTable, connector: str) -> tuple[Any, ...]:
 def _with_old_images(
     befores: Sequence[Any], images: Sequence[Any], ops: NDArray[np.uint8]
 ) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int8]]:
-    """Images with a -U before each +U that has one, the record each came from, and the kinds."""
+    """Return the images with old images inserted before the new images of updates.
+
+    The result also has the index of each image's record, and the row kinds.
+    """
     doubled = (ops == ord("u")) & np.fromiter((before is not None for before in befores), np.bool_, len(befores))
     with_old: list[Any] = []
     for before, image, is_doubled in zip(befores, images, doubled.tolist(), strict=True):

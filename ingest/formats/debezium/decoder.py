@@ -1,8 +1,8 @@
-"""Debezium JSON, with and without schemas: columnar where records are alike, record by record where they are not.
+"""Decodes Debezium JSON with and without schemas, by columns if possible, else record by record.
 
-A batch is cut into chunks. Each chunk is first tried as records of one schema (see `columnar_decoder`); if that fails
-its records are grouped by source table and schema and each kind is tried alone; what still fails is read by
-`row_decoder`, which decides what every record means. Both ways give the same rows.
+A batch is divided into chunks. The decoder first tries to read a chunk as records of one schema (`columnar_decoder`).
+If this fails, the records are grouped by source table and schema, and each group is tried. Records of a group that
+fails are read one by one (`row_decoder`). Both ways give the same rows. The row decoder defines what a record means.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from ingest.raw_batch import RawBatch
 Truncates: TypeAlias = Literal["apply", "fail", "skip"]
 InexactValues: TypeAlias = Literal["fail", "round"]
 
-# The structs of a chunk should stay in the processor's cache: 4,096 of 800 bytes decode 1.6 times as fast as 100,000.
+# A chunk's structs should fit in the processor's cache: 4,096 records of 800 bytes decode 1.6 times as fast as 100,000.
 CHUNK_RECORDS_MAX: Final = 4_096
 CHUNK_BYTES_MAX: Final = 32 << 20
-_SCHEMAS_MAX: Final = 1_000  # of one decoder; beyond that all are forgotten, and made again as needed
+_SCHEMAS_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 _WRAPPED_START: Final = b'{"schema":'
 
 
@@ -47,8 +47,12 @@ _Key: TypeAlias = RecordSchemaKey[bytes | None]
 
 @dataclass(slots=True, eq=False)
 class _KnownSchema:
-    """A record schema, its columnar decoder (None where it has none), and what its records begin with when they carry
-    their schema.
+    """A cached record schema.
+
+    key: the properties that identify it.
+    record_schema: the record schema.
+    columnar: its columnar decoder; None if it has none.
+    prefix: the first bytes of its records before the payload; empty if records contain no schema.
     """
 
     key: _Key
@@ -57,23 +61,24 @@ class _KnownSchema:
     prefix: bytes
 
 
-_Targets: TypeAlias = dict[SourceTable, Target | None]  # as `target_of` gave them for the batch at hand
+_Targets: TypeAlias = dict[SourceTable, Target | None]  # results of `target_of` for the current batch
 
 
 @dataclass(slots=True, eq=False)
 class _DecodeState(DecodeState):
-    """row_decoder: whose findings are the state's."""
+    """The results of one `decode` call so far. row_decoder: adds its results to this state."""
 
     row_decoder: RowDecoder = field(kw_only=True)
 
 
 class DebeziumJsonDecoder:
-    """Decodes Debezium JSON; see `ingest.formats.base.Decoder`.
+    """The decoder of Debezium JSON. See `ingest.formats.base.Decoder`.
 
-    target_of: where a source table's rows go.
-    settings: what the records don't say about their connector.
-    truncates: what an op `t` is: a failure, which a pipeline may carry out (`apply`), or skipped and counted.
-    inexact_values: what a value is that has more digits than its column's type: a failure, or rounded.
+    target_of: returns the target of a source table.
+    settings: settings of the connector that its records don't contain.
+    truncates: `skip` counts records with op `t` as skipped. Otherwise they are failures, and for `apply` a pipeline may
+        truncate the table.
+    inexact_values: whether a value with more digits than its column's type is a failure (`fail`) or is rounded.
     """
 
     def __init__(
@@ -90,10 +95,14 @@ class DebeziumJsonDecoder:
         self._known: dict[_Key, _KnownSchema] = {}
         self._last_of_topic: dict[str, _KnownSchema] = {}
         self.row_decoded_records = 0
-        """Records that took the row decoder since construction; for benchmarks and tests."""
+        """Number of records that the row decoder read since construction. Benchmarks and tests use it."""
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
-        """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
+        """Return the decoded batch.
+
+        No content of a record makes it raise. Raises UnsupportedFeature or BadInput for a target that it can't decode
+        into.
+        """
         targets: _Targets = {}
         row_decoder = RowDecoder(batch.topic, partial(self._record_schema_of, targets), self._fail_on_truncate)
         state = _DecodeState(batch, row_decoder.found, targets, row_decoder=row_decoder)
@@ -139,7 +148,10 @@ class DebeziumJsonDecoder:
     def _grouped_by_schema(
         self, state: _DecodeState, rows: NDArray[np.int64]
     ) -> list[tuple[_KnownSchema | None, NDArray[np.int64]]]:
-        """Rows by record schema, in order of first appearance; None for records without a row change."""
+        """Return the rows grouped by record schema, in order of first appearance.
+
+        The schema is None for records without a row change, or without a target.
+        """
         groups: dict[_Key | None, list[int]] = {}
         known_schemas: dict[_Key | None, _KnownSchema | None] = {None: None}
         for row in rows.tolist():
@@ -159,7 +171,7 @@ class DebeziumJsonDecoder:
             key: bytes | None = state.batch.keys[row].as_py()
             return self._find(state.targets, source, envelope.source.connector or "", schema, key)
         except BadValue:
-            return None  # the row decoder will say what is wrong
+            return None  # the row decoder finds the error
 
     # ------------------------------------------------------------ record by record
 
@@ -176,12 +188,12 @@ class DebeziumJsonDecoder:
             self._read_by_value(known, batch, rows)
 
     def _read_by_value(self, known: _KnownSchema, batch: RawBatch, rows: NDArray[np.int64]) -> None:
-        """Good records were not read fast: from now on the columns at fault are read value by value."""
+        """Read columns value by value from now on if their column decoders refuse values of these valid records."""
         if known.columnar is None:
             return
         try:
             refused = known.columnar.columns_to_read_by_value(concatenate_objects(batch.values, rows, known.prefix))
-        except NOT_COLUMNAR:  # it is not for their columns
+        except NOT_COLUMNAR:  # the records were refused for another reason than their columns
             return
         if not refused <= known.columnar.by_value:
             known.columnar = ColumnarDecoder(known.record_schema, known.key.source, known.columnar.by_value | refused)
@@ -202,7 +214,7 @@ class DebeziumJsonDecoder:
     def _find(
         self, targets: _Targets, source: SourceTable, connector: str, schema: bytes | None, key: bytes | None
     ) -> _KnownSchema | None:
-        """Raises BadValue for an invalid schema."""
+        """Return the known schema; None if the source table has no target. Raises BadValue for an invalid schema."""
         target = self._target(targets, source)
         if target is None:
             return None
@@ -227,14 +239,14 @@ class DebeziumJsonDecoder:
         )
         columnar = None
         if not record_schema.narrow:
-            with suppress(ValueError):  # a column's name has characters that msgspec cannot match
+            with suppress(ValueError):  # msgspec can't match some characters in column names
                 columnar = ColumnarDecoder(record_schema, key.source)
         prefix = b"" if key.schema is None else _WRAPPED_START + key.schema + b',"payload":'
         return _KnownSchema(key, record_schema, columnar, prefix)
 
 
 def _any_from_another_key(piece: DecodedRows, batch: RawBatch) -> bool:
-    """Whether a row with values to be looked up came from another key; finding that key is left to the row decoder."""
+    """Return whether a row with unavailable values may be a moved row. Only the row decoder finds its old key."""
     if not piece.flags or not batch.headers:
         return False
     flagged = np.logical_or.reduce(list(piece.flags.values()))

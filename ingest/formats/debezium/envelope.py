@@ -1,7 +1,6 @@
-"""The outside of a Debezium JSON record: schema and payload apart, and what kind of record it is.
+"""The envelope of a Debezium JSON record: separates schema and payload, and finds the kind of record.
 
-SourceInfo: Debezium 3.5 `data/DebeziumEnvelope`, `pipeline/txmetadata`, `relational/history`, `heartbeat`; Connect
-`JsonConverter`.
+Source: Debezium 3.5 `data/Envelope`, `pipeline/txmetadata`, `relational/history`, `heartbeat`; Connect `JsonConverter`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from ingest.formats.values.json_text import BadValue, read_object
 from storage.errors import BadInput
 
 ROW_OPS: Final = frozenset("crud")
-# Headers on the two halves of a key change; the value is the other half's key. Debezium sends four more on every
-# record, which say nothing that the record doesn't.
+# Headers of the two halves of a key change. The value is the key of the other half. Debezium sends four more headers
+# with every record, whose content is in the record as well.
 OLD_KEY_HEADER: Final = "__debezium.oldkey"
 NEW_KEY_HEADER: Final = "__debezium.newkey"
 TRUNCATE_OP: Final = "t"
@@ -32,7 +31,7 @@ class _Wrapped(msgspec.Struct):
 
 
 class SourceInfo(msgspec.Struct, frozen=True):
-    """The member `source`, as far as it names a table."""
+    """The fields of the member `source` that identify a table."""
 
     db: str | None = None
     schema: str | None = None
@@ -44,7 +43,10 @@ class SourceInfo(msgspec.Struct, frozen=True):
 
 
 class DebeziumEnvelope(msgspec.Struct):
-    """A payload: a row change when `op` says so. Images are raw JSON; `null` and absent are the same."""
+    """A payload. It is a row change if `op` is one of ROW_OPS.
+
+    Row images are raw JSON. A missing image and the image `null` are the same.
+    """
 
     op: str | None = None
     before: msgspec.Raw = msgspec.Raw(b"null")
@@ -58,9 +60,11 @@ _read_envelope: Final = msgspec.json.Decoder(DebeziumEnvelope).decode
 
 
 def split_schema(value: bytes) -> tuple[bytes | None, bytes | msgspec.Raw]:
-    """(schema, payload) of a JSON object. Without a member `schema` it is all payload; one that is null counts as None.
+    """Return (schema, payload) of a JSON object.
 
-    Raises BadValue for what is no JSON object, or has a schema and no payload.
+    Without a member `schema` the whole object is the payload. The schema is None if it is missing or null.
+
+    Raises BadValue for anything but a JSON object, and for a schema without a payload.
     """
     try:
         wrapped = _read_wrapped(value)
@@ -75,7 +79,7 @@ def split_schema(value: bytes) -> tuple[bytes | None, bytes | msgspec.Raw]:
 
 
 def image_schema(schema: bytes) -> ConnectSchema:
-    """The schema of the row images in a record's schema. Raises BadValue when there is none."""
+    """Return the schema of the row images from a record's schema. Raises BadValue if it contains none."""
     try:
         envelope = parse_connect_schema(schema)
     except BadInput as e:
@@ -87,7 +91,10 @@ def image_schema(schema: bytes) -> ConnectSchema:
 
 
 def read_envelope(payload: bytes | msgspec.Raw) -> DebeziumEnvelope:
-    """Raises BadValue for a payload that is no JSON object, or whose op or source are of a wrong type."""
+    """Return the parsed payload.
+
+    Raises BadValue for anything but a JSON object, and for an `op` or `source` of a wrong type.
+    """
     try:
         return _read_envelope(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
@@ -95,7 +102,7 @@ def read_envelope(payload: bytes | msgspec.Raw) -> DebeziumEnvelope:
 
 
 def control_record_kind(envelope: DebeziumEnvelope, payload: bytes | msgspec.Raw) -> Skipped:
-    """What a record without a row is. Raises BadValue for one that is nothing Debezium sends."""
+    """Return the kind of a record without a row. Raises BadValue for a record that Debezium doesn't send."""
     if envelope.op == _MESSAGE_OP:
         return Skipped.MESSAGE
     if envelope.op is not None:

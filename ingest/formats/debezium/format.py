@@ -1,4 +1,4 @@
-"""`debezium-json`: the change records of Debezium's connectors as Connect's JSON converter writes them."""
+"""The format `debezium-json`: Debezium's change records as Connect's JSON converter writes them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _CONNECTOR_OPTIONS: Final = tuple(field.name for field in fields(ConnectorSettin
 
 @dataclass(frozen=True)
 class DebeziumOptions:
-    """What formats of Debezium's records have in common.
+    """The options that all formats of Debezium's records share.
 
-    connector: what the records don't say about their connector.
-    truncates, inexact_values: see `DebeziumJsonDecoder`.
+    connector: settings of the connector that its records don't contain.
+    truncates: see `DebeziumJsonDecoder`.
+    inexact_values: see `DebeziumJsonDecoder`.
     """
 
     connector: ConnectorSettings = field(default_factory=ConnectorSettings)
@@ -36,10 +37,13 @@ class DebeziumOptions:
 
     @classmethod
     def parsed(cls, format_: str, options: Mapping[str, Any], others: Collection[str] = ()) -> DebeziumOptions:
-        """options: `truncates`, `inexact_values`, and settings of the connector by name.
-        others: names of the format's other options, for messages
+        """Return the parsed options.
 
-        Raises BadInput, naming the format, for an unknown option and for an invalid value.
+        format_: the format's name, for messages.
+        options: `truncates`, `inexact_values`, and settings of the connector by name.
+        others: names of the format's other options, for messages.
+
+        Raises BadInput for an unknown option and for an invalid value.
         """
         known = (*_CONNECTOR_OPTIONS, "truncates", "inexact_values", *others)
         for name, value in options.items():
@@ -60,7 +64,7 @@ class DebeziumOptions:
 
 @dataclass(frozen=True)
 class DebeziumJson:
-    """See `ingest.formats.base.Format`."""
+    """The format `debezium-json`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "debezium-json"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
@@ -80,7 +84,7 @@ class DebeziumJson:
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> DebeziumJson:
-        """options: as `DebeziumOptions.parsed`."""
+        """Return the format with its options. See `DebeziumOptions.parsed`."""
         return cls(DebeziumOptions.parsed(cls.NAME, options))
 
     def decoder(self, target_of: TargetOf) -> DebeziumJsonDecoder:

@@ -1,11 +1,13 @@
-"""A primary key change at the source, of which Debezium makes two records, maybe in two partitions.
+"""Finds the halves of primary key changes. Debezium sends a key change as two records, maybe in two partitions:
 
     d  old key   header `__debezium.newkey`
        old key   a tombstone
     c  new key   header `__debezium.oldkey`
 
-Both come from one event of the source's log, and say its place there (member `source`): that says which belong
-together, whatever is between them or is missing. Source: Debezium `RelationalChangeRecordEmitter.emitUpdateRecord`.
+Both records come from one event of the source's log and contain its position there (member `source`). Halves with the
+same position belong together, even if other records are between them or records are missing.
+
+Source: Debezium `RelationalChangeRecordEmitter.emitUpdateRecord`.
 """
 
 from __future__ import annotations
@@ -25,17 +27,18 @@ from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 
 _DEPARTURE: Final = f"record with header `{NEW_KEY_HEADER}` that deletes it there"
-# Their records always bring whole rows: a row's old values are not needed.
+# Connectors whose records always have whole rows, so a moved row's old values need no lookup.
 _ALWAYS_WHOLE: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
-# Where an event is in the source's log: PostgreSQL's log has one for each row.
+# Members with an event's position in the source's log. PostgreSQL's log has an event for each row.
 _POSITIONS: Final = (("lsn",), ("file", "pos", "row"))
 
 
 def find_key_changes(rows: NDArray[np.int64], batch: RawBatch, lacking: Collection[int] = ()) -> KeyChanges | None:
-    """Which of n rows are halves of key changes; None when none is, the rule, which costs next to nothing.
+    """Return the halves of key changes among n rows; None, found quickly, if there are none.
 
-    rows (n,): the row of the raw batch that each came from. lacking: those of them that came from another key and lack
-    values: if such a record doesn't say of which key change it is half, no other half will be found.
+    rows (n,): the row in the raw batch of each row's record.
+    lacking: numbers of moved rows that lack values. If such a record doesn't identify its key change, it gets a unique
+        id, so no other half is found for it.
     """
     if not batch.headers:
         return None
@@ -52,7 +55,7 @@ def find_key_changes(rows: NDArray[np.int64], batch: RawBatch, lacking: Collecti
 
 
 def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
-    """None for a record that is no half of a key change, or doesn't say of which."""
+    """Return the key change of a record; None if the record is no half of one, or doesn't identify it."""
     headers = dict(batch.headers.get(row, ()))
     key: bytes | None = batch.keys[row].as_py()
     try:
@@ -67,16 +70,16 @@ def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
         else:
             return None
         is_exact = any(all(source.get(name) is not None for name in names) for names in _POSITIONS)
-        said = (source,) if is_exact else (source, _members(old), _members(new))
+        identity = (source,) if is_exact else (source, _members(old), _members(new))
     except (BadValue, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    data = msgspec.json.encode(said, order="deterministic")
+    data = msgspec.json.encode(identity, order="deterministic")
     id_ = bytes([is_exact]) + hashlib.blake2b(data, digest_size=KEY_CHANGE_ID_BYTES - 1).digest()
     return KeyChange(id_, is_exact, _text(old), _text(new))
 
 
 def _unmatched_key_change(batch: RawBatch, row: int) -> KeyChange:
-    """Of a record that doesn't say of which: with an id that no other record has."""
+    """Return a key change with a unique id, for a record that doesn't identify its key change."""
     place = f"{batch.topic}-{batch.partition}-{batch.offsets[row]}".encode()
     id_ = b"\1" + hashlib.blake2b(place, digest_size=KEY_CHANGE_ID_BYTES - 1).digest()
     return KeyChange(id_, True, _text(dict(batch.headers[row]).get(OLD_KEY_HEADER)), _text(batch.keys[row].as_py()))
@@ -94,12 +97,12 @@ def _source(payload: bytes | msgspec.Raw) -> Mapping[str, Any]:
 
 
 def _members(key: bytes | None) -> Mapping[str, Any]:
-    """Raises BadValue for a key that names no columns."""
+    """Return the decoded values of a key by column. Raises BadValue for a key without column names."""
     return {name: msgspec.json.decode(raw) for name, raw in key_members(key or b"").items()}
 
 
 def _text(key: bytes | None) -> str:
-    """A key as people read it, without its schema."""
+    """Return a key without its schema, for messages."""
     try:
         return msgspec.json.encode(_members(key)).decode()
     except (BadValue, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

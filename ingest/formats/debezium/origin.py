@@ -1,4 +1,4 @@
-"""Where Debezium's records say that they come from, for metadata columns."""
+"""Reads the origin of Debezium's records for metadata columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ class _Source(SourceInfo, frozen=True):
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """payload: of a record with a schema; without one the record is it."""
+    """A record with or without a schema.
+
+    source: the member `source` of a record without a schema.
+    payload: the payload of a record with a schema.
+    """
 
     source: _Source = _Source()
     payload: _Record | None = None

@@ -1,4 +1,4 @@
-"""The key of a Debezium record, and the one in the header of a row that was moved: JSON objects of key columns."""
+"""Reads keys of Debezium records, and keys in the headers of moved rows. Both are JSON objects of key columns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ingest.formats.values.json_text import BadValue, read_object
 
 
 def key_members(key: bytes) -> dict[str, bytes]:
-    """Column to raw JSON, with or without a schema around them. Raises BadValue for anything but an object."""
+    """Return column name to raw JSON of a key with or without a schema. Raises BadValue for anything but an object."""
     _, payload = split_schema(key)
     return read_object(payload)
 
 
 def columns_of_key(key: bytes | None) -> frozenset[str]:
-    """The names in a record's key; none where it has no key, or one that names no columns."""
+    """Return the columns in a record's key; empty if the record has no key, or a key without column names."""
     if key is None:
         return frozenset()
     try:
@@ -28,9 +28,9 @@ def columns_of_key(key: bytes | None) -> frozenset[str]:
 
 
 class KeyColumnsCheck:
-    """Checks fast whether many records have keys of exactly these columns.
+    """A fast check that many records have keys with exactly these columns.
 
-    Raises ValueError on construction when a column's name can't be matched fast.
+    The constructor raises ValueError if msgspec can't match a column's name.
     """
 
     def __init__(self, columns: frozenset[str]) -> None:
@@ -46,7 +46,7 @@ class KeyColumnsCheck:
         self._wrapped: Any = msgspec.json.Decoder(wrapped).decode
 
     def check(self, keys: pa.Array) -> None:
-        """Raises ValueError, or an error of msgspec's, when one of these may have other columns."""
+        """Raise ValueError, or an error of msgspec, if one of these keys may have other columns."""
         if keys.null_count != (0 if self._has_columns else len(keys)):
             raise ValueError("keys with other columns, or without")
         if self._has_columns:

@@ -1,4 +1,4 @@
-"""What a row change of Debezium means for a table: every rule about keys and images, in the open."""
+"""The rules for Debezium's row changes: which rows a record writes to a table, by its key and images."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from storage.format import RowKind
 def decode_change(
     envelope: DebeziumEnvelope, record_schema: RecordSchema, key: bytes | None, headers: Headers
 ) -> list[ChangedRow]:
-    """The rows of a c, r, u or d, in the order they are to be written. Raises BadValue when it can't be read.
+    """Return the rows of a record with op c, r, u or d, in the order in which they must be written.
 
-    key, headers: those of the record.
+    key: the record's key.
+    headers: the record's headers.
+
+    Raises BadValue for a record that can't be decoded.
     """
     match envelope.op:
         case "u":
@@ -45,9 +48,10 @@ def _new_row(envelope: DebeziumEnvelope, kind: RowKind, record_schema: RecordSch
 
 
 def _rows_of_update(envelope: DebeziumEnvelope, record_schema: RecordSchema, headers: Headers) -> list[ChangedRow]:
-    """+U alone, after -U where the target wants it, or -D and +I when the row moves to another key.
+    """Return the rows of an update.
 
-    Without a before image the update is an upsert: PostgreSQL's default replica identity sends none.
+    They are one +U row, with a -U row before it if the target needs it. If the primary key changes, they are a -D row
+    and a +I row. An update without a before image is an upsert: PostgreSQL's default replica identity sends none.
     """
     after = _new_row(envelope, RowKind.UPDATE_AFTER, record_schema, headers)
     before = _members(envelope.before, "before")
@@ -67,10 +71,13 @@ def _rows_of_update(envelope: DebeziumEnvelope, record_schema: RecordSchema, hea
 def _key_left_behind(
     before: Mapping[str, bytes], after: ChangedRow, record_schema: RecordSchema
 ) -> Sequence[object] | None:
-    """The row's primary key in the before image, where it differs from the one in the other.
+    """Return the primary key in the before image if it differs from the key in the after image, else None.
 
-    A before image that lacks a key column says nothing about it. Nor does PostgreSQL's when the record's key names the
-    row: Debezium makes two records of a key change, and a replica identity of another index leaves the key made up.
+    The result is None in two more cases:
+
+    - The before image lacks a column of the primary key.
+    - The connector is PostgreSQL's, and the record's key has the whole primary key. Then Debezium sends a key change as
+      two records. If the replica identity is another index, the key in the before image is made up.
     """
     if not record_schema.primary_key or (record_schema.connector == "postgresql" and record_schema.key_names_the_row):
         return None
@@ -84,9 +91,10 @@ def _key_left_behind(
 
 
 def _deleted_row(envelope: DebeziumEnvelope, record_schema: RecordSchema, key: bytes | None) -> ChangedRow:
-    """The before image as it came, made-up values included: only the key counts, and NOT NULL columns need a value.
+    """Return the row of a delete from the before image, else from the record's key.
 
-    Where columns order rows, they count as well, so values that are made up are refused.
+    The before image may contain made-up values. Normally only its key matters, and NOT NULL columns need some value. If
+    the target needs more old values than the key, a before image whose values may all be made up is refused.
     """
     before = _members(envelope.before, "before")
     if before is None:
@@ -134,16 +142,16 @@ def _members(image: msgspec.Raw, which: str) -> dict[str, bytes] | None:
         raise BadValue(f"{which} image: {e}") from None
 
 
-def _old_key(record_schema: RecordSchema, header: bytes | None, cells: Sequence[object]) -> Sequence[object]:
-    """The primary key that a row had. Columns that the header leaves out are taken from the row.
+def _old_key(record_schema: RecordSchema, header: bytes | None, values: Sequence[object]) -> Sequence[object]:
+    """Return the primary key that a moved row had. Columns that are missing in the header are taken from the row.
 
-    Raises BadValue when the header can't be read: what did not change would then be looked for in the wrong row.
+    Raises BadValue for an unreadable header: unavailable values would then be looked up in the wrong row.
     """
     try:
         members = key_members(header or b"")
     except BadValue as e:
         raise BadValue(f"header {OLD_KEY_HEADER}, needed to find values that did not change: {e}") from None
     return [
-        record_schema.read_value(column, members[column.name]) if column.name in members else cells[place]
+        record_schema.read_value(column, members[column.name]) if column.name in members else values[place]
         for column, place in zip(record_schema.primary_key, record_schema.primary_key_places, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""One record at a time: what each is, and a reason for each that can't be decoded."""
+"""Decodes one record at a time, and gives a reason for each record that can't be decoded."""
 
 from __future__ import annotations
 
@@ -22,13 +22,21 @@ from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import Headers
 
 RecordSchemaOf: TypeAlias = Callable[[SourceTable, str, bytes | None, bytes | None], RecordSchema | None]
-"""(source table, connector, schema JSON, key) to the record schema; None where the table goes nowhere."""
+"""Returns the record schema; None if the source table has no target. Its arguments:
+
+- the source table
+- the connector
+- the schema as JSON
+- the record's key
+"""
 
 
 class RowDecoder:
-    """Collects what records of one topic give. `record_schema_of` is asked for each row change.
+    """A decoder of single records of one topic.
 
-    found: where it is collected, if others do so, too.
+    record_schema_of: called for each row change.
+    fail_on_truncate: whether a truncate is a failure. Otherwise it is skipped.
+    found: collects the results; None for a new collector.
     """
 
     def __init__(
@@ -40,7 +48,7 @@ class RowDecoder:
         self.found = found or FoundRows()
 
     def read(self, row: int, offset: int, key: bytes | None, value: bytes, headers: Headers) -> None:
-        """Adds the record's rows, or counts it, or adds a failure; never raises for what it holds."""
+        """Add the record's rows or failure, or count it as skipped. No content of the record makes it raise."""
         source: SourceTable | None = None
         try:
             schema, payload = split_schema(value)
@@ -55,7 +63,7 @@ class RowDecoder:
             elif (
                 record_schema := self._record_schema_of(source, envelope.source.connector or "", schema, key)
             ) is None:
-                if envelope.op == TRUNCATE_OP:  # there is no table, and this makes none
+                if envelope.op == TRUNCATE_OP:  # no table exists, and a truncate creates none
                     self.found.skip(Skipped.TRUNCATE)
                 else:
                     self.found.skip_unrouted(row, source)

@@ -1,11 +1,12 @@
-"""The place of a Debezium record in its source's log, where records say it so that any two compare.
+"""Reads the position of a Debezium record in its source's log, if all positions of the source can be compared.
 
-PostgreSQL: `source.sequence` is `[position of the last commit before, own position]`. Changes come in the order of
-their transactions' commits, and within one in that of their positions: so these pairs never fall in what a connector
-sends (Debezium's `postgresql/SourceInfo.sequence`). Positions alone do, where transactions overlap.
+PostgreSQL: `source.sequence` is `[position of the previous commit, position of the change]`. A connector sends changes
+in the order of their transactions' commits, and the changes of a transaction in the order of their positions. So these
+pairs never decrease (Debezium's `postgresql/SourceInfo.sequence`). The positions of changes alone may decrease if
+transactions overlap.
 
-MySQL, MariaDB: file and position say it for one server only; after a failover they begin again, and rows of the first
-snapshot name no server. They have no order.
+MySQL, MariaDB: the result is always None. File and position are valid for one server only: after a failover they start
+again, and rows of the first snapshot name no server.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _read_sequence: Final = msgspec.json.Decoder(tuple[str | None, str | None]).deco
 
 
 def source_order(value: bytes) -> SourceOrder | None:
-    """None for a record that doesn't say it."""
+    """Return the source order of a record; None if the record doesn't contain it."""
     try:
         source = _read_envelope(split_schema(value)[1]).source
         if source is None or source.connector != "postgresql" or source.sequence is None:

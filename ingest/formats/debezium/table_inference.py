@@ -1,10 +1,10 @@
-"""The columns and the primary key of a table that does not exist yet, from one record of its source table.
+"""Derives the columns and the primary key of a new table from one record of its source table.
 
-With a schema, Connect's types as Debezium's logical names refine them. Without one every column is STRING, as in
-Paimon's own ingestion: one record says too little about the numbers of the next.
+If the record has a schema, the column types follow Connect's types and Debezium's logical types. Without a schema all
+columns are STRING, as in Paimon's own ingestion: the numbers in one record don't show the type of later ones.
 
-Source: Paimon `cdc/format/debezium/DebeziumSchemaUtils.java`, which knows fewer of these types; where it gives up
-precision (doubles as FLOAT, a decimal of unknown precision without its scale) this does not.
+Source: Paimon `cdc/format/debezium/DebeziumSchemaUtils.java`. It supports fewer of these types, and loses precision in
+some cases (doubles become FLOAT, a decimal of unknown precision loses its scale). Here no precision is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from storage.types import (
 
 
 def infer_table(batch: RawBatch, row: int) -> InferredTable:
-    """The table that the record describes. Raises TableNotInferred for one without a row image."""
+    """Return the table that the record describes. Raises TableNotInferred for a record without a row image."""
     try:
         return inferred_table(_columns(batch.values[row].as_py() or b""), batch.keys[row].as_py())
     except BadValue as e:
@@ -33,7 +33,11 @@ def infer_table(batch: RawBatch, row: int) -> InferredTable:
 
 
 def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> InferredTable:
-    """key: of the record, in JSON."""
+    """Return a table with these columns.
+
+    columns: column name to its source type.
+    key: the record's key in JSON; its columns become the primary key.
+    """
     key_error, primary_key = "", tuple[str, ...]()
     if key is not None:
         try:

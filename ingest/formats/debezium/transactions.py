@@ -1,6 +1,8 @@
-"""What Debezium says of transactions with `provide.transaction.metadata`: in each row, and in a topic of their own.
+"""Reads Debezium's transaction metadata, which connectors send with `provide.transaction.metadata`.
 
-Source: Debezium `pipeline/txmetadata`. Rows of a snapshot have none.
+It is in each record of a row change, and in the records of a separate topic. Rows of a snapshot have none.
+
+Source: Debezium `pipeline/txmetadata`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _read: Final = msgspec.json.Decoder(_Record).decode
 
 
 def transaction_of(value: bytes) -> TransactionRow | TransactionEnd | None:
-    """None for a record that is in no transaction, or doesn't say in which."""
+    """Return the transaction of a record; None if the record is in no transaction, or doesn't name it."""
     try:
         record = _read(split_schema(value)[1])
     except (BadValue, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -51,7 +53,7 @@ def transaction_of(value: bytes) -> TransactionRow | TransactionEnd | None:
         return None
     source = record.source
     parts = (source.db, source.schema, source.table)
-    if source.connector == "postgresql":  # as it names them in its END
+    if source.connector == "postgresql":  # its END records name tables without the database
         parts = (None, source.schema, source.table)
     collection = ".".join(part for part in parts if part is not None)
     return TransactionRow(record.transaction.id, collection, record.transaction.data_collection_order)

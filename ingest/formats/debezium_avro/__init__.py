@@ -1,1 +1,1 @@
-"""Debezium's records in Avro: the rules of `ingest.formats.debezium`, on columns that come typed."""
+"""The format `debezium-avro`: Debezium's records in Avro, with the rules of `ingest.formats.debezium`."""

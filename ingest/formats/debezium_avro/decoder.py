@@ -1,9 +1,9 @@
-"""Debezium in Avro: columnar where records are alike, record by record where they are not.
+"""Decodes Debezium's records in Avro, by columns if possible, else record by record.
 
-A batch is cut into chunks, a chunk by the writer's schema, and its records are read as columns
-(`avro.column_reader`). These are grouped by source table and key columns, and converted to the table's
-(`column_images`). Where that refuses, smaller and smaller parts are tried. What remains becomes JSON, record by record,
-and Debezium's row decoder decides what it means. Both ways give the same rows.
+A batch is divided into chunks, and a chunk by the writer's schema. Records of one schema are read as columns
+(`avro.column_reader`), grouped by source table and key columns, and converted to the table's columns
+(`column_images`). If the conversion refuses a group, smaller and smaller parts of it are tried. The remaining records
+are converted to JSON one by one, and Debezium's row decoder reads them. Both ways give the same rows.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from ingest.formats.values.json_text import BadValue
 from ingest.formats.values.unavailable_placeholders import Placeholders, UnavailablePlaceholders
 from ingest.raw_batch import RawBatch
 
-_SCHEMAS_MAX: Final = 1_000  # of one decoder; beyond that all are forgotten, and made again as needed
+_SCHEMAS_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 _NO_KEY: Final = -2
-_ALONE_MAX: Final = 64  # records of a part that is no longer divided
+_ALONE_MAX: Final = 64  # a part of at most so many records is not divided any more
 _PARTS: Final = 8
 _ROW_OPS: Final = np.isin(np.arange(256), list(b"crud"))
 _KEY_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
 
-_Names: TypeAlias = tuple[str | None, ...]  # as SOURCE_NAMES
+_Names: TypeAlias = tuple[str | None, ...]  # in the order of SOURCE_NAMES
 
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """columnar: None where every record is to be read alone."""
+    """The cached readers of one record schema. columnar: None if all records must be read one by one."""
 
     record_schema: RecordSchema
     columnar: ColumnImages | None
 
 
 class Envelopes:
-    """Debezium's records: see `ChangeRecords`."""
+    """The structure of Debezium's records. See `ChangeRecords`."""
 
     ARE_KEYED: ClassVar = True
 
@@ -76,23 +76,27 @@ class Envelopes:
         return envelope_schema(type_)
 
     def changes(
-        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, DecodedColumn]
+        self, rows: NDArray[np.int64], schema: ChangeSchema, columns: Mapping[str, DecodedColumn]
     ) -> tuple[Changes, list[DecodedColumn | None]]:
-        source = cells.get("source")
-        columns = [] if source is None else [source.fields.get(name) for name in SOURCE_NAMES]
-        return Changes(rows, ops_of(cells["op"]), cells["before"], cells["after"]), columns
+        source = columns.get("source")
+        source_columns = [] if source is None else [source.fields.get(name) for name in SOURCE_NAMES]
+        return Changes(rows, ops_of(columns["op"]), columns["before"], columns["after"]), source_columns
 
     def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         return members
 
 
 class DebeziumAvroDecoder:
-    """See `ingest.formats.base.Decoder`, and `DebeziumJsonDecoder` for what it shares with this.
+    """The decoder of change records in Avro. See `ingest.formats.base.Decoder`.
 
-    records: their shape.
-    placeholders: what stands for values that are left out; None: as the connector's settings say.
+    Parameters that are not listed here are described in `DebeziumJsonDecoder`.
 
-    `decode` raises RegistryUnavailable when a schema can't be had now; the batch may be decoded again.
+    schemas: the schemas of records and keys.
+    framing: where records contain their schema's id.
+    records: the structure of the records.
+    placeholders: the placeholders of values that records leave out; None for those of the connector's settings.
+
+    `decode` raises RegistryUnavailable if a schema is temporarily unavailable. The batch may be decoded again later.
     """
 
     def __init__(
@@ -119,10 +123,14 @@ class DebeziumAvroDecoder:
         self._envelopes: dict[SchemaId, ChangeSchema] = {}
         self._known: dict[RecordSchemaKey[SchemaId], _Known] = {}
         self.row_decoded_records = 0
-        """Records that were read alone since construction; for benchmarks and tests."""
+        """Number of records that were read one by one since construction. Benchmarks and tests use it."""
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
-        """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
+        """Return the decoded batch.
+
+        No content of a record makes it raise. Raises UnsupportedFeature or BadInput for a target that it can't decode
+        into.
+        """
         state = DecodeState(batch)
         present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
         for chunk in split_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
@@ -139,12 +147,12 @@ class DebeziumAvroDecoder:
 
     def _decode_chunk(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
         ids = self._framing.schema_ids(state.batch.values, rows)
-        if state.batch.headers:  # halves of key changes are read alone, and what has its schema in a header
+        if state.batch.headers:  # halves of key changes, and records with the schema in a header, are read one by one
             ids[np.isin(rows, np.fromiter(state.batch.headers, np.int64, len(state.batch.headers)))] = -1
         for id_ in np.unique(ids).tolist():
             same = rows[ids == id_]
             envelope = None
-            with suppress(BadValue):  # reading its records alone will say what is wrong
+            with suppress(BadValue):  # reading its records one by one gives each its failure
                 envelope = None if id_ < 0 else self._envelope(id_)
             if envelope is None or envelope.reader is None:
                 self._decode_alone(state, same)
@@ -154,17 +162,17 @@ class DebeziumAvroDecoder:
     # ------------------------------------------------------------ columnar
 
     def _decode_columns(self, state: DecodeState, id_: int, envelope: ChangeSchema, rows: NDArray[np.int64]) -> None:
-        """Records of one schema."""
+        """Decode records of one schema."""
         assert envelope.reader is not None
-        cells, read = envelope.reader.read(state.batch.values, rows, self._framing.frame_bytes)
-        changes, columns = self._records.changes(rows, envelope, cells)
-        columnar = read & _ROW_OPS[changes.ops]
+        columns, is_read = envelope.reader.read(state.batch.values, rows, self._framing.frame_bytes)
+        changes, source_columns = self._records.changes(rows, envelope, columns)
+        columnar = is_read & _ROW_OPS[changes.ops]
         if not columnar.all():
             self._decode_alone(state, rows[~columnar])
         places = np.flatnonzero(columnar)
         try:
-            by_names = _by_names(columns, places)
-        except NOT_CONVERTED:  # a name that is no UTF-8
+            by_names = _by_names(source_columns, places)
+        except NOT_CONVERTED:  # a name that is not UTF-8
             self._decode_alone(state, rows[places])
             return
         for names, of_table in by_names:
@@ -174,7 +182,13 @@ class DebeziumAvroDecoder:
     def _by_key_columns(
         self, state: DecodeState, rows: NDArray[np.int64], places: Places
     ) -> list[tuple[frozenset[str], Places]]:
-        """Places by the columns in their records' keys; of none where a record has no key that names columns."""
+        """Return the indexes of records, grouped by the columns in their keys.
+
+        The columns are empty for records without a key, and for keys without column names.
+
+        rows: rows of the batch.
+        places: indexes of these records.
+        """
         if not self._records.ARE_KEYED:
             return [(frozenset(), places)]
         keys = state.batch.keys.take(pa.array(rows))
@@ -187,7 +201,7 @@ class DebeziumAvroDecoder:
             if id_ >= 0 or id_ == _NO_KEY:
                 found.setdefault(self._columns_of_key(id_), []).append(places[same])
                 continue
-            for place in same.tolist():  # the connector's key converter is another
+            for place in same.tolist():  # the connector's key converter does not write Avro
                 found.setdefault(columns_of_key(keys[place].as_py()), []).append(places[place : place + 1])
         return [(columns, np.sort(np.concatenate(parts))) for columns, parts in found.items()]
 
@@ -255,7 +269,7 @@ class DebeziumAvroDecoder:
         decoder.read(row, int(batch.offsets[row]), key, wrapped(members), self._headers_as_json(headers))
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:
-        """See `JsonView`."""
+        """Return a record's value as JSON. See `JsonView`."""
         id_, bare = self._framing.unframed(batch.values[row].as_py(), batch.headers.get(row, ()))
         return wrapped(self._members(id_, bare))
 
@@ -272,13 +286,16 @@ class DebeziumAvroDecoder:
             raise BadValue(f"schema {id_}: {e}") from None
 
     def _headers_as_json(self, headers: Sequence[tuple[str, bytes | None]]) -> tuple[tuple[str, bytes | None], ...]:
-        """The keys in headers: Connect's header converter may write Avro as well."""
+        """Return the headers with keys as JSON. Connect's header converter may write Avro as well."""
         return tuple(
             (name, self._schemas.key_as_json(value, ()) if name in _KEY_HEADERS else value) for name, value in headers
         )
 
     def _as_json(self, batch: RawBatch) -> RawBatch:
-        """The batch with keys, values and headers of records with headers as JSON, and no others."""
+        """Return the batch with keys, values and headers as JSON, for records with headers only.
+
+        Keys and values of all other records are null.
+        """
         if not any(name in _KEY_HEADERS for headers in batch.headers.values() for name, _ in headers):
             return replace(batch, headers={}) if batch.headers else batch
         keys: list[bytes | None] = [None] * len(batch)
@@ -286,7 +303,7 @@ class DebeziumAvroDecoder:
         for row, headers in batch.headers.items():
             keys[row] = self._schemas.key_as_json(batch.keys[row].as_py(), headers)
             value: bytes | None = batch.values[row].as_py()
-            with suppress(BadValue):  # it has no rows either
+            with suppress(BadValue):  # such a record gave no rows, so its value is not needed
                 values[row] = (
                     None if value is None else wrapped(self._schemas.record(value, headers, VALUE_SCHEMA_HEADER)[1])
                 )
@@ -345,13 +362,16 @@ class DebeziumAvroDecoder:
         )
         columnar = None
         if envelope.reader is not None:
-            with suppress(ValueError):  # every record is to be read alone
+            with suppress(ValueError):  # all records must be read one by one
                 columnar = ColumnImages(record_schema, envelope.image, self._settings)
         return _Known(record_schema, columnar)
 
 
 def _by_names(columns: Sequence[DecodedColumn | None], places: Places) -> list[tuple[_Names, Places]]:
-    """Places by what these columns of `source` say there."""
+    """Return the indexes of records, grouped by their values in these columns of `source`.
+
+    places: indexes of the records.
+    """
     if not len(places):
         return []
     taken = [None if column is None else column.take(places) for column in columns]

@@ -1,4 +1,4 @@
-"""A writer's schema of Debezium's envelope: the types of its images, and what reads it as columns."""
+"""Finds the row images in a writer's schema of Debezium's envelope, with their column types and a reader."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from storage.types import BOOLEAN
 SOURCE_NAMES: Final = ("db", "schema", "table", "connector")
 _IMAGES: Final = ("before", "after")
 _TYPE: Final = "__debezium.source.column.type"
-# Names of `Source` records whose connectors don't speak MySQL's type names.
+# Names of `Source` records whose connectors don't send MySQL's type names.
 _OTHER_CONNECTORS: Final = ("postgresql", "oracle", "sqlserver", "db2", "informix", "vitess", "spanner", "cockroach")
 
 
 def envelope_schema(type_: AvroType) -> ChangeSchema:
-    """Of any record; without columns where it has no images."""
+    """Return the change schema of a record type. It has no columns if the record has no row images."""
     images = {name: type_.fields[name].without_null for name in _IMAGES if name in type_.fields}
     image = images.get("after") or images.get("before")
     if image is None or image.kind != "record":
         return ChangeSchema(type_, type_, {}, None)
-    says_mysql = not any(name in _source_name(type_) for name in _OTHER_CONNECTORS)
-    columns = {f.field: _column(f, says_mysql) for f in connect_schema(image).fields if f.field is not None}
+    has_mysql_types = not any(name in _source_name(type_) for name in _OTHER_CONNECTORS)
+    columns = {f.field: _column(f, has_mysql_types) for f in connect_schema(image).fields if f.field is not None}
     is_change = "op" in type_.fields and all(found.kind == "record" for found in images.values())
     inside = {**{name: found.fields.keys() for name, found in images.items()}, "source": SOURCE_NAMES}
     reader = ColumnReader(type_, ("op", *inside), inside) if is_change and len(images) == len(_IMAGES) else None
@@ -35,18 +35,20 @@ def envelope_schema(type_: AvroType) -> ChangeSchema:
 
 def _source_name(type_: AvroType) -> str:
     source = type_.fields.get("source")
-    said = {} if source is None else source.without_null.properties
-    return f"{said.get('name', '')} {said.get('connect.name', '')}"
+    properties = {} if source is None else source.without_null.properties
+    return f"{properties.get('name', '')} {properties.get('connect.name', '')}"
 
 
-def _column(schema: ConnectSchema, says_mysql: bool) -> SourceType:
-    """With the column's MySQL type (column.propagate.source.type), where Connect's says less: a DECIMAL sent as text.
+def _column(schema: ConnectSchema, has_mysql_types: bool) -> SourceType:
+    """Return a column's source type.
 
-    Not TINYINT(1): it need not be true or false.
+    If Connect's type is less precise than the column's MySQL type (column.propagate.source.type), such as a text for a
+    DECIMAL, the MySQL type is used. TINYINT(1) does not become BOOLEAN, as its values need not be true or false.
     """
     source = source_type(schema)
     parameters = schema.parameters or {}
-    if not says_mysql or _TYPE not in parameters or source.semantic_type is not SemanticType.PLAIN or source.name:
+    is_mysql = has_mysql_types and _TYPE in parameters
+    if not is_mysql or source.semantic_type is not SemanticType.PLAIN or source.name:
         return source
     length, scale = parameters.get(f"{_TYPE[:-4]}length", ""), parameters.get(f"{_TYPE[:-4]}scale", "")
     size = f"({','.join(filter(None, (length, scale)))})" if length else ""

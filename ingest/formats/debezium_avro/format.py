@@ -1,4 +1,4 @@
-"""`debezium-avro`: the change records of Debezium's connectors as Confluent's Avro converter writes them."""
+"""The format `debezium-avro`: Debezium's change records as Confluent's Avro converter writes them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from ingest.raw_batch import RawBatch
 
 @dataclass(frozen=True)
 class DebeziumAvro:
-    """See `ingest.formats.base.Format`.
+    """The format `debezium-avro`. See `ingest.formats.base.Format`.
 
-    registry: where the schemas are.
+    registry: options of the schema registry.
+    options: options of all Debezium formats.
     """
 
     NAME: ClassVar = "debezium-avro"
@@ -39,12 +40,12 @@ class DebeziumAvro:
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> DebeziumAvro:
-        """options: those of `debezium-json`, and where the registry is."""
+        """Return the format with its options. options: those of `debezium-json` and of the schema registry."""
         options = with_underscores(options)
-        of_registry = {name: value for name, value in options.items() if name in REGISTRY_OPTIONS}
+        registry = {name: value for name, value in options.items() if name in REGISTRY_OPTIONS}
         others = {name: value for name, value in options.items() if name not in REGISTRY_OPTIONS}
         return cls(
-            RegistryOptions.parsed(cls.NAME, of_registry), DebeziumOptions.parsed(cls.NAME, others, REGISTRY_OPTIONS)
+            RegistryOptions.parsed(cls.NAME, registry), DebeziumOptions.parsed(cls.NAME, others, REGISTRY_OPTIONS)
         )
 
     def decoder(self, target_of: TargetOf) -> DebeziumAvroDecoder:

@@ -1,1 +1,1 @@
-"""Debezium's MongoDB connector: documents as extended JSON."""
+"""The format `debezium-bson`: change records of Debezium's MongoDB connector, with documents in extended JSON."""

@@ -1,4 +1,4 @@
-"""A record of Debezium's MongoDB connector: documents are texts of extended JSON.
+"""The envelope of a record of Debezium's MongoDB connector. Documents are texts of extended JSON.
 
 Source: Paimon `cdc/format/debezium/DebeziumBsonRecordParser.java`; Debezium 3.5, "MongoDB connector".
 """
@@ -37,7 +37,11 @@ class _Payload(msgspec.Struct, gc=False, kw_only=True):
 
 
 class BsonEnvelope(Envelope):
-    """payload: what a record with a schema has inside; without one the record is it. key: the record's."""
+    """The envelope of a record with or without a schema.
+
+    payload: the payload of a record with a schema. Without a schema, the envelope has the payload's members.
+    key: the record's key.
+    """
 
     FORMAT: ClassVar = "debezium-bson"
     OLD_IS_PARTIAL: ClassVar = False
@@ -57,30 +61,30 @@ class BsonEnvelope(Envelope):
         return msgspec.structs.replace(self, key=key)
 
     @property
-    def _said(self) -> _Payload | BsonEnvelope:
+    def _content(self) -> _Payload | BsonEnvelope:
         return self.payload or self
 
     def event(self) -> Op | Skipped:
-        said = self._said
-        if said.op is None:
-            if said.status is not None and said.id is not None:
+        content = self._content
+        if content.op is None:
+            if content.status is not None and content.id is not None:
                 return Skipped.TRANSACTION
-            if said.source is None and said.ts_ms is not None:
+            if content.source is None and content.ts_ms is not None:
                 return Skipped.HEARTBEAT
             raise NotThisFormat("it has no member `op`")
-        if said.op == "m":
+        if content.op == "m":
             return Skipped.MESSAGE
-        if said.op not in _OPS:
-            raise BadValue(f"unknown op {said.op!r}; expected c, r, u, d or m")
-        return _OPS[said.op]
+        if content.op not in _OPS:
+            raise BadValue(f"unknown op {content.op!r}; expected c, r, u, d or m")
+        return _OPS[content.op]
 
     def source_table(self, topic: str) -> SourceTable:
-        source = self._said.source or _Source()
+        source = self._content.source or _Source()
         return SourceTable(topic, source.db or None, None, source.collection or None)
 
     def shape(self) -> Hashable:
-        source = self._said.source or _Source()
-        return source.db, source.collection, self._said.op in _OPS
+        source = self._content.source or _Source()
+        return source.db, source.collection, self._content.op in _OPS
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         return (ID,)
@@ -89,13 +93,13 @@ class BsonEnvelope(Envelope):
         raise ValueError("documents are read alone")
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
-        """A field that a whole document lacks is null: it is no longer there."""
-        before, after = _document(self._said.before, "before"), _document(self._said.after, "after")
+        """Return the changes. Columns of the table that a document lacks are null, as documents are always whole."""
+        before, after = _document(self._content.before, "before"), _document(self._content.after, "after")
         if op is Op.DELETE:
             return [ChangeEvent(op, before or {ID: self._id_of_key()}, None)]
         if after is None:
             raise BadValue(
-                f"op {self._said.op} without a document: have the connector send whole ones "
+                f"op {self._content.op} without a document: have the connector send whole ones "
                 "(capture.mode=change_streams_update_full)"
             )
         absent = dict.fromkeys(columns, b"null")
@@ -103,7 +107,7 @@ class BsonEnvelope(Envelope):
         return [ChangeEvent(op, old, {**absent, **after})]
 
     def _id_of_key(self) -> bytes:
-        """Member `id` of the key is a text of extended JSON."""
+        """Return the document's id. Member `id` of the record's key is a text of extended JSON."""
         members: Mapping[str, bytes] = {}
         if isinstance(self.key, bytes):
             members = key_members(self.key)
@@ -114,7 +118,10 @@ class BsonEnvelope(Envelope):
 
 
 def _document(raw: msgspec.Raw, member: str) -> dict[str, bytes] | None:
-    """A text with a document inside; or the document itself, where a transformation has taken it out."""
+    """Return the fields of a document; None for null.
+
+    It is a text of extended JSON. A transformation at the connector may have replaced the text by the document itself.
+    """
     data = bytes(raw)
     if data == b"null":
         return None

@@ -1,7 +1,8 @@
-"""MongoDB's extended JSON to plain JSON: what each BSON type is as the value of a column.
+"""Converts MongoDB's extended JSON to plain JSON, with the value of a column for each BSON type.
 
-Numbers keep their digits. Source: Paimon `cdc/mongodb/BsonValueConvertor.java`; MongoDB, "Extended JSON (v2)", whose
-canonical, relaxed and older forms are all read.
+Numbers keep all digits. The canonical, relaxed and older forms of extended JSON are read.
+
+Source: Paimon `cdc/mongodb/BsonValueConvertor.java`; MongoDB, "Extended JSON (v2)".
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def document_members(document: bytes) -> dict[str, bytes]:
-    """The top-level fields as raw plain JSON. Raises BadValue for what is no document."""
+    """Return the document's top-level fields as raw plain JSON. Raises BadValue for an invalid document."""
     return {name: plain_json(raw) for name, raw in read_object(document).items()}
 
 
 def plain_json(raw: bytes, depth: int = 1) -> bytes:
-    """One value, BSON's own types taken apart."""
+    """Return one value as plain JSON, with BSON's types converted inside arrays and objects as well."""
     if depth > _NESTING_MAX:
         raise BadValue(f"a document is nested more than {_NESTING_MAX} deep")
     kind = kind_of(raw)
@@ -66,7 +67,7 @@ def _read(raw: bytes) -> str:
 
 
 def _integer(raw: bytes) -> bytes:
-    """Of a text, a number, or {"$numberLong": text}."""
+    """Return the integer of a text, of a number, or of {"$numberLong": text}."""
     if kind_of(raw) is JsonKind.OBJECT:
         raw = next(iter(read_object(raw).values()), b"null")
     digits = read_text(raw).encode() if kind_of(raw) is JsonKind.TEXT else raw
@@ -76,7 +77,7 @@ def _integer(raw: bytes) -> bytes:
 
 
 def _number(name: str) -> Callable[[Mapping[str, bytes], int], bytes]:
-    """NaN and the infinities stay texts."""
+    """Return a converter of numbers. NaN and the infinities stay texts."""
 
     def convert(members: Mapping[str, bytes], _: int) -> bytes:
         raw = members[name]
@@ -91,7 +92,7 @@ def _number(name: str) -> Callable[[Mapping[str, bytes], int], bytes]:
 
 
 def _date(members: Mapping[str, bytes], _: int) -> bytes:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     raw = members["$date"]
     if kind_of(raw) is not JsonKind.TEXT:
         return _integer(raw)
@@ -103,15 +104,15 @@ def _date(members: Mapping[str, bytes], _: int) -> bytes:
 
 
 def _timestamp(members: Mapping[str, bytes], _: int) -> bytes:
-    """Its seconds."""
+    """Return the timestamp's seconds."""
     return _integer(read_object(members["$timestamp"]).get("t", b"null"))
 
 
 def _binary(members: Mapping[str, bytes], _: int) -> bytes:
-    """base64; a UUID as text, unless it is of the older subtype, of which nothing tells the order of bytes."""
+    """Return base64, or the text of a UUID. UUIDs of the older subtype stay base64, as their byte order is unknown."""
     inner = members["$binary"]
-    said = read_object(inner) if kind_of(inner) is JsonKind.OBJECT else members
-    data, subtype = said.get("base64", inner), said.get("subType", members.get("$type", b'"00"'))
+    parts = read_object(inner) if kind_of(inner) is JsonKind.OBJECT else members
+    data, subtype = parts.get("base64", inner), parts.get("subType", members.get("$type", b'"00"'))
     try:
         octets = binascii.a2b_base64(_read(data), strict_mode=True)
         if int(_read(subtype), 16) == _UUID_SUBTYPE:
@@ -126,8 +127,8 @@ def _regular_expression(members: Mapping[str, bytes], _: int) -> bytes:
     if inner is None:
         pattern, options = _read(members["$regex"]), _read(members.get("$options", b'""'))
     else:
-        said = read_object(inner)
-        pattern, options = _read(said.get("pattern", b"null")), _read(said.get("options", b'""'))
+        parts = read_object(inner)
+        pattern, options = _read(parts.get("pattern", b"null")), _read(parts.get("options", b'""'))
     escaped = pattern.replace("/", r"\/") or "(?:)"
     return _encoded(f"/{escaped}/{options}")
 
@@ -140,9 +141,9 @@ def _code(members: Mapping[str, bytes], depth: int) -> bytes:
 
 
 def _pointer(members: Mapping[str, bytes], depth: int) -> bytes:
-    said = read_object(members["$dbPointer"])
-    id_ = plain_json(said.get("$id", b"null"), depth + 1)
-    return b'{"$ref":' + said.get("$ref", b"null") + b',"$id":' + id_ + b"}"
+    parts = read_object(members["$dbPointer"])
+    id_ = plain_json(parts.get("$id", b"null"), depth + 1)
+    return b'{"$ref":' + parts.get("$ref", b"null") + b',"$id":' + id_ + b"}"
 
 
 _TYPES: Final[Mapping[str, Callable[[Mapping[str, bytes], int], bytes]]] = {

@@ -1,4 +1,4 @@
-"""`debezium-bson`: the change records of Debezium's MongoDB connector."""
+"""The format `debezium-bson`: change records of Debezium's MongoDB connector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingest.formats.record_facts import RecordFacts
 
 
 class DebeziumBson(EnvelopeFormat):
-    """See `ingest.formats.base.Format`."""
+    """The format `debezium-bson`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "debezium-bson"
     ENVELOPE: ClassVar = BsonEnvelope

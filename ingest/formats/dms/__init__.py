@@ -1,1 +1,1 @@
-"""`aws-dms-json`: what AWS Database Migration Service writes to Kafka and Kinesis."""
+"""The format `aws-dms-json`: records that AWS Database Migration Service writes to Kafka and Kinesis."""

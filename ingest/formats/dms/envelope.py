@@ -1,4 +1,4 @@
-"""A record of AWS Database Migration Service.
+"""The envelope of a record of AWS Database Migration Service.
 
 Source: Paimon `cdc/format/dms/DMSRecordParser.java`; AWS DMS, "Using Apache Kafka as a target".
 """
@@ -19,7 +19,7 @@ from ingest.formats.values.json_text import BadValue, read_object
 _OPS: Final = {"load": Op.INSERT, "insert": Op.INSERT, "update": Op.UPDATE, "delete": Op.DELETE}
 _TRUNCATE: Final = "truncate-table"
 _OLD_IN_JSON: Final = b'"BI_'
-_OLD: Final = "BI_"  # in front of the names of old values (setting BeforeImageSettings)
+_OLD: Final = "BI_"  # the prefix of columns with old values (setting BeforeImageSettings)
 
 
 class _Metadata(msgspec.Struct, gc=False, rename="kebab"):
@@ -30,7 +30,10 @@ class _Metadata(msgspec.Struct, gc=False, rename="kebab"):
 
 
 class DmsEnvelope(Envelope):
-    """data: the row, and with before images its old values under names with `BI_` in front."""
+    """The envelope of a record.
+
+    data: the row. With before images, it also has the old values in columns with the prefix `BI_`.
+    """
 
     FORMAT: ClassVar = "aws-dms-json"
     OLD_IS_PARTIAL: ClassVar = True
@@ -66,7 +69,7 @@ class DmsEnvelope(Envelope):
         return (_object(new),), (_object((name.removeprefix(_OLD), raw) for name, raw in old.items()),)
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
-        """A column whose own name begins with `BI_` is one if the table has it."""
+        """Return the changes. A column with the prefix `BI_` has an old value, unless the table has such a column."""
         if bytes(self.data) == b"null":
             raise Empty(f"operation {self.metadata.operation}", "data")
         row = read_object(self.data)
@@ -85,13 +88,14 @@ class _TimedMetadata(_Metadata):
 
 
 class DmsOrigin(DmsEnvelope):
-    """With what only metadata columns ask for."""
+    """The envelope with members that only metadata columns need."""
 
     metadata: _TimedMetadata = msgspec.field(default_factory=_TimedMetadata)
 
     def origin(self) -> RecordOrigin:
-        said = self.metadata
-        return RecordOrigin(said.schema_name, said.schema_name, said.table_name, epoch_ms_of(said.timestamp))
+        metadata = self.metadata
+        op_ts = epoch_ms_of(metadata.timestamp)
+        return RecordOrigin(metadata.schema_name, metadata.schema_name, metadata.table_name, op_ts)
 
 
 def _object(members: Iterable[tuple[str, bytes]]) -> msgspec.Raw:

@@ -1,4 +1,4 @@
-"""`aws-dms-json`: what AWS Database Migration Service writes to Kafka and Kinesis."""
+"""The format `aws-dms-json`: records that AWS Database Migration Service writes to Kafka and Kinesis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class DmsJson(EnvelopeFormat):
-    """See `ingest.formats.base.Format`."""
+    """The format `aws-dms-json`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "aws-dms-json"
     ENVELOPE: ClassVar = DmsEnvelope

@@ -1,1 +1,1 @@
-"""What formats have in common whose records are an envelope of JSON: an operation, row images, a table's name."""
+"""The shared decoder of formats whose records are JSON envelopes: an operation, row images, a table's name."""

@@ -1,6 +1,6 @@
-"""Row images of many records at once: JSON into typed structs, structs into columns, columns into Arrow.
+"""Decodes row images of many records at once: JSON to typed structs, structs to columns, columns to Arrow.
 
-Takes only what it reads exactly as `row_changes` would, and refuses the whole lot otherwise.
+It refuses all records together, unless it reads each one exactly as `row_changes` does.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ _KIND_OF_OP[[Op.INSERT, Op.UPDATE, Op.UPDATE_AFTER, Op.UPDATE_BEFORE, Op.DELETE]
 
 
 class ColumnarImages:
-    """Reads the images of one shape. Raises ValueError on construction when a column's name can't be matched fast.
+    """A decoder of row images of records of one shape.
 
-    by_value: columns whose values are known to be beyond their column decoder; they are read value by value.
+    by_value: columns that are read value by value, because their column decoder refused values before.
+
+    The constructor raises ValueError if msgspec can't match a column's name.
     """
 
     def __init__(self, record_schema: RecordSchema, by_value: frozenset[str] = frozenset()) -> None:
@@ -53,28 +55,35 @@ class ColumnarImages:
         ignored = ignored_fields(record_schema.target)
         image = msgspec.defstruct("Image", fields + ignored, forbid_unknown_fields=True, gc=False)
         key = msgspec.defstruct("Key", [fields[place] for place in record_schema.primary_key_places], gc=False)
-        # Numbers of untyped (decimal) columns keep their digits.
+        # The hook keeps all digits of numbers in untyped (decimal) columns.
         self._images: Any = msgspec.json.Decoder(image, float_hook=float_hook).decode_lines
         self._keys: Any = msgspec.json.Decoder(key, float_hook=float_hook).decode_lines
         target = record_schema.target
         self._keeps_left_out = bool(target.schema.primary_keys) and target.holds_source_rows
         self._wants_old_rows = target.emit_update_before or target.needs_retractions
-        # a getter each: one of several fields makes a tuple an image
+        # One getter for each field: a getter of several fields would create a tuple for each image.
         self._key_fields = [attrgetter(f"f{place}") for place in record_schema.primary_key_places]
         whole = [(name, type_, msgspec.field(name=field.name)) for name, type_, field in fields]
         self.types = ImageTypes(
             whole=msgspec.defstruct("WholeImage", whole + ignored, forbid_unknown_fields=True, gc=False),
             partial=image,
-            old=image if self._wants_old_rows else key,  # of updates mostly nothing but the key counts
+            old=image if self._wants_old_rows else key,  # most tables need only the key of an update's old image
         )
         self._wants_whole_old_rows = target.needs_retractions or target.is_ordered_by_columns
 
     def read(self, records: Sequence[Envelope], rows: NDArray[np.int64]) -> DecodedRows:
-        """The rows of these records. rows: where they are in the batch. Raises one of NOT_COLUMNAR."""
+        """Return the rows of records. rows: the records' rows in the batch. Raises one of NOT_COLUMNAR."""
         return self.read_images(_images_of(records, self._record_schema.by_name), rows, records[0])
 
     def read_images(self, images: RowImages, rows: NDArray[np.int64], like: Envelope) -> DecodedRows:
-        """The same of images, raw or decoded into `types`. like: one of the records."""
+        """Return the rows of images.
+
+        images: raw, or decoded into the structs of `types`.
+        rows: the records' rows in the batch.
+        like: one of the records.
+
+        Raises one of NOT_COLUMNAR.
+        """
         new, old, codes, counts = images
         is_update = codes == Op.UPDATE
         columns = self._columns_of(new)
@@ -97,19 +106,19 @@ class ColumnarImages:
         return self._decoded(columns, kinds, source_rows, left_out)
 
     def _columns_of(self, images: Sequence[Any]) -> list[Sequence[Any]]:
-        """Those of the table, in its order."""
+        """Return the values of the table's columns, in the table's order."""
         columns = _columns(self._images(b"".join(images)) if _are_raw(images) else images, len(images))
-        del columns[len(self._decoders) :]  # ignored ones
+        del columns[len(self._decoders) :]  # the last ones are ignored columns
         return columns
 
     def columns_to_read_by_value(self, records: Sequence[Envelope]) -> frozenset[str]:
-        """Which columns of these good records their decoders refuse. Not fast itself."""
+        """Return the columns whose column decoders refuse values of these valid records. Slow."""
         raw_images: Any = msgspec.json.Decoder(dict[str, msgspec.Raw])
         images = [
             raw_images.decode(raw)
             for record in records
-            for some in record.images(self._record_schema.by_name)
-            for raw in some or ()
+            for new_or_old in record.images(self._record_schema.by_name)
+            for raw in new_or_old or ()
             if bytes(raw) != b"null"
         ]
         names = (column.name for column in self._record_schema.columns)
@@ -118,13 +127,13 @@ class ColumnarImages:
     def _check_keys(
         self, columns: Sequence[Sequence[Any]], given: Sequence[msgspec.Raw], has_old: NDArray[np.bool_]
     ) -> None:
-        """Every update must keep its key; else reading it alone decides."""
+        """Raise ValueError if an update may change the primary key. Such a record must be read alone."""
         if not self._record_schema.primary_key:
             return
         if _are_raw(given):
             old_keys = _columns(self._keys(b"".join(given)), len(given))
         else:
-            old_keys = [[*map(of, given)] for of in self._key_fields]
+            old_keys = [[*map(field_of, given)] for field_of in self._key_fields]
         flags = has_old.tolist()
         for place, old in zip(self._record_schema.primary_key_places, old_keys, strict=True):
             if old.count(UNSET) == len(old):
@@ -136,7 +145,10 @@ class ColumnarImages:
     def _without_left_out(
         self, columns: list[Sequence[Any]], is_update: NDArray[np.bool_], has_old: NDArray[np.bool_], like: Envelope
     ) -> tuple[list[Sequence[Any]], dict[str, NDArray[np.bool_]]]:
-        """Columns that images leave out as nulls, and which of these are values that did not change."""
+        """Return the columns with nulls for missing values, and flags of missing values that did not change.
+
+        Raises ValueError if a record must be read alone.
+        """
         left_out: dict[str, NDArray[np.bool_]] = {}
         for place, column in enumerate(self._record_schema.columns):
             values = columns[place]
@@ -162,7 +174,7 @@ class ColumnarImages:
         left_out: dict[str, NDArray[np.bool_]],
         like: Envelope,
     ) -> DecodedRows:
-        """A -U before each +U."""
+        """Return the rows with a -U row before each +U row that has an old image."""
         flags = has_old.tolist()
         both: list[Sequence[Any]] = []
         for new, old in zip(columns, self._columns_of(given), strict=True):
@@ -177,7 +189,8 @@ class ColumnarImages:
         order = np.argsort(np.concatenate([np.arange(n), np.flatnonzero(has_old) - 0.5]), kind="stable")
         kinds = np.concatenate([kinds, np.full(len(given), RowKind.UPDATE_BEFORE, np.int8)])[order]
         source_rows = np.concatenate([source_rows, source_rows[has_old]])[order]
-        left_out = {name: np.concatenate([of, np.zeros(len(given), np.bool_)])[order] for name, of in left_out.items()}
+        none_left_out = np.zeros(len(given), np.bool_)
+        left_out = {name: np.concatenate([of_new, none_left_out])[order] for name, of_new in left_out.items()}
         return self._decoded(both, kinds, source_rows, left_out, pa.array(order))
 
     def _decoded(
@@ -190,9 +203,9 @@ class ColumnarImages:
     ) -> DecodedRows:
         arrays = []
         for column, decoder, values in zip(self._record_schema.columns, self._decoders, columns, strict=True):
-            cells, _ = decoder.to_arrow(values)
-            column.check_nulls(cells, left_out.get(column.name))
-            arrays.append(cells if order is None else cells.take(order))
+            array, _ = decoder.to_arrow(values)
+            column.check_nulls(array, left_out.get(column.name))
+            arrays.append(array if order is None else array.take(order))
         return DecodedRows(self._record_schema.target, source_rows, kinds, arrays, left_out)
 
 

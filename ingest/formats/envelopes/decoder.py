@@ -1,9 +1,9 @@
-"""Records of a format of envelopes: columnar where records are alike, record by record where they are not.
+"""Decodes records of formats with envelopes, by columns if possible, else record by record.
 
-A batch is cut into chunks. The envelopes of a chunk are decoded at once, with their row images left raw, and grouped
-by source table and declared types. The images of each kind are then read as columns (see `columnar_images`). Where that
-refuses, smaller and smaller parts are tried, and what remains is read record by record, which decides what every record
-means. Both ways give the same rows.
+A batch is divided into chunks. The envelopes of a chunk are decoded at once, with their row images left raw, and are
+grouped by source table and declared types. The images of each group are then read as columns (`columnar_images`). If
+this refuses a group, smaller and smaller parts of it are tried. The remaining records are read one by one. Both ways
+give the same rows. Reading one by one defines what a record means.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from ingest.formats.values.json_text import BadValue
 from ingest.formats.values.unavailable_placeholders import NoPlaceholders
 from ingest.raw_batch import RawBatch
 
-CHUNK_RECORDS_MAX: Final = 4_096  # as for Debezium: what stays in the processor's cache decodes faster
+CHUNK_RECORDS_MAX: Final = 4_096  # as for Debezium: structs that fit in the processor's cache decode faster
 CHUNK_BYTES_MAX: Final = 32 << 20
-_BY_RECORD_MAX: Final = 64  # records of a part that is no longer divided
+_BY_RECORD_MAX: Final = 64  # a part of at most so many records is not divided any more
 _PARTS: Final = 8
-_SHAPES_MAX: Final = 1_000  # of one decoder; beyond that all are forgotten, and made again as needed
+_SHAPES_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 
 
 @dataclass(slots=True, eq=False)
 class _KnownShape:
-    """How records of one shape are read. columnar: None where they can only be read one by one."""
+    """The cached readers of records of one shape. columnar: None if the records must be read one by one."""
 
     record_schema: RecordSchema
     columnar: ColumnarImages | None
@@ -52,7 +52,7 @@ class _KnownShape:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Records of one shape. known: None for records without a row change, and for a table that goes nowhere."""
+    """Records of one shape. known: None for records without a row change, or without a target."""
 
     known: _KnownShape | None
     source: SourceTable | None
@@ -61,7 +61,13 @@ class _Group:
 
 
 class _Last:
-    """The shape of a topic's last records, and what reads more of it at once. record: one of them."""
+    """The shape of a topic's last records, and a reader of more records of this shape.
+
+    known: the shape.
+    source: the source table.
+    record: one of the last records.
+    reader: decodes records of this shape at once.
+    """
 
     def __init__(self, known: _KnownShape, source: SourceTable, record: Envelope, reader: DirectReader) -> None:
         assert known.columnar is not None
@@ -72,11 +78,14 @@ class _Last:
         self.reader = reader
 
 
-_Targets: TypeAlias = dict[SourceTable, Target | None]  # as `target_of` gave them for the batch at hand
+_Targets: TypeAlias = dict[SourceTable, Target | None]  # results of `target_of` for the current batch
 
 
 class EnvelopeDecoder:
-    """See `ingest.formats.base.Decoder`. target_of: where a source table's rows go."""
+    """The decoder of formats with envelopes. See `ingest.formats.base.Decoder`.
+
+    target_of: returns the target of a source table.
+    """
 
     def __init__(self, target_of: TargetOf, reader: EnvelopeReader, options: EnvelopeOptions) -> None:
         self._target_of = target_of
@@ -86,10 +95,14 @@ class EnvelopeDecoder:
         self._known: dict[tuple[str, Hashable], _KnownShape] = {}
         self._last_of_topic: dict[str, _Last] = {}
         self.row_decoded_records = 0
-        """Records that were read one by one since construction; for benchmarks and tests."""
+        """Number of records that were read one by one since construction. Benchmarks and tests use it."""
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
-        """Never raises for what a record holds; raises UnsupportedFeature or BadInput for a target it can't serve."""
+        """Return the decoded batch.
+
+        No content of a record makes it raise. Raises UnsupportedFeature or BadInput for a target that it can't decode
+        into.
+        """
         state = DecodeState(batch)
         present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
         if tombstones := len(batch) - len(present):
@@ -128,7 +141,7 @@ class EnvelopeDecoder:
             self._remember(state.batch.topic, *groups.values())
 
     def _remember(self, topic: str, group: _Group) -> None:
-        """The next records may be alike."""
+        """Keep the group's shape: the next records of the topic may have the same."""
         if group.known is None or group.known.columnar is None or group.source is None:
             return
         reader = group.records[0].direct_reader(group.known.columnar.types)
@@ -136,7 +149,7 @@ class EnvelopeDecoder:
             self._last_of_topic[topic] = _Last(group.known, group.source, group.records[0], reader)
 
     def _try_direct(self, state: DecodeState, rows: NDArray[np.int64]) -> bool:
-        """Whether these records were all of the last one's shape, and read at once."""
+        """Read the records at once if all have the shape of the topic's last records. Return whether this worked."""
         last = self._last_of_topic.get(state.batch.topic)
         if last is None or last.known.columnar is None or last.columnar is not last.known.columnar:
             return False
@@ -156,12 +169,12 @@ class EnvelopeDecoder:
             source = record.source_table(state.batch.topic)
             return _Group(self._known_of(state, shape, source, record) if isinstance(event, Op) else None, source)
         except BadValue:
-            return _Group(None, None)  # reading its records one by one will say what is wrong
+            return _Group(None, None)  # reading its records one by one gives each its failure
 
     # ------------------------------------------------------------ columnar
 
     def _decode_group(self, state: DecodeState, group: _Group, begin: int, end: int) -> None:
-        """The records from `begin` to before `end`."""
+        """Decode the records from index `begin` to before `end`."""
         if group.known is None or group.known.columnar is None:
             self._decode_by_record(state, group, begin, end)
         elif self._try_columnar(state, group.known, group.records[begin:end], group.rows[begin:end]):
@@ -193,8 +206,8 @@ class EnvelopeDecoder:
         self._take_pieces(state)
         known = group.known
         if known is not None and known.columnar is not None and len(state.found.failures) == failures:
-            # Good records were not read fast: from now on the columns at fault are read value by value.
-            with suppress(*NOT_COLUMNAR):  # it is not for their columns
+            # Valid records were refused. From now on, columns whose decoders refuse them are read value by value.
+            with suppress(*NOT_COLUMNAR):  # the records were refused for another reason than their columns
                 refused = known.columnar.columns_to_read_by_value(group.records[begin:end])
                 if not refused <= known.columnar.by_value:
                     known.columnar = ColumnarImages(known.record_schema, known.columnar.by_value | refused)
@@ -208,7 +221,7 @@ class EnvelopeDecoder:
         self._decode_record(state, row, record)
 
     def _decode_record(self, state: DecodeState, row: int, record: Envelope) -> None:
-        """Adds the record's rows, or counts it, or adds a failure; never raises for what it holds."""
+        """Add the record's rows or failure, or count it as skipped. No content of the record makes it raise."""
         self.row_decoded_records += 1
         source: SourceTable | None = None
         try:
@@ -221,7 +234,7 @@ class EnvelopeDecoder:
             elif not isinstance(event, Op):
                 state.found.skip(event)
             elif (known := self._known_of(state, record.shape(), source, record)) is None:
-                if event is Op.TRUNCATE:  # there is no table, and this makes none
+                if event is Op.TRUNCATE:  # no table exists, and a truncate creates none
                     state.found.skip(Skipped.TRUNCATE)
                 else:
                     state.found.skip_unrouted(row, source)
@@ -267,7 +280,10 @@ class EnvelopeDecoder:
     def _known_of(
         self, state: DecodeState, shape: Hashable, source: SourceTable, record: Envelope
     ) -> _KnownShape | None:
-        """None for a table that goes nowhere. Raises BadValue when the declared types can't be read."""
+        """Return the known shape; None if the source table has no target.
+
+        Raises BadValue if the declared types can't be read.
+        """
         target = self._target(state, source)
         if target is None:
             return None
@@ -292,6 +308,6 @@ class EnvelopeDecoder:
         )
         columnar = None
         if not record_schema.narrow and not record.READ_ALONE:
-            with suppress(ValueError):  # a column's name has characters that msgspec cannot match
+            with suppress(ValueError):  # msgspec can't match some characters in column names
                 columnar = ColumnarImages(record_schema)
         return _KnownShape(record_schema, columnar)

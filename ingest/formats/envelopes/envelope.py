@@ -1,4 +1,4 @@
-"""What a record says, whichever format it has: an operation, images of rows, the table they are of."""
+"""The common interface of records of all formats with envelopes: operation, row images and source table."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ NULL: Final = msgspec.Raw(b"null")
 
 
 class Op(IntEnum):
-    """What a record does to its table.
+    """The operation of a record.
 
-    UPDATE_BEFORE, UPDATE_AFTER: the old image, and the new one, of an update that is two records.
+    UPDATE_BEFORE: the record with the old image of an update that is sent as two records.
+    UPDATE_AFTER: the record with its new image.
     """
 
     INSERT = auto()
@@ -35,15 +36,18 @@ class Op(IntEnum):
 
 
 class NotThisFormat(BadValue):
-    """The record lacks what every record of the format has."""
+    """A record lacks members that all records of the format have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeEvent:
-    """One row of a record.
+    """The change of one row in a record.
 
-    before, after: column to raw JSON; None for an image that the record does not have.
-    knows_old_row: whether `before` holds old values alone, none of which is taken from the new row without need.
+    op: the operation.
+    before: column name to raw JSON of the old image; None if the record has no old image.
+    after: column name to raw JSON of the new image; None if the record has no new image.
+    knows_old_row: whether all values in `before` are certainly old values. False if some were copied from the new image
+        and may have changed.
     """
 
     op: Op
@@ -53,18 +57,22 @@ class ChangeEvent:
 
 
 RowImages: TypeAlias = tuple[Sequence[Any], Sequence[Any], NDArray[np.int8], Sequence[int]]
-"""Images of records, their old images (None if there is none), what each is of (numbers of `Op`), and how many
-images each record has.
+"""The row images of some records:
+
+- images: the new image, for UPDATE_BEFORE and DELETE the old one
+- old images of updates; None for an image without one
+- numbers of `Op`, one for each image
+- the number of images of each record
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ImageTypes:
-    """The structs that images of one shape are decoded into.
+    """The structs into which images of one shape are decoded.
 
-    whole: of a row that has every column of the table; others don't decode. Costs less to look through.
-    partial: of a row that may lack some.
-    old: of an old image, as far as it is needed.
+    whole: for a row with all columns of the table. Other rows can't be decoded into it. It is faster to process.
+    partial: for a row that may lack columns.
+    old: for an old image. It has only the columns that are needed.
     """
 
     whole: Any
@@ -73,22 +81,23 @@ class ImageTypes:
 
 
 class DirectReader(Protocol):
-    """Decodes records of one shape at once, images included. Not with another shape among them."""
+    """A decoder of records of one shape with their images. It refuses records of any other shape."""
 
     def read(self, records: bytes | memoryview, n: int) -> RowImages:
-        """n objects one after another. Raises ValueError, or an error of msgspec's, for any that is to be read with
-        more care.
+        """Return the images of n concatenated records.
+
+        Raises ValueError, or an error of msgspec, if a record must be read in another way.
         """
         ...
 
 
 class Envelope(msgspec.Struct, gc=False, kw_only=True):
-    """A record of one format, decoded as far as every format goes: images are raw JSON.
+    """A decoded record of one format. Its row images are raw JSON.
 
     FORMAT: the format's name.
-    OLD_IS_PARTIAL: whether old images hold the changed columns, and no others.
-    KNOWS_OLD_ROWS: whether a column that an old image lacks is known to be as in the new one.
-    READ_ALONE: whether images of many records can't be read at once.
+    OLD_IS_PARTIAL: whether old images have only the changed columns.
+    KNOWS_OLD_ROWS: whether a column that an old image lacks certainly has the value of the new image.
+    READ_ALONE: whether records must be read one by one.
     """
 
     FORMAT: ClassVar[str]
@@ -97,50 +106,63 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
     READ_ALONE: ClassVar[bool] = False
 
     def keyed(self, key: bytes | None) -> Envelope:
-        """The record, with the record's key, where `changes` wants it."""
+        """Return the record with its key, if `changes` needs the key; else the record itself."""
         return self
 
     @abstractmethod
     def event(self) -> Op | Skipped:
-        """What the record is. Raises NotThisFormat, or BadValue for an operation that the format does not have."""
+        """Return the record's operation, or why it is skipped.
+
+        Raises NotThisFormat for a record of another format, and BadValue for an unknown operation.
+        """
 
     @abstractmethod
     def source_table(self, topic: str) -> SourceTable: ...
 
     @abstractmethod
     def shape(self) -> Hashable:
-        """Equal for records of one source table whose values are read alike."""
+        """Return a value that is equal for records of one source table with the same declared types."""
 
     def declared_types(self) -> Mapping[str, SourceType]:
-        """Column to what the record declares of it; empty where it declares nothing. Raises BadValue."""
+        """Return column name to declared type; empty if the record declares none. Raises BadValue if unreadable."""
         return {}
 
     def ddl_text(self) -> str | None:
-        """The statement of a schema change; None where the format has none."""
+        """Return the statement of a schema change; None if the record contains none."""
         return None
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
-        """Columns of the source table's primary key, as far as the record, or its key, says."""
+        """Return the columns of the source table's primary key that the record or its key names."""
         return ()
 
     @abstractmethod
     def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
-        """New images, of UPDATE_BEFORE and DELETE the old ones; and for an UPDATE as many old images, or None.
+        """Return the new images and the old images.
 
-        columns: those of the table. Raises ValueError for a record that `changes` has to judge.
+        For UPDATE_BEFORE and DELETE, old images take the place of the new ones. The second result is None, except for
+        an UPDATE: then it has an old image for each new one.
+
+        columns: the table's columns.
+
+        Raises ValueError for a record that only `changes` can read.
         """
 
     def direct_reader(self, images: ImageTypes) -> DirectReader | None:
-        """For records of this one's shape, where the format has one."""
+        """Return a reader for records of this record's shape; None if the format has none."""
         return None
 
     @abstractmethod
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
-        """The rows of the record, in order. At least one. columns: those of the table. Raises BadValue."""
+        """Return the changes of the record's rows in order, at least one.
+
+        columns: the table's columns.
+
+        Raises BadValue for an invalid record.
+        """
 
 
 class Empty(BadValue):
-    """A record that should have rows and has none."""
+    """A record of a row change has no rows."""
 
     def __init__(self, operation: str, member: str) -> None:
         super().__init__(f"{operation} without rows: `{member}` is null, empty or left out")

@@ -1,4 +1,4 @@
-"""What formats of envelopes are made of: a class with a name and an envelope."""
+"""The base class of formats with envelopes. A subclass defines the format's name and its envelope."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from ingest.raw_batch import RawBatch
 
 @dataclass(frozen=True)
 class EnvelopeFormat:
-    """See `ingest.formats.base.Format`. ENVELOPE: what its records are decoded into."""
+    """A format with envelopes. See `ingest.formats.base.Format`.
+
+    ENVELOPE: the struct into which its records are decoded.
+    """
 
     NAME: ClassVar[str]
     KEPT_HEADERS: ClassVar[frozenset[str]] = frozenset()

@@ -1,4 +1,4 @@
-"""The options that formats of envelopes have in common."""
+"""The options that formats with envelopes share."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class EnvelopeOptions:
-    """truncates: what a truncate of the source table is: it empties the table (where it can), is a failure, or skipped.
-    inexact_values: what a value is that has more digits than its column's type, a failure or rounded.
-    binary_handling_mode: how bytes come whose type the records don't declare.
+    """The options that formats with envelopes share.
+
+    truncates: whether a truncate of the source table empties the table, if that is possible (`apply`), is a failure
+        (`fail`), or is skipped (`skip`).
+    inexact_values: whether a value with more digits than its column's type is a failure (`fail`) or is rounded.
+    binary_handling_mode: how bytes are encoded if the records don't declare their type.
     """
 
     truncates: _Truncates = "apply"
@@ -32,7 +35,7 @@ class EnvelopeOptions:
 
     @classmethod
     def parsed(cls, format_: str, options: Mapping[str, Any]) -> EnvelopeOptions:
-        """Raises BadInput, naming the format, for an unknown option and for an invalid value."""
+        """Return the parsed options. Raises BadInput for an unknown option and for an invalid value."""
         known = [field.name for field in fields(cls)]
         for name, value in options.items():
             if name not in known:

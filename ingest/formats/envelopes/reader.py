@@ -1,4 +1,4 @@
-"""Bytes to envelopes."""
+"""Decodes the bytes of records to envelopes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingest.formats.values.json_text import BadValue
 
 
 class EnvelopeReader:
-    """Of one format."""
+    """A reader of envelopes of one format."""
 
     def __init__(self, envelope: type[Envelope]) -> None:
         self.format = envelope.FORMAT
@@ -26,7 +26,7 @@ class EnvelopeReader:
         self._read_all = decoder.decode_lines
 
     def read(self, value: bytes) -> Envelope:
-        """Raises BadValue for a record whose envelope is not the format's."""
+        """Return the envelope of a record. Raises BadValue for a record that is not of this format."""
         try:
             record: Envelope = self._read(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
@@ -34,12 +34,13 @@ class EnvelopeReader:
         return record
 
     def read_rows(self, values: pa.Array, rows: NDArray[np.int64]) -> Sequence[Envelope]:
-        """What stands in these rows of a binary column; none is null. Raises as `read_all`."""
+        """Return the envelopes in these rows of a binary column, which are not null. Raises as `read_all`."""
         return self.read_all(concatenate_objects(values, rows), len(rows))
 
     def read_all(self, values: bytes | memoryview, n: int) -> Sequence[Envelope]:
-        """n records, each an object, one after another. Raises ValueError, or an error of msgspec's, for one that is
-        none of the format.
+        """Return the envelopes of n concatenated records, each an object.
+
+        Raises ValueError, or an error of msgspec, if a record is not of this format.
         """
         records: list[Envelope] = self._read_all(values)
         if len(records) != n:

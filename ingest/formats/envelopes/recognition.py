@@ -1,6 +1,6 @@
-"""Which format a record that was not understood looks like, for the message that refuses it.
+"""Finds the format that an unreadable record seems to have, for the error message.
 
-Nothing is decoded on the strength of a likeness: the configuration says the format.
+No record is decoded by a guess: only the configuration decides the format.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ingest.formats.values.json_text import BadValue, read_object
 
 
 def hint(value: bytes, format_: str) -> str:
-    """The end of a message about a record that is not in `format_`."""
+    """Return the end of a message about a record that is not in `format_`; "" if no other format matches."""
     if value[:1] == b"\0":
         return ". It looks like Avro in Confluent's wire format: set `format` to debezium-avro or avro"
     try:

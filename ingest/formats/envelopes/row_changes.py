@@ -1,4 +1,4 @@
-"""What a row of a change record means for a table: every rule about keys and images, in the open."""
+"""The rules for changes of rows: which rows a change writes to a table, by its key and images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from storage.format import RowKind
 
 
 def rows_of_change(change: ChangeEvent, record_schema: RecordSchema) -> Sequence[ChangedRow]:
-    """In the order they are to be written. Raises BadValue when the change can't be read, or is not known enough."""
+    """Return the rows of a change, in the order in which they must be written.
+
+    Raises BadValue for a change that can't be decoded, or lacks values that the table needs.
+    """
     before, after = _known(change.before, record_schema), _known(change.after, record_schema)
     match change.op:
         case Op.UPDATE if after is not None:
@@ -31,7 +34,7 @@ def rows_of_change(change: ChangeEvent, record_schema: RecordSchema) -> Sequence
 
 
 def _known(members: Mapping[str, bytes] | None, record_schema: RecordSchema) -> Mapping[str, bytes] | None:
-    """Where the record says which columns its table has, other members are left out."""
+    """Return the members without unknown ones, if the record declares the columns of its table."""
     if members is None or not record_schema.declared:
         return members
     names = record_schema.declared.keys() | record_schema.by_name.keys()
@@ -41,9 +44,10 @@ def _known(members: Mapping[str, bytes] | None, record_schema: RecordSchema) -> 
 def _rows_of_update(
     change: ChangeEvent, after: Mapping[str, bytes], record_schema: RecordSchema
 ) -> Sequence[ChangedRow]:
-    """+U alone, after -U where the target wants it, or -D and +I when the row moves to another key.
+    """Return the rows of an update.
 
-    A column that neither image has did not change. Without an old image the update is an upsert.
+    They are one +U row, with a -U row before it if the target needs it. If the primary key changes, they are a -D row
+    and a +I row. A column that both images lack did not change. An update without an old image is an upsert.
     """
     target, before = record_schema.target, change.before
     new = _new_row(before, after, record_schema)
@@ -70,14 +74,14 @@ def _new_row(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], rec
 
 
 def _key_of(members: Mapping[str, bytes], record_schema: RecordSchema) -> Mapping[str, bytes]:
-    """What an old image leaves out of the key is as in the new one."""
+    """Return the members that are columns of the primary key. They complete an old image that lacks some of them."""
     return {column.name: members[column.name] for column in record_schema.primary_key if column.name in members}
 
 
 def _key_left_behind(
     before: Mapping[str, bytes], new: ChangedRow, record_schema: RecordSchema
 ) -> Sequence[object] | None:
-    """The row's old primary key, where it differs from the new one."""
+    """Return the row's old primary key if it differs from the new one, else None."""
     new_key = [new.cells[place] for place in record_schema.primary_key_places]
     old_key = [
         record_schema.read_value(column, before[column.name]) if before.get(column.name, b"null") != b"null" else cell
@@ -87,7 +91,10 @@ def _key_left_behind(
 
 
 def _check_old_row(change: ChangeEvent, before: Mapping[str, bytes], record_schema: RecordSchema) -> None:
-    """A retraction needs all old values; so does a delete if columns decide which row is the newest."""
+    """Raise BadValue if old values are missing that the table needs.
+
+    A retraction needs all old values. A delete needs them if columns decide which row is the newest.
+    """
     target = record_schema.target
     lacking = [column.name for column in record_schema.columns if column.name not in before]
     if not lacking and change.knows_old_row:

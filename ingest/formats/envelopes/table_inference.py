@@ -1,6 +1,7 @@
-"""The columns and the primary key of a table that does not exist yet, from one record of its source table.
+"""Derives the columns and the primary key of a new table from one record of its source table.
 
-Where the record declares types, these; elsewhere every column is STRING, as in Paimon's own ingestion.
+The columns have the types that the record declares. If it declares none, all columns are STRING, as in Paimon's own
+ingestion.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from storage.types import DataField, not_null
 
 
 def infer_table(record: Envelope, batch: RawBatch, row: int) -> InferredTable:
-    """record: the one in that row. Raises BadValue when it has no columns."""
+    """Return the table that a record describes. record: the record in that row. Raises BadValue if it has no row."""
     columns = _columns(record)
     primary_key = tuple(name for name in record.primary_key(batch.keys[row].as_py()) if name in columns)
     fields = []

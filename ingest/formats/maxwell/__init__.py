@@ -1,1 +1,1 @@
-"""`maxwell-json`: what Maxwell's Daemon writes."""
+"""The format `maxwell-json`: records of Maxwell's Daemon."""

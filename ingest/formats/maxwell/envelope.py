@@ -1,4 +1,4 @@
-"""A record of Maxwell's Daemon.
+"""The envelope of a record of Maxwell's Daemon.
 
 Source: Maxwell `RowMap`, `DDLMap`, its data format page. Paimon: `cdc/format/maxwell/MaxwellRecordParser.java`.
 """
@@ -29,7 +29,11 @@ _KEY_PREFIX: Final = "pk."
 
 
 class MaxwellEnvelope(Envelope):
-    """data: the row. old: of an update, the columns that changed."""
+    """The envelope of a record.
+
+    data: the row.
+    old: for an update, the old values of the columns that changed.
+    """
 
     FORMAT: ClassVar = "maxwell-json"
     OLD_IS_PARTIAL: ClassVar = True
@@ -60,7 +64,7 @@ class MaxwellEnvelope(Envelope):
         return self.database, self.table, self.type in _OPS
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
-        """`primary_key_columns`, which Maxwell sends when configured to; else the members `pk.<column>` of the key."""
+        """Return `primary_key_columns`, which Maxwell sends if configured; else members `pk.<column>` of the key."""
         if self.primary_key_columns is not None or key is None:
             return self.primary_key_columns or ()
         try:
@@ -85,7 +89,10 @@ class MaxwellEnvelope(Envelope):
 
 
 class MaxwellOrigin(MaxwellEnvelope):
-    """With what only metadata columns ask for. ts: when the change was made, epoch seconds."""
+    """The envelope with members that only metadata columns need.
+
+    ts: time of the change, in epoch seconds.
+    """
 
     ts: int | None = None
 

@@ -1,4 +1,4 @@
-"""`maxwell-json`: what Maxwell's Daemon writes."""
+"""The format `maxwell-json`: records of Maxwell's Daemon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class MaxwellJson(EnvelopeFormat):
-    """See `ingest.formats.base.Format`."""
+    """The format `maxwell-json`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "maxwell-json"
     ENVELOPE: ClassVar = MaxwellEnvelope

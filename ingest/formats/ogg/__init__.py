@@ -1,1 +1,1 @@
-"""`ogg-json`: what Oracle GoldenGate's JSON formatter writes."""
+"""The format `ogg-json`: records of Oracle GoldenGate's JSON formatter."""

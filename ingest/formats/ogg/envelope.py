@@ -1,4 +1,4 @@
-"""A record of Oracle GoldenGate's JSON formatter.
+"""The envelope of a record of Oracle GoldenGate's JSON formatter.
 
 Source: Paimon `cdc/format/ogg/OggRecordParser.java`; GoldenGate for Big Data, JSON formatter (operation mode).
 """
@@ -21,7 +21,11 @@ _NAMES_MAX: Final = 3
 
 
 class OggEnvelope(Envelope):
-    """before, after: rows, or of a compressed update the key and the columns that changed."""
+    """The envelope of a record.
+
+    before: the old row. In a compressed update it has only the key and the columns that changed.
+    after: the new row, with the same columns.
+    """
 
     FORMAT: ClassVar = "ogg-json"
     OLD_IS_PARTIAL: ClassVar = False
@@ -40,7 +44,7 @@ class OggEnvelope(Envelope):
         return _OPS[self.op_type]
 
     def source_table(self, topic: str) -> SourceTable:
-        """`SCHEMA.TABLE`, of a pluggable database `PDB.SCHEMA.TABLE`."""
+        """Return the table that `SCHEMA.TABLE` names, or `PDB.SCHEMA.TABLE` for a pluggable database."""
         names = (self.table or "").split(".", _NAMES_MAX - 1)
         if len(names) == _NAMES_MAX:
             return SourceTable(topic, *names)
@@ -68,7 +72,10 @@ class OggEnvelope(Envelope):
 
 
 class OggOrigin(OggEnvelope):
-    """With what only metadata columns ask for. op_ts: when the change was made, as text."""
+    """The envelope with members that only metadata columns need.
+
+    op_ts: time of the change, as text.
+    """
 
     op_ts: str | None = None
 

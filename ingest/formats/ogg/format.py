@@ -1,4 +1,4 @@
-"""`ogg-json`: what Oracle GoldenGate's JSON formatter writes."""
+"""The format `ogg-json`: records of Oracle GoldenGate's JSON formatter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class OggJson(EnvelopeFormat):
-    """See `ingest.formats.base.Format`."""
+    """The format `ogg-json`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "ogg-json"
     ENVELOPE: ClassVar = OggEnvelope

@@ -1,1 +1,1 @@
-"""Rows in Avro, without an envelope."""
+"""The format `avro`: records that are rows in Avro, without an envelope."""

@@ -1,4 +1,4 @@
-"""Records of Avro that are rows: each is inserted, or replaces the one of its key."""
+"""Decodes Avro records that are rows. Each row is inserted, or replaces the row with its key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _NOTHING: Final = AvroType(NULL)
 
 
 class Rows:
-    """Each as Debezium's record of one that was created, from a source table that only the topic names."""
+    """The structure of records that are rows (see `ChangeRecords`).
+
+    Each is handled like a Debezium record with op `c`. Only the topic names the source table.
+    """
 
     ARE_KEYED: ClassVar = False
 
@@ -34,13 +37,13 @@ class Rows:
         return row_schema(type_)
 
     def changes(
-        self, rows: NDArray[np.int64], schema: ChangeSchema, cells: Mapping[str, DecodedColumn]
+        self, rows: NDArray[np.int64], schema: ChangeSchema, columns: Mapping[str, DecodedColumn]
     ) -> tuple[Changes, list[DecodedColumn | None]]:
         none = np.empty(0, np.int64)
-        octets = next(iter(cells.values())).octets if cells else np.empty(0, np.uint8)
+        octets = next(iter(columns.values())).octets if columns else np.empty(0, np.uint8)
         before = DecodedColumn(_NOTHING, octets, np.zeros(len(rows), np.bool_), none, none)
         everywhere, places = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        after = DecodedColumn(schema.image, octets, everywhere, places, places, None, cells)
+        after = DecodedColumn(schema.image, octets, everywhere, places, places, None, columns)
         return Changes(rows, np.full(len(rows), ord("c"), np.uint8), before, after), []
 
     def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
@@ -61,6 +64,6 @@ def row_decoder(
 
 
 def row_schema(type_: AvroType) -> ChangeSchema:
-    """Of records that are rows."""
+    """Return the schema of records that are rows."""
     columns = {f.field: source_type(f) for f in connect_schema(type_).fields if f.field is not None}
     return ChangeSchema(type_, type_, columns, ColumnReader(type_, type_.fields) if type_.fields else None)

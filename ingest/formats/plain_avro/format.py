@@ -1,4 +1,4 @@
-"""`avro`: rows in Avro, framed as Confluent's serializers do, or bare with a schema from the configuration."""
+"""The format `avro`: rows in Avro, in Confluent's framing, or without a frame and with a configured schema."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _OPTIONS: Final = ("schema", "schema_file", "inexact_values", *REGISTRY_OPTIONS)
 
 @dataclass(frozen=True)
 class PlainAvro:
-    """See `ingest.formats.base.Format`.
+    """The format `avro`. See `ingest.formats.base.Format`.
 
-    schema: of bare records, as JSON; "" where records name theirs.
+    schema: the schema of records without a frame, as JSON; "" if records contain the id of their schema.
     """
 
     NAME: ClassVar = "avro"
@@ -48,17 +48,21 @@ class PlainAvro:
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> PlainAvro:
-        """options: `schema_registry_url` and what belongs to it; for bare records `schema` (JSON) or `schema_file`."""
+        """Return the format with its options.
+
+        options: `inexact_values`, and those of the schema registry (`REGISTRY_OPTIONS`). For records without a frame,
+            `schema` (JSON) or `schema_file` instead of a registry.
+        """
         options = with_underscores(options)
         for name in options:
             if name not in _OPTIONS:
                 hint = did_you_mean(name, _OPTIONS) or "."
                 raise BadInput(f"`format_options`: avro has no option {name!r}{hint} It has {', '.join(_OPTIONS)}")
-        of_registry = {name: value for name, value in options.items() if name in REGISTRY_OPTIONS}
+        registry_options = {name: value for name, value in options.items() if name in REGISTRY_OPTIONS}
         inexact_values = options.get("inexact_values", "fail")
         if inexact_values not in ("fail", "round"):
             raise BadInput(f"inexact_values of avro is fail or round, not {inexact_values!r}")
-        registry = RegistryOptions.parsed(cls.NAME, of_registry)
+        registry = RegistryOptions.parsed(cls.NAME, registry_options)
         schema = _configured_schema(options)
         if schema and registry.urls:
             raise BadInput("avro: records name their schemas (schema_registry_url), or all have one (schema): not both")

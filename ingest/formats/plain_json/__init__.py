@@ -1,1 +1,1 @@
-"""`json`: objects of columns, each a row."""
+"""The format `json`: each record is an object of columns, and is a row."""

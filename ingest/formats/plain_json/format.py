@@ -1,4 +1,4 @@
-"""`json`: objects of columns, each a row that is inserted, or that replaces the one of its key."""
+"""The format `json`: each record is an object of columns. It is a row that is inserted, or replaces that of its key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _Raws: Final[Any] = msgspec.json.Decoder(msgspec.Raw)
 
 
 class JsonRow(Envelope):
-    """row: the whole record. It names no table: the topic does."""
+    """A record that is a row. Only the topic names the source table.
+
+    row: the whole record.
+    """
 
     FORMAT: ClassVar = "json"
     OLD_IS_PARTIAL: ClassVar = False
@@ -46,7 +49,7 @@ class JsonRow(Envelope):
 
 
 class _JsonReader(EnvelopeReader):
-    """Of rows without an envelope."""
+    """A reader of rows without an envelope."""
 
     def read(self, value: bytes) -> Envelope:
         read_object(value)
@@ -61,7 +64,7 @@ class _JsonReader(EnvelopeReader):
 
 @dataclass(frozen=True)
 class PlainJson(EnvelopeFormat):
-    """See `ingest.formats.base.Format`."""
+    """The format `json`. See `ingest.formats.base.Format`."""
 
     NAME: ClassVar = "json"
     ENVELOPE: ClassVar = JsonRow
@@ -70,13 +73,16 @@ class PlainJson(EnvelopeFormat):
         return _JsonReader(JsonRow)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
-        """Refuses records that look like changes of another format: their envelopes would become columns."""
+        """Return the table of a record.
+
+        Raises BadInput for a record that looks like one of another format: its envelope would become columns.
+        """
         try:
             other = format_like(read_object(batch.values[row].as_py() or b"").keys())
         except BadValue:
             other = None
         if other is not None:
-            raise BadInput(  # no tolerance makes dead letters of a whole topic
+            raise BadInput(  # not TableNotInferred: a tolerance would make dead letters of the whole topic
                 f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}: no table can be "
                 f"derived from this record: it looks like {other}: set `format` to what the topic holds"
             )

@@ -1,1 +1,1 @@
-"""Column types that sources name, and those that values show."""
+"""Column types derived from the types that sources declare."""

@@ -1,4 +1,4 @@
-"""Column types for the types that a source declares: for a new table, and for a column that is too narrow."""
+"""Column types for the types that a source declares. New tables and columns that are too narrow need them."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ _TIMESTAMP_PRECISION: Final = {PER_SECOND["s"]: 0, PER_SECOND["ms"]: 3, PER_SECO
 
 
 def inferred_type(source: SourceType) -> DataType:
-    """The column type that holds every value of `source`, but for what no type of Paimon's does.
+    """Return the column type that holds every value of `source`.
 
-    STRING where no type does: for geometries, for decimals whose scale varies or whose precision is beyond 38, and for
-    times of day finer than a millisecond: a TIME has no finer ones, whatever it declares. MySQL's come so, and may have
-    more hours than a day.
+    It is STRING if no other type of Paimon holds them:
+
+    - geometries
+    - decimals with varying scale, or with a precision above 38
+    - times of day finer than a millisecond: a TIME never holds them, whatever precision it declares. MySQL's times are
+      sent this way, and may have more hours than a day.
     """
     if source.column_type is not None:
         return source.column_type

@@ -1,7 +1,7 @@
-"""MySQL's column types, as change records spell them (`bigint(20) unsigned`): what their values mean, and the column.
+"""Parses MySQL's column types in change records (`bigint(20) unsigned`) into source types with a column type.
 
-Source: Paimon `cdc/mysql/MySqlTypeUtils.java`. Where its column can't hold every value (TIME, which has more hours than
-a day; BINARY without a length; BIT without one) this is another.
+Source: Paimon `cdc/mysql/MySqlTypeUtils.java`. The column type differs from Paimon's if Paimon's can't hold every
+value: for TIME, which may have more hours than a day, and for BINARY and BIT without a length.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _UNSIGNED: Final = {
 }
 _BLOBS: Final = frozenset({"tinyblob", "blob", "mediumblob", "longblob"})
 _DECIMALS: Final = frozenset({"decimal", "numeric", "fixed", "dec"})
-_BARE_DECIMAL: Final = decimal(38, 18)  # as Paimon takes it
+_BARE_DECIMAL: Final = decimal(38, 18)  # as in Paimon
 _BITS_MAX: Final = 64
 
 
 @lru_cache(4_096)
 def mysql_source_type(text: str) -> SourceType:
-    """A type that isn't MySQL's gives a STRING column, whose values are kept as they come."""
+    """Return the source type of a MySQL type. A type unknown to MySQL gives a STRING column with unchanged values."""
     return replace(_source_type(text), word=" ".join(text.lower().split()))
 
 
@@ -125,6 +125,6 @@ def _decimal(numbers: list[int]) -> DataType:
 
 
 def _labels(inside: str) -> tuple[str, ...]:
-    """Of an ENUM or SET: 'a','it''s'."""
+    """Return the labels of an ENUM or SET. inside: the text between its parentheses, such as 'a','it''s'."""
     found = (match[1] if match[1] is not None else match[2] for match in _LABEL.finditer(inside))
     return tuple(re.sub(r"''|\"\"|\\(.)", lambda m: m[1] or m[0][0], label) for label in found)

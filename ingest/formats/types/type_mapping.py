@@ -1,7 +1,7 @@
-"""Paimon's `type_mapping`: other column types than those that the source's types suggest.
+"""Paimon's option `type_mapping`: changes the column types that are inferred from the source's types.
 
-Source: Paimon `cdc/TypeMapping.java`, `cdc/mysql/MySqlTypeUtils.java`. Its documentation spells two of the words with
-underscores, its code with dashes; both are taken here.
+Source: Paimon `cdc/TypeMapping.java`, `cdc/mysql/MySqlTypeUtils.java`. Paimon's documentation spells two of the words
+with underscores, its code spells them with dashes. Both are accepted here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 from storage.types import BIGINT, BYTES, STRING, STRING_ROOTS, TINYINT, DataType
 
-TO_NULLABLE: Final = "to-nullable"  # columns outside the key are nullable in any case
+TO_NULLABLE: Final = "to-nullable"  # no effect: columns outside the key are always nullable
 TO_STRING: Final = "to-string"
 TINYINT1_NOT_BOOL: Final = "tinyint1-not-bool"
 CHAR_TO_STRING: Final = "char-to-string"
@@ -39,13 +39,13 @@ _UNSIGNED: Final = re.compile(r"bigint(\(\d+\))? unsigned.*|serial")
 
 @dataclass(frozen=True, slots=True)
 class TypeMapping:
-    """words: of WORDS."""
+    """A value of the option `type_mapping`. words: some of WORDS."""
 
     words: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, words: Iterable[str]) -> Self:
-        """Raises BadInput for an unknown word."""
+        """Return the type mapping of these words. Raises BadInput for an unknown word."""
         spelled = [word.strip().lower().replace("_", "-") for word in words]
         for word in spelled:
             if word not in WORDS:
@@ -54,19 +54,19 @@ class TypeMapping:
         return cls(frozenset(spelled))
 
     def column_type(self, source: SourceType | None, inferred: DataType) -> DataType:
-        """The type of a new column.
+        """Return the type of a new column.
 
-        source: what the records say of it, None where they say nothing.
-        inferred: the type without any mapping.
+        source: the type that the records declare; None if they declare none.
+        inferred: the column type without any mapping.
         """
-        said = "" if source is None else source.word
+        word = "" if source is None else source.word
         if TO_STRING in self.words:
             return STRING
-        if TINYINT1_NOT_BOOL in self.words and said == "tinyint(1)":
+        if TINYINT1_NOT_BOOL in self.words and word == "tinyint(1)":
             return TINYINT
-        if LONGTEXT_TO_BYTES in self.words and said == "longtext":
+        if LONGTEXT_TO_BYTES in self.words and word == "longtext":
             return BYTES
-        if BIGINT_UNSIGNED_TO_BIGINT in self.words and _UNSIGNED.fullmatch(said):
+        if BIGINT_UNSIGNED_TO_BIGINT in self.words and _UNSIGNED.fullmatch(word):
             return BIGINT
         if CHAR_TO_STRING in self.words and inferred.root in STRING_ROOTS:
             return STRING

@@ -18,13 +18,13 @@ from ingest.formats.values.json_text import (
 )
 from storage.types import BYTES, AtomicType, Root
 
-_BIT_DIGITS_MAX: Final = 20  # of 64 bits
+_BIT_DIGITS_MAX: Final = 20  # decimal digits of a 64-bit integer
 
 
 def binary_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
-    """base64 (both alphabets), hex, or a character a byte. Bits become big-endian, `bit(10)` two bytes.
+    """Return a decoder of bytes from base64 (both alphabets), hex, or a text.
 
-    Refuses more bytes than declared.
+    Bits become big-endian bytes: `bit(10)` becomes two bytes. The decoder refuses more bytes than the column's length.
     """
 
     def decode(raw: bytes) -> bytes:
@@ -64,7 +64,7 @@ def _bit_number(text: str) -> int:
 
 
 def bit_number_as_digits(text: str, length: int) -> str:
-    """Zeros and ones, as many as were declared."""
+    """Return the bits of a decimal number as `length` zeros and ones."""
     return f"{_bit_number(text):0{length}b}"
 
 
@@ -83,12 +83,16 @@ def hex_bytes(text: str) -> bytes:
 
 
 def bits_as_int(raw: bytes) -> int:
-    """Debezium's little-endian bits as a number."""
+    """Return Debezium's little-endian bits as a number."""
     return int.from_bytes(base64_bytes(read_text(raw)), "little")
 
 
 def bits_as_digits(raw: bytes, length: int) -> str:
-    """Zeros and ones, as many as were declared. A `bit varying` has lost its leading zeros on the way."""
+    """Return the bits as zeros and ones.
+
+    length: number of digits; 0 if it is not declared. Of a `bit varying` the digits begin with the first one, because
+        Debezium does not send its leading zeros.
+    """
     value = bits_as_int(raw)
     if length == VARYING:
         return f"{value:b}" if read_text(raw) else ""

@@ -1,7 +1,8 @@
-"""Whole columns of decoded JSON values to Arrow: what the value decoders do to one value, done to a list at once.
+"""Whole columns of decoded JSON values to Arrow: decoders for lists of values with the results of value decoders.
 
-A column decoder may refuse (raise ValueError, TypeError or OverflowError) whatever it would not read as the value
-decoder does; its caller then goes value by value. So they are short, and never where a rule about values is decided.
+A column decoder must refuse (raise ValueError, TypeError or OverflowError) each value that it would read differently
+from the value decoder. Its caller then decodes value by value. So column decoders are short, and the rules for values
+are only in the value decoders.
 """
 
 from __future__ import annotations
@@ -38,26 +39,31 @@ from storage.types import (
 )
 
 Flags: TypeAlias = NDArray[np.bool_]
-"""True where a value is a placeholder for the old one; its cell in the array is null."""
+"""True where a value is a placeholder. The value in the array is null there."""
 
 
 float_hook: Final = str.encode
-"""For msgspec's decoder: a number's text, as bytes, which nothing else in JSON becomes. Not Decimal: that costs four
-times as much, and pyarrow 26 makes other numbers of Decimals with some 39 digits or more."""
+"""For msgspec's decoder: turns a number's text into bytes. No other JSON value becomes bytes, so numbers stay distinct.
+
+Decimal is not used: it takes four times as long, and pyarrow 26 makes wrong numbers of Decimals with some 39 digits or
+more.
+"""
 
 
 _FLOATING_WORDS: Final = ("", JSON_VALUE.connect, *FLOAT_WORDS, *DOUBLE_WORDS)
 _TEXT_WORDS: Final = ("", JSON_VALUE.connect, "string", "bytes")
 _SPECIAL_FLOATS: Final = ("NaN", "Infinity", "-Infinity")
-_SAFE_DIGITS: Final = 15  # of a double
+_SAFE_DIGITS: Final = 15  # a double keeps numbers of so many digits
 _BOOLEANS: Final[Mapping[bool | int | str, bool]] = {True: True, False: False, "1": True, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDecoder:
-    """json_type: what msgspec decodes one value into. None is null, or absent; numbers with a fraction or an exponent
-        in an `Any` are what `float_hook` makes of them.
-    to_arrow: n such values to n cells, and the flags, or None when no value is a placeholder.
+    """A decoder of whole columns.
+
+    json_type: the type into which msgspec decodes one value. A value that is null or missing is None. Under `Any`,
+        a number with a fraction or an exponent is the result of `float_hook`.
+    to_arrow: converts n such values to an array and its flags. The flags are None if no value is a placeholder.
     """
 
     json_type: Any
@@ -65,25 +71,26 @@ class ColumnDecoder:
 
 
 def value_by_value(decode: ValueDecoder, target: DataType, placeholders: Placeholders) -> ColumnDecoder:
-    """Any column, one value at a time."""
+    """Return a column decoder that decodes one value at a time, for a column of any type."""
     in_memory = arrow_type(target)
 
     def to_arrow(values: Sequence[msgspec.Raw | None]) -> tuple[pa.Array, Flags | None]:
         raws = [b"null" if value is None else bytes(value) for value in values]
         flags = np.fromiter(map(placeholders.stands_for, raws), np.bool_, len(raws))
-        cells = [
+        decoded = [
             None if flag or raw == b"null" else decode(raw) for raw, flag in zip(raws, flags.tolist(), strict=True)
         ]
-        return pa.array(cells, in_memory), flags if flags.any() else None
+        return pa.array(decoded, in_memory), flags if flags.any() else None
 
-    return ColumnDecoder(msgspec.Raw, to_arrow)  # nullable as it is; in a union msgspec would not see it
+    return ColumnDecoder(msgspec.Raw, to_arrow)  # Raw accepts null; msgspec would ignore Raw in a union with None
 
 
 def column_decoder_for(
     source: SourceType, target: DataType, placeholders: Placeholders, *, rounds: bool = False
 ) -> ColumnDecoder | None:
-    """The decoder for values of `source` (as `completed`) in a column of type `target`, where there is a short one.
+    """Return the column decoder for values of `source` in a column of type `target`; None if no short one exists.
 
+    source: the source type after `completed`.
     rounds: as for value decoders. Decimals are never rounded here.
     """
     root, semantic_type = target.root, source.semantic_type
@@ -128,7 +135,7 @@ def column_decoder_for(
 
 
 def _unflagged(json_type: Any, to_array: Callable[[Sequence[Any]], pa.Array]) -> ColumnDecoder:
-    """For types that read no placeholder: one makes the decoder refuse."""
+    """Return a decoder for a type whose values are never placeholders. It refuses a column with a placeholder."""
     return ColumnDecoder(json_type, lambda values: (to_array(values), None))
 
 
@@ -188,12 +195,12 @@ _PLAIN_ELEMENTS: Final = {
 
 
 def _list_decoder(source: SourceType, target: ArrayType, placeholders: Placeholders) -> ColumnDecoder | None:
-    """Lists whose elements are in JSON what they are in Arrow."""
+    """Return a decoder of lists whose elements need no conversion between JSON and Arrow; None for other lists."""
     element = target.element
     plain: tuple[Any, tuple[str, ...]] = _PLAIN_ELEMENTS.get(element.root, (None, ()))
     python_type, declared = plain
-    said = source.element
-    if said is not None and (said.semantic_type is not SemanticType.PLAIN or said.connect not in declared):
+    inner = source.element
+    if inner is not None and (inner.semantic_type is not SemanticType.PLAIN or inner.connect not in declared):
         return None
     if python_type is None or not element.nullable or getattr(element, "length", 0) not in (0, MAX_LENGTH):
         return None
@@ -217,7 +224,7 @@ def without(column: pa.Array, flags: Flags) -> pa.Array:
 
 
 def _booleans(values: Sequence[bool | int | str | None]) -> pa.Array:
-    """Arrow refuses what is left as a number or a text."""
+    """Return an array of booleans. A number or text that is not in `_BOOLEANS` stays as it is, and Arrow refuses it."""
     if set(map(type, values)) <= {bool, type(None)}:
         return pa.array(values, pa.bool_())
     return pa.array([None if value is None else _BOOLEANS.get(value, value) for value in values], pa.bool_())
@@ -230,7 +237,7 @@ def _integer_decoder(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
         if not isinstance(_first(values), str):
             return pa.array(values, in_memory)
         texts = pa.array(values, pa.string())
-        _refuse_octets_but(b"-0123456789", texts)  # Arrow reads 0x1F, too
+        _refuse_octets_but(b"-0123456789", texts)  # Arrow's cast would accept 0x1F, too
         return texts.cast(in_memory)
 
     return to_array
@@ -244,19 +251,19 @@ def _refuse_octets_but(allowed: bytes, texts: pa.Array) -> None:
 
 
 def _doubles(values: Sequence[Any]) -> pa.Array:
-    """Numbers, or texts of them."""
+    """Return an array of doubles from numbers, or from texts of numbers."""
     if set(map(type, values)) <= {str, type(None)}:
         texts = pa.array(values, pa.string())
         if (pc.max(pc.binary_length(texts)).as_py() or 0) <= _SAFE_DIGITS:
-            with suppress(ValueError):  # no digits, or none that Arrow reads
+            with suppress(ValueError):  # a text with other characters, or one that Arrow can't read
                 _refuse_octets_but(b"-.0123456789", texts)
-                return pc.add(texts.cast(pa.float64()), 0.0)  # the text -0 is an integer
+                return pc.add(texts.cast(pa.float64()), 0.0)  # the text -0 is an integer, so it must give 0.0
         return pa.array([None if value is None else _float_of_text(value) for value in values], pa.float64())
     return _float64s(values)
 
 
 def _float64s(values: Sequence[float | str | None]) -> pa.Array:
-    """Arrow refuses integers beyond 2**53, which may have more digits than a double."""
+    """Return an array of doubles. Arrow refuses integers above 2**53, which may have more digits than a double."""
     try:
         return pa.array(values, pa.float64())
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # texts among them: NaN and the infinities
@@ -264,12 +271,12 @@ def _float64s(values: Sequence[float | str | None]) -> pa.Array:
 
 
 def _float_of_text(text: str) -> float:
-    """Of so few digits that a double keeps them, or of those that it prints."""
+    """Return the double of a number's text if the double keeps all digits. Raises BadValue for any other text."""
     if text in _SPECIAL_FLOATS:
         return float(text)
     if not text.isascii() or text.strip("+-.0123456789"):
         raise BadValue(f"text {text!r} is left to the value decoder")
-    value = float(text) + 0.0  # the text -0 is an integer
+    value = float(text) + 0.0  # the text -0 is an integer, so it must give 0.0
     if len(text) > _SAFE_DIGITS and repr(value) != text:
         raise BadValue(f"text {text!r} is left to the value decoder")
     return value
@@ -282,7 +289,7 @@ def _special_float(text: str) -> float:
 
 
 def _same_float32s(values: Sequence[float | str | None]) -> pa.Array:
-    """Refuses doubles that are no float, and not what a float prints either."""
+    """Return an array of floats. Refuses a double that equals neither its float nor the number that it prints."""
     wide = _float64s(values)
     with np.errstate(over="ignore"):
         column = wide.cast(pa.float32(), safe=False)
@@ -303,7 +310,7 @@ def _float32s(values: Sequence[float | str | None]) -> pa.Array:
     overflown = np.isinf(floats) & np.isfinite(doubles)
     if overflown.any() or rounds_twice(doubles).any():
         raise BadValue("values that need their digits to round right, or are out of range")
-    # 16777217.0 stands for the float nearest to it; an integer is meant with all of its digits
+    # A number with a fraction, such as 16777217.0, may become the nearest float. An integer must keep all its digits.
     inexact = np.flatnonzero((np.abs(doubles) > 2**24) & (floats != doubles))
     if any(type(values[at]) is int for at in inexact.tolist()):
         raise BadValue("integers that are no float")
@@ -347,7 +354,7 @@ def _unsigned_decoder(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]
 
 
 def _unscaled_decimals(values: Sequence[Any], scale: int) -> pa.Array:
-    """base64 of big-endian integers. Refuses integers of more than 38 digits, and no bytes at all."""
+    """Return decimals of base64 texts of big-endian integers. Refuses integers above 38 digits, and empty texts."""
     given = pa.array(values, pa.string())
     if pc.min(pc.binary_length(given)).as_py() == 0:
         raise BadValue("an empty text is no decimal")
@@ -393,18 +400,20 @@ def _timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> 
             counts = pa.array(values, pa.int64())
             return rescaled(counts, source.per_second, PER_SECOND[unit], rounds).view(in_memory)
         texts = pa.array(values, pa.string())
-        zone = "UTC" if first.endswith("Z") else None  # Arrow reads texts that all have a zone, or none
+        zone = "UTC" if first.endswith("Z") else None  # Arrow requires that all texts have a zone, or none has
         return texts.cast(pa.timestamp(unit, zone)).view(in_memory)
 
     return to_array
 
 
 def rescaled(counts: pa.Array, per_second: int, wanted: int, rounds: bool) -> pa.Array:
-    """Counts in another unit.
+    """Return counts in another unit.
 
-    rounds: cut downwards, also before 1970.
+    per_second: the unit of `counts`.
+    wanted: the new unit, per second.
+    rounds: whether a count may be rounded down, also before 1970.
 
-    Raises ValueError for a count that would be cut otherwise, and when one leaves 64 bits.
+    Raises ValueError for a count that would have to be rounded without `rounds`, and for one that exceeds 64 bits.
     """
     if wanted >= per_second:
         return counts if wanted == per_second else pc.multiply_checked(counts, wanted // per_second)

@@ -1,4 +1,4 @@
-"""Whole columns of digits to DECIMAL."""
+"""Converts whole columns of numbers in text form to DECIMAL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingest.formats.values.json_text import BadValue
 
 
 def decimals_of_digits(values: Sequence[Any], in_memory: pa.DataType) -> pa.Array:
-    """Texts of numbers. Raises ArrowInvalid for one that has more digits than the type."""
+    """Return decimals of numbers in text form. Raises ArrowInvalid for a number with more digits than the type."""
     texts = pa.array(values, pa.string())
     if _have_exponents(texts):
         texts = pa.array(_without_exponents(values), pa.string())
@@ -22,7 +22,7 @@ def decimals_of_digits(values: Sequence[Any], in_memory: pa.DataType) -> pa.Arra
 
 
 def decimals_of_texts(texts: pa.Array, in_memory: pa.DataType) -> pa.Array:
-    """The same of a column of texts; one with an exponent is refused."""
+    """Return decimals of an array of texts. Raises BadValue for a text with an exponent."""
     if _have_exponents(texts):
         raise BadValue("a text with an exponent")
     return _decimals(texts, in_memory)
@@ -36,8 +36,11 @@ def _decimals(texts: pa.Array, in_memory: pa.DataType) -> pa.Array:
 
 
 def by_256_bits(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
-    """Cast with room for 38 digits behind 38 others: Arrow's casts to a larger scale notice not every overflow of 128
-    bits, and would give another number. Raises ArrowInvalid for what does not fit.
+    """Return the column as decimals of the given type, cast by way of 256-bit decimals.
+
+    Arrow's casts of 128-bit decimals to a larger scale miss some overflows and would return wrong numbers.
+
+    Raises ArrowInvalid for a number that does not fit.
     """
     return column.cast(pa.decimal256(76, in_memory.scale)).cast(in_memory)
 
@@ -50,7 +53,10 @@ def _have_exponents(texts: pa.Array) -> bool:
 
 
 def _without_exponents(values: Sequence[Any]) -> list[Any]:
-    """JSON's numbers as plain digits. Refuses those of more digits than any column has, and texts."""
+    """Return the values with JSON numbers that have an exponent as plain digits.
+
+    Raises BadValue for a text with an exponent, and for a number with more digits than any column holds.
+    """
     return [_plain_digits(value) if value is not None and _has_exponent(value) else value for value in values]
 
 

@@ -1,4 +1,4 @@
-"""JSON to DECIMAL, never by way of a float."""
+"""JSON to DECIMAL. No conversion uses a float."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ingest.formats.values.json_text import (
 )
 from storage.types import MAX_DECIMAL_PRECISION, STRING, AtomicType, DataType, Root, decimal
 
-# What PostgreSQL's numeric can hold fits with room; the bounds keep 1E+999999999 from becoming that many digits.
+# More than PostgreSQL's numeric can hold. The limit prevents that 1E+999999999 is expanded to that many digits.
 _DIGITS_MAX: Final = 200_000
 _EXACT: Final = Context(prec=_DIGITS_MAX, Emax=_DIGITS_MAX, Emin=-_DIGITS_MAX)
 _INTEGER_DIGITS: Final = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
@@ -29,9 +29,9 @@ _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]
 
 
 def decimal_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    """Exact; zeros at the end of a fraction count for nothing.
+    """Return a decoder of exact decimals. Trailing zeros of a fraction may exceed the column's scale.
 
-    rounds: half up to the column's scale instead, as databases round on assignment.
+    rounds: whether numbers are rounded half up to the column's scale, as databases round on assignment.
     """
 
     def decode(raw: bytes) -> Decimal:
@@ -53,19 +53,26 @@ def decimal_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Val
 
 
 def decimal_that_holds(value: Decimal, target: AtomicType) -> DataType:
-    """`value`, and all that `target` (a DECIMAL or an integer type) holds. STRING where no DECIMAL does."""
+    """Return a DECIMAL that holds `value` and all values of `target`; STRING if none does.
+
+    target: a DECIMAL or an integer type.
+    """
     _, digits, exponent = _EXACT.normalize(value).as_tuple()
-    assert isinstance(exponent, int)  # finite
+    assert isinstance(exponent, int)  # the value is finite
     return wide_decimal(target, len(digits) + exponent, max(0, -exponent))
 
 
 def significant_digits(value: Decimal) -> int:
-    """Without the zeros at both ends."""
+    """Return the number of digits without leading and trailing zeros."""
     return len(_EXACT.normalize(value).as_tuple().digits)
 
 
 def wide_decimal(target: AtomicType, whole_digits: int, scale: int) -> DataType:
-    """A DECIMAL with so many digits before and behind the point, and those of `target`. STRING where there is none."""
+    """Return a DECIMAL with at least these digits and those of `target`; STRING if the precision would be too high.
+
+    whole_digits: digits before the decimal point.
+    scale: digits after the decimal point.
+    """
     whole_digits = max(whole_digits, _INTEGER_DIGITS.get(target.root, target.precision - target.scale))
     scale = max(scale, target.scale)
     precision = whole_digits + scale
@@ -73,7 +80,7 @@ def wide_decimal(target: AtomicType, whole_digits: int, scale: int) -> DataType:
 
 
 def exact_decimal(raw: bytes, source: SourceType) -> Decimal:
-    """The number with every digit it was sent with, in whatever way `source` sends its numbers."""
+    """Return the exact number that a JSON value of type `source` encodes."""
     kind = kind_of(raw)
     if kind is JsonKind.NUMBER:
         value = _parse(raw.decode(), raw)
@@ -90,7 +97,7 @@ def exact_decimal(raw: bytes, source: SourceType) -> Decimal:
 
 
 def unsigned(value: int) -> int:
-    """The unsigned 64-bit integer whose bits a signed one carries."""
+    """Return the unsigned 64-bit integer with the same bits as a signed one."""
     return value + 2**64 if -(2**63) <= value < 0 else value
 
 
@@ -108,7 +115,7 @@ def _parse(text: str, raw: bytes) -> Decimal:
 
 
 def _unscaled(raw: bytes, scale: int) -> Decimal:
-    """base64 of a big-endian two's complement integer, `scale` digits of it behind the point."""
+    """Return the decimal with this scale whose unscaled value is a big-endian two's complement integer in base64."""
     data = base64_bytes(read_text(raw))
     if not data or len(data) > _DIGITS_MAX // 3 or abs(scale) > _DIGITS_MAX // 2:
         raise wrong_kind(raw, "decimal in bytes")
@@ -116,7 +123,7 @@ def _unscaled(raw: bytes, scale: int) -> Decimal:
 
 
 def plain_text(value: Decimal) -> str:
-    """Digits without an exponent."""
+    """Return the number's digits without an exponent."""
     return f"{value:f}"
 
 

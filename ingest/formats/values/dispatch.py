@@ -1,4 +1,4 @@
-"""Which value decoder reads a column: by what the values mean at the source, then by the column's type."""
+"""Chooses the value decoder of a column by the source's type and the column's type."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from storage.types import INTEGER_ROOTS, ArrayType, AtomicType, DataType, MapTyp
 def value_decoder_for(
     source: SourceType, target: DataType, connector: str, settings: ConnectorSettings, *, rounds: bool = False
 ) -> ValueDecoder:
-    """The decoder for values of `source` in a column of type `target`. Raises UnsupportedFeature for MULTISET, VARIANT.
+    """Return the decoder for values of `source` in a column of type `target`.
 
-    rounds: digits that the type lacks are rounded off or cut; else, and in keys of a MAP, it raises TooNarrow.
+    rounds: whether digits that the type lacks are rounded off or cut. If not, and always for keys of a MAP, the decoder
+        raises TooNarrow for such values.
+
+    Raises UnsupportedFeature for MULTISET and VARIANT.
     """
 
     def inner(inner_source: SourceType | None, inner_target: DataType, *, rounds: bool = rounds) -> ValueDecoder:
@@ -40,10 +43,10 @@ def value_decoder_for(
         case VectorType():
             return vector_decoder(target, inner(source.element, target.element))
         case MapType():
-            key = inner(source.key, target.key, rounds=False)  # rounded, two entries would become one
+            key = inner(source.key, target.key, rounds=False)  # rounding could make two keys equal
             return map_decoder(target, key, inner(source.value, target.value))
         case RowType():
-            # The connector's binary mode is for columns; inside its structs (geometries) bytes are always base64.
+            # The connector's binary mode applies to columns. Inside its structs (geometries) bytes are always base64.
             settings = replace(settings, binary_handling_mode="base64")
             return row_decoder(target, {f.name: inner(source.fields.get(f.name), f.type) for f in target.fields})
         case _:

@@ -1,4 +1,4 @@
-"""Values of MySQL's ENUM and SET that come as numbers, as its binlog holds them."""
+"""Decodes values of MySQL's ENUM and SET that are sent as numbers, as they are in the binlog."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import msgspec
 from ingest.formats.connect_schema import SourceType
 from ingest.formats.values.json_text import BadValue, JsonKind, ValueDecoder, kind_of, read_text, shown
 
-_DIGITS_MAX = 20  # of 64 bits
+_DIGITS_MAX = 20  # decimal digits of a 64-bit integer
 
 
 def by_name(source: SourceType, decode: ValueDecoder) -> ValueDecoder:
-    """`decode`, given the label of an ENUM's number, or the labels of a SET's bits with commas between.
+    """Return a decoder that replaces numbers by labels and passes the result to `decode`.
 
-    A text that is no number is taken for labels already. ENUM 0 is MySQL's empty text for a value it refused.
+    The number of an ENUM becomes its label. The bits of a SET become its labels, separated by commas. A text that is
+    not a number is assumed to contain labels already. ENUM 0 is the empty text that MySQL stores for a refused value.
     """
 
     def named(raw: bytes) -> object:

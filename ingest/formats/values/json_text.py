@@ -1,4 +1,4 @@
-"""Raw JSON values: telling their kinds apart, reading texts and digits without loss."""
+"""Raw JSON values: finds their kind, and reads texts, lists and objects without loss."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ ValueDecoder: TypeAlias = Callable[[bytes], object]
 
 
 class BadValue(ValueError):
-    """A value that its column cannot hold. The message says why, without naming the column."""
+    """A value that its column can't hold. The message gives the reason. It does not name the column."""
 
 
 class TooNarrow(BadValue):
-    """A good value that the type of its column, or of a member of it, can't hold exactly.
+    """A valid value that the type of its column, or of a member of the column, can't hold exactly.
 
-    reason: the value, and why.
-    target: that type.
-    fits: a type that holds it.
-    can_round: whether it would lose nothing but digits.
-    path: from the column to the member, without the column (see `nested.UnknownField`).
-    is_in_key: whether the member is a key of a MAP, or in one: it is never rounded, and never changes its type.
+    reason: the message, with the value.
+    target: the type that is too narrow.
+    fits: a type that holds the value.
+    can_round: whether rounding digits off would make the value fit.
+    path: the path from the column to the member, without the column (see `nested.UnknownField`).
+    is_in_key: whether the member is a key of a MAP, or part of one. It is never rounded, and its type never changes.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ _read_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def kind_of(raw: bytes) -> JsonKind:
-    """By the first character, which is enough for JSON that a parser has accepted."""
+    """Return the kind of a value by its first character. This suffices for JSON that a parser has accepted."""
     return _KIND_OF_FIRST.get(raw[0], JsonKind.NUMBER)
 
 
 def read_text(raw: bytes) -> str:
     try:
         return _read_text(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as e:  # half a surrogate pair, not UTF-8
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:  # half a surrogate pair, or not UTF-8
         raise BadValue(f"{shown(raw)} is not a readable text ({e})") from None
 
 
@@ -98,7 +98,7 @@ def read_list(raw: bytes) -> list[bytes]:
 
 
 def read_object(raw: bytes | msgspec.Raw) -> dict[str, bytes]:
-    """Members in order; of members with one name the last counts."""
+    """Return the members of an object in order. Of members with the same name, the last one is returned."""
     try:
         return {name: bytes(value) for name, value in _read_object(raw).items()}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
@@ -106,12 +106,12 @@ def read_object(raw: bytes | msgspec.Raw) -> dict[str, bytes]:
 
 
 def compact(raw: bytes) -> bytes:
-    """The same JSON without white space between its tokens."""
+    """Return the JSON without white space between its tokens."""
     return msgspec.json.format(raw, indent=-1)
 
 
 def shown(raw: bytes) -> str:
-    """A value as an error message shows it: short, and with its quotes."""
+    """Return a value for an error message: at most 80 characters, with its quotes."""
     text = raw.decode("utf-8", "backslashreplace")
     return text if len(text) <= 80 else f"{text[:77]}..."
 

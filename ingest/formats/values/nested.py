@@ -1,4 +1,4 @@
-"""JSON to ARRAY, MAP, ROW and VECTOR, member by member."""
+"""JSON to ARRAY, MAP, ROW and VECTOR. Each member has its own value decoder."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from storage.types import ArrayType, DataField, MapType, RowType, VectorType
 
 
 class UnknownField(BadValue):
-    """A field that a ROW lacks.
+    """A value has a field that a ROW lacks.
 
-    path: from the column to the field, without the column; `element` and `value` lead into an ARRAY and a MAP.
+    path: the path from the column to the field, without the column. The step into an ARRAY is `element`, the steps into
+        a MAP are `key` and `value`.
+    target: the ROW.
     """
 
     def __init__(self, path: tuple[str, ...], target: RowType) -> None:
@@ -36,7 +38,11 @@ class UnknownField(BadValue):
 
 
 def _or_null(decode: ValueDecoder, nullable: bool, what: str, step: str) -> ValueDecoder:
-    """step: the way from the parent to what `decode` reads, for messages."""
+    """Return a decoder that also reads null, or refuses null if the member is NOT NULL.
+
+    what: the member, for messages.
+    step: the step from the parent to the member, for the path of an error.
+    """
 
     def checked(raw: bytes) -> object:
         if raw != b"null":
@@ -65,7 +71,7 @@ def _map_key(decode: ValueDecoder, raw: bytes) -> object:
 
 
 def _inside_text(raw: bytes, opening: bytes) -> bytes:
-    """A nested value may come as a text that holds JSON (json columns, hstore)."""
+    """Return the JSON inside a text (json columns, hstore) if the text begins with `opening`, else the value itself."""
     if kind_of(raw) is JsonKind.TEXT:
         text = read_text(raw).strip().encode()
         if text.startswith(opening):
@@ -74,7 +80,10 @@ def _inside_text(raw: bytes, opening: bytes) -> bytes:
 
 
 def array_decoder(target: ArrayType, element: ValueDecoder) -> ValueDecoder:
-    """A JSON array, also inside a text; `a,b` of a MySQL SET becomes [a, b], and an empty one no element."""
+    """Return a decoder of JSON arrays, also inside a text.
+
+    The text `a,b` of a MySQL SET becomes [a, b]. An empty text becomes an empty array.
+    """
     item = _or_null(element, target.element.nullable, "element", "element")
 
     def decode(raw: bytes) -> list[object]:
@@ -103,7 +112,10 @@ def vector_decoder(target: VectorType, element: ValueDecoder) -> ValueDecoder:
 
 
 def map_decoder(target: MapType, key: ValueDecoder, value: ValueDecoder) -> ValueDecoder:
-    """A JSON object, also inside a text, or the pairs [[k, v], …] that Connect writes when keys are no strings."""
+    """Return a decoder of JSON objects, also inside a text.
+
+    It also reads the pairs [[k, v], …] that Connect writes if keys are no strings.
+    """
     value = _or_null(value, target.value.nullable, "value", "value")
 
     def decode(raw: bytes) -> list[tuple[object, object]]:
@@ -120,7 +132,10 @@ def map_decoder(target: MapType, key: ValueDecoder, value: ValueDecoder) -> Valu
 
 
 def row_decoder(target: RowType, decoders: Mapping[str, ValueDecoder]) -> ValueDecoder:
-    """A JSON object, also inside a text. Fields it lacks are null; a field that the ROW lacks is refused."""
+    """Return a decoder of JSON objects, also inside a text.
+
+    Missing fields are null. The decoder refuses a field that the ROW lacks.
+    """
     fields: Mapping[str, DataField] = {f.name: f for f in target.fields}
     checked = {
         name: _or_null(decode, fields[name].type.nullable, f"field {name!r}", name) for name, decode in decoders.items()

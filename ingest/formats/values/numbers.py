@@ -22,19 +22,22 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,400}")
 _BITS_OF: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
 _WIDER_INTEGERS: Final = ((16, SMALLINT), (32, INT), (64, BIGINT))
 _SPECIAL: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
-_FLOAT_DIGITS_MAX: Final = 767  # of a 64-bit float, written out
+_FLOAT_DIGITS_MAX: Final = 767  # the longest exact decimal form of a 64-bit float
 _FLOATING_WORDS: Final = ("", JSON_VALUE.connect, *FLOAT_WORDS, *DOUBLE_WORDS)
 _DECIMAL_SEMANTICS: Final = frozenset({SemanticType.DECIMAL, SemanticType.VARIABLE_DECIMAL})
 
 
 def boolean_decoder() -> ValueDecoder:
-    """true and false; 1 and 0; the words t, true, y, yes, f, false, n, no in any case, as Paimon's CDC reads them."""
+    """Return a decoder of booleans.
+
+    It reads true and false, 1 and 0, and the words t, true, y, yes, f, false, n, no in any case, as Paimon's CDC does.
+    """
 
     def decode(raw: bytes) -> bool:
         word = read_text(raw).lower() if kind_of(raw) is JsonKind.TEXT else raw.decode()
         if word in _TRUE:
             return True
-        if word in _FALSE or raw == b"-0":  # a number of JSON
+        if word in _FALSE or raw == b"-0":  # JSON allows the number -0
             return False
         raise wrong_kind(raw, "BOOLEAN")
 
@@ -42,7 +45,10 @@ def boolean_decoder() -> ValueDecoder:
 
 
 def integer_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
-    """Whole numbers, also as texts, with a zero fraction, as decimals or bits; true is 1. Never rounds, never wraps."""
+    """Return a decoder of integers. It never rounds, and refuses numbers out of the type's range.
+
+    It reads whole numbers, also as texts, with a zero fraction, as decimals or as bits. true is 1, and false is 0.
+    """
     limit = 1 << (_BITS_OF[target.root] - 1)
 
     def decode(raw: bytes) -> int:
@@ -81,13 +87,17 @@ def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
 
 
 def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    """NaN and the infinities as Debezium's texts; a finite value never turns infinite.
+    """Return a decoder of floating point numbers. NaN and the infinities are read from Debezium's texts.
 
-    rounds: the nearest there is.
+    Without `rounds`, a number is accepted in two cases:
 
-    Else a number must be one that the column gives back: what the source holds as FLOAT or DOUBLE in a column that is
-    no narrower (such a number stands for the nearest there is), anything else if no digit gets lost (`keeps_digits`).
-    A number with a fraction or an exponent of which no schema says more counts as a DOUBLE.
+    - Its source type is FLOAT or DOUBLE, and the column is not narrower. Its nearest value in the column is returned.
+    - No digit gets lost (`keeps_digits`).
+
+    A number with a fraction or an exponent whose type no schema declares counts as a DOUBLE. A finite number that would
+    become infinite is always refused.
+
+    rounds: whether each number is rounded to its nearest value in the column.
     """
     narrow = target.root is Root.FLOAT
     nearest = nearest_float32 if narrow else float
@@ -100,7 +110,7 @@ def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Va
             text = read_text(raw)
             if text in _SPECIAL:
                 return _SPECIAL[text]
-        number: Decimal | float | None  # what must not get lost
+        number: Decimal | float | None  # the number that must be kept exactly; None if rounding is allowed
         if kind is JsonKind.NUMBER and is_floating and not _INTEGER.fullmatch(raw.decode()):
             text = raw.decode()
             number = None if rounds or is_no_wider else float(text)
@@ -126,25 +136,26 @@ def _decimal_or_text(number: Decimal) -> DataType:
 
 
 def _float32_keeps(number: float, value: float) -> bool:
-    """Whether 32-bit `value` is `number`, or stands for it. A 32-bit float that was sent as a 64-bit one is itself."""
+    """Return whether the 32-bit float `value` equals the 64-bit float `number`, or keeps its printed digits."""
     return value == number or keeps_digits(Decimal(repr(number)), value, True)
 
 
 def keeps_digits(number: Decimal, value: float, narrow: bool) -> bool:
-    """Whether a float gives a number back, printed with as many digits as that has, or with as few as distinguish it
-    from its neighbours.
+    """Return whether a float prints as a number.
 
-    narrow: of 32 bits.
+    It is printed with as many digits as the number has, and with as few digits as distinguish it from other floats.
+
+    narrow: whether the float has 32 bits.
     """
     digits = significant_digits(number)
-    if digits > _FLOAT_DIGITS_MAX:  # no float prints so many but zeros at the end
+    if digits > _FLOAT_DIGITS_MAX:  # no float has so many significant digits
         return False
     printed = Decimal(f"{value:.{digits - 1}e}")
     return printed == number or Decimal(str(np.float32(value)) if narrow else repr(value)) == number
 
 
 def nearest_float32(text: str) -> float:
-    """The 32-bit float nearest to a decimal number; infinite beyond the last one."""
+    """Return the 32-bit float nearest to a decimal number; infinite for a number beyond the range of floats."""
     double = float(text)
     if rounds_twice(np.array([double]))[0]:
         nearest: float = pa.scalar(text).cast(pa.float32()).as_py()
@@ -154,11 +165,12 @@ def nearest_float32(text: str) -> float:
 
 
 def rounds_twice(doubles: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where going from a double on to a 32-bit float may give a neighbour of the float nearest to the original digits.
+    """Return flags of doubles whose conversion to a 32-bit float may not give the float nearest to the original digits.
 
-    A double half way between two floats may have been rounded to there; so may any where floats get sparse, near zero.
+    The digits were rounded once to a double, and the conversion rounds a second time. This can be wrong for a double
+    half way between two floats, and for any double near zero, where floats have fewer bits.
     """
     half_way = (doubles.view(np.uint64) & np.uint64(2**29 - 1)) == 2**28
     near_zero = (np.abs(doubles) < np.finfo(np.float32).tiny) & (doubles != 0)
-    errs: NDArray[np.bool_] = half_way | near_zero
-    return errs
+    may_differ: NDArray[np.bool_] = half_way | near_zero
+    return may_differ

@@ -1,7 +1,7 @@
-"""Whole columns of JSON values of any kind to STRING, each as it stands in the record, texts without their quotes.
+"""Whole columns of JSON values of any kind to STRING. Each value stays as it is in the record, texts without quotes.
 
-A source without a schema has numbers and texts in columns that are STRING here. Their JSON is copied at once where no
-value needs to be looked at; otherwise the column goes value by value.
+Records without a schema have numbers and texts in columns that are STRING in the table. If no value needs its own
+treatment, the JSON of the whole column is copied at once. Otherwise the column is decoded value by value.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from ingest.formats.values.json_text import BadValue, ValueDecoder
 from ingest.formats.values.unavailable_placeholders import Placeholders
 from storage.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataType
 
-_SEPARATOR: Final = b"\n"  # in JSON there is none but between tokens of a list or an object
-_BLANK: Final = 0x20  # below it are separators and what no JSON text has
+_SEPARATOR: Final = b"\n"  # occurs in JSON only between tokens of a list or an object
+_BLANK: Final = 0x20  # octets below it are separators, or invalid in a JSON text
 
 
 def any_value_decoder(
     source: SourceType, decode: ValueDecoder, target: DataType, placeholders: Placeholders
 ) -> ColumnDecoder:
-    """For any column. decode: the value decoder of `source` (as `completed`) in `target`."""
+    """Return a column decoder that reads all values that `decode` reads. It exists for any column.
+
+    source: the source type after `completed`.
+    decode: the value decoder of `source` in `target`.
+    """
     one_by_one = value_by_value(decode, target, placeholders)
     if (
         not isinstance(target, AtomicType)
@@ -48,11 +52,14 @@ def any_value_decoder(
 def _raw_texts(
     values: Sequence[msgspec.Raw | None], target: AtomicType, placeholders: Placeholders
 ) -> tuple[pa.Array, Flags | None] | None:
-    """None where a value must be looked at. Raises ValueError for what is not UTF-8, or too long."""
+    """Return the column and its flags; None if the column must be decoded value by value.
+
+    Raises ValueError for a value that is not UTF-8, or too long.
+    """
     n = len(values)
     try:
         data = _SEPARATOR.join(values)  # type: ignore[arg-type]
-    except TypeError:  # a None is no bytes
+    except TypeError:  # `join` refuses None
         data = _SEPARATOR.join([b"null" if value is None else value for value in values])
     octets = np.frombuffer(data, np.uint8)
     ends = np.append(np.flatnonzero(octets < _BLANK), len(data))
@@ -62,7 +69,7 @@ def _raw_texts(
     first = octets[begins]
     if np.all((first <= ord("9")) & (first > ord('"'))) and data.isascii():
         column, flags = _numbers(octets, ends), None
-    elif np.any((first == ord("[")) | (first == ord("{"))):  # one may stand for an old value
+    elif np.any((first == ord("[")) | (first == ord("{"))):  # it may be a placeholder
         return None
     else:
         column, flags = _texts(data, begins, ends, first, placeholders)
@@ -72,7 +79,11 @@ def _raw_texts(
 
 
 def _numbers(octets: NDArray[np.uint8], ends: NDArray[np.int64]) -> pa.StringArray:
-    """n numbers, a separator behind each but the last, at `ends`: all that is left out to have them."""
+    """Return the texts of n numbers.
+
+    octets: the numbers with one separator between each two.
+    ends (n,): where the numbers end.
+    """
     n = len(ends)
     offsets = np.zeros(n + 1, np.int32)
     offsets[1:] = ends - np.arange(n)
@@ -87,14 +98,21 @@ def _texts(
     first: NDArray[np.uint8],
     placeholders: Placeholders,
 ) -> tuple[pa.StringArray, Flags | None]:
-    """Values of any kind but lists and objects, texts without their quotes. first: the octet that each begins with."""
+    """Return the texts of n values that are no lists and no objects, without quotes, and their flags.
+
+    data: the values with one separator between each two.
+    begins (n,): where the values begin.
+    ends (n,): where the values end.
+    first (n,): the first octet of each value.
+    """
     n = len(ends)
     is_text = first == ord('"')
     positions = np.empty(2 * n, np.int32)
     positions[0::2] = begins + is_text
     positions[1::2] = ends - is_text
-    by_turns = pa.BinaryArray.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(positions), pa.py_buffer(data)])
-    column = by_turns.take(pa.array(np.arange(0, 2 * n, 2), mask=first == ord("n"))).cast(pa.string())
+    # Values alternate with the separators and quotes between them.
+    parts = pa.BinaryArray.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(positions), pa.py_buffer(data)])
+    column = parts.take(pa.array(np.arange(0, 2 * n, 2), mask=first == ord("n"))).cast(pa.string())
     flags = placeholders.in_texts(column)
     if flags is not None:
         flags &= is_text

@@ -1,4 +1,4 @@
-"""JSON to DATE, TIME and TIMESTAMP, with integers all the way: no year, no digit is out of Python's reach."""
+"""JSON to DATE, TIME and TIMESTAMP. All calculations use integers, as Python's datetime lacks some years and digits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ingest.formats.values.json_text import (
 )
 from storage.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
 
-UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # of a second
+UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # digits of a second's fraction
 
 _DAY: Final = 86_400
-_FRACTION_DIGITS: Final = 18  # as many as a text may have
-_YEAR_0: Final = -719_528  # its first day; years before it have a sign
+_FRACTION_DIGITS: Final = 18  # the maximum in a text
+_YEAR_0: Final = -719_528  # the first day of the year 0; earlier years have a sign
 _DATE: Final = r"(?P<year>[+-]?\d{4,6})-(?P<month>\d\d)-(?P<day>\d\d)"
 _CLOCK: Final = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,18}))?)?"
 _ZONE: Final = r"(?P<zone>Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?"
@@ -35,7 +35,7 @@ _TIMESTAMP_TEXT: Final = re.compile(f"{_DATE}(?:[T ]{_CLOCK}{_ZONE})?", re.ASCII
 
 
 def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
-    """Days since 1970-01-01 (the proleptic Gregorian calendar, as Debezium counts), or ISO text."""
+    """Return a decoder of dates: days since 1970-01-01 (in Debezium's proleptic Gregorian calendar), or ISO text."""
 
     def decode(raw: bytes) -> int:
         if kind_of(raw) is JsonKind.TEXT:
@@ -53,7 +53,10 @@ def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
 
 
 def _day_of_count(raw: bytes, source: SourceType, target: AtomicType) -> int:
-    """A DATE that its source sends as a timestamp (`column_type` says so) is one at midnight only."""
+    """Return the days since 1970-01-01 that a number encodes.
+
+    A source whose `column_type` is declared may send a timestamp. If that has a time of day, TooNarrow is raised.
+    """
     if source.semantic_type is not SemanticType.TIMESTAMP or source.column_type is None:
         return _count(raw, source, SemanticType.DATE, target)
     days, rest = divmod(_count(raw, source, SemanticType.TIMESTAMP, target), _DAY * source.per_second)
@@ -64,11 +67,11 @@ def _day_of_count(raw: bytes, source: SourceType, target: AtomicType) -> int:
 
 
 def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    """Milliseconds of a day, whatever precision the column declares.
+    """Return a decoder of times of day. Its results are milliseconds, for any precision of the column.
 
-    rounds: what is finer is cut.
+    The decoder refuses times outside of one day, which a MariaDB `time` may contain.
 
-    Refuses what lies outside one day, as a MariaDB `time` may.
+    rounds: whether finer digits are cut.
     """
 
     def decode(raw: bytes) -> int:
@@ -98,7 +101,10 @@ def _too_fine(raw: bytes, target: AtomicType, fits: DataType) -> TooNarrow:
 
 
 def _would_recount(raw: bytes, target: AtomicType, fits: DataType) -> BadValue:
-    """Widened because of a text, the column would have its numbers, which no schema explains, read in another unit."""
+    """Return the error for a text that is finer than a column which can't be widened automatically.
+
+    No schema declares the unit of the column's numbers, so a wider column would read its numbers in another unit.
+    """
     unit = adaptive_unit(target)
     return BadValue(
         f"{shown(raw)} is finer than the {timestamp_unit(target.precision)} of {target}, and a {fits} would have its "
@@ -109,15 +115,17 @@ def _would_recount(raw: bytes, target: AtomicType, fits: DataType) -> BadValue:
 
 
 def _timestamp_with(digits: int, target: AtomicType) -> DataType:
-    """Of the same kind, with so many digits of a second. STRING beyond nanoseconds."""
+    """Return the type of `target` with a precision of so many digits of a second. STRING for more than nine digits."""
     precision = next((precision for precision in (3, 6, 9) if digits <= precision), None)
     return STRING if precision is None else nullable(replace(target, precision=precision))
 
 
 def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    """Units since 1970 in the column's own unit. A text without zone is UTC.
+    """Return a decoder of timestamps. Its results are counts since 1970 in the column's unit.
 
-    rounds: what is finer is cut downwards.
+    A text without a zone is in UTC.
+
+    rounds: whether finer digits are cut. The result is rounded down, also before 1970.
     """
     unit = timestamp_unit(target.precision)
     per_second = PER_SECOND[unit]
@@ -170,7 +178,7 @@ def _days(match: re.Match[str]) -> int | None:
 
 
 def _clock(match: re.Match[str], per_second: int) -> int | None:
-    """Units since midnight; no clock at all is midnight."""
+    """Return the units since midnight; 0 for a text without time of day, None for an impossible time of day."""
     hour, minute, second = (int(part or 0) for part in match.group("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
         return None
@@ -179,12 +187,12 @@ def _clock(match: re.Match[str], per_second: int) -> int | None:
 
 
 def _digits(match: re.Match[str]) -> int:
-    """Of the fraction of a second, without zeros at its end."""
+    """Return the number of digits in the fraction of a second, without trailing zeros."""
     return len((match["fraction"] or "").rstrip("0"))
 
 
 def _offset(match: re.Match[str]) -> int:
-    """Seconds east of UTC."""
+    """Return the zone's offset in seconds east of UTC."""
     zone = match["zone"]
     if zone is None or zone == "Z":
         return 0
@@ -196,7 +204,7 @@ def _offset(match: re.Match[str]) -> int:
 
 
 def date_text(days: int) -> str:
-    """ISO date of a day since 1970-01-01, for any year."""
+    """Return the ISO date of a day, counted from 1970-01-01, for any year."""
     try:
         year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
     except OverflowError:
@@ -205,13 +213,13 @@ def date_text(days: int) -> str:
 
 
 def interval_text(count: int, per_second: int) -> str:
-    """`[-]HH:MM:SS[.fraction]`, as MariaDB prints a time, which may have more than 24 hours."""
+    """Return `[-]HH:MM:SS[.fraction]`, as MariaDB prints a time. It may have more than 24 hours."""
     seconds, fraction = divmod(abs(count), per_second)
     digits = f".{fraction:0{len(str(per_second)) - 1}d}".rstrip("0") if fraction else ""
     return f"{'-' if count < 0 else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
 
 
 def timestamp_text(count: int, per_second: int) -> str:
-    """`YYYY-MM-DD HH:MM:SS[.fraction]`, as databases print it."""
+    """Return `YYYY-MM-DD HH:MM:SS[.fraction]`, as databases print a timestamp."""
     days, rest = divmod(count, _DAY * per_second)
     return f"{date_text(days)} {interval_text(rest, per_second)}"

@@ -11,10 +11,11 @@ from storage.types import STRING, AtomicType
 
 
 def text_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
-    """Texts as they are; all else as its JSON text, unless the schema says what it stands for: then as that prints.
+    """Return a decoder for a text column.
 
-    A date of epoch days becomes `2024-03-01`, decimals in bytes their digits, bits zeros and ones. Bytes stay base64.
-    Refuses a text with more characters than declared.
+    A text stays unchanged. Another value is printed as the type in the schema requires: a date of epoch days becomes
+    `2024-03-01`, a decimal in bytes becomes its digits, bits become zeros and ones. Bytes stay base64. A value without
+    such a type becomes its JSON text. The decoder refuses a text with more characters than the column's length.
     """
 
     def decode(raw: bytes) -> str:

@@ -1,6 +1,6 @@
-"""Debezium's stand-ins for values it does not have: large values of PostgreSQL and Oracle that an update left alone.
+"""Debezium's placeholders for values that it does not have: large values of PostgreSQL and Oracle that did not change.
 
-Source: Debezium's `UnchangedToastedPlaceholder`; shapes seen in captures.
+Source: Debezium's `UnchangedToastedPlaceholder`, and captures of connectors.
 """
 
 from __future__ import annotations
@@ -23,31 +23,38 @@ from ingest.formats.values.json_text import compact
 
 
 class Placeholders(Protocol):
-    """Which values stand for one that the source does not have."""
+    """Recognizes placeholders of values that the source does not have.
+
+    The methods for columns return flags, True where a value is a placeholder; None if no value is one.
+    """
 
     def stands_for(self, raw: bytes) -> bool:
-        """Whether a raw JSON value is one."""
+        """Return whether a raw JSON value is a placeholder."""
         ...
 
     def in_texts(self, column: pa.Array) -> NDArray[np.bool_] | None:
-        """Which rows of a string column are; None when none is."""
+        """Return the flags of a string column."""
         ...
 
     def in_octets(self, column: pa.Array) -> NDArray[np.bool_] | None:
-        """The same for a binary column of bare bytes."""
+        """Return the flags of a binary column whose bytes are not encoded."""
         ...
 
     def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
-        """The same for a column of lists."""
+        """Return the flags of a column of lists."""
         ...
 
     def in_arrays(self, items: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """The same for lists whose items are one list's behind the other's. counts (n,): how many each has."""
+        """Return the flags of n concatenated lists.
+
+        items: the items of all lists.
+        counts (n,): number of items of each list.
+        """
         ...
 
 
 class NoPlaceholders:
-    """Of sources that send every value as it is, or none."""
+    """The placeholders of a source that sends none."""
 
     def stands_for(self, raw: bytes) -> bool:
         return False
@@ -67,20 +74,23 @@ class NoPlaceholders:
 
 @dataclass(frozen=True)
 class UnavailablePlaceholders:
-    """The shapes that the connector's `unavailable.value.placeholder` takes on, one for each kind of column."""
+    """The forms of the connector's `unavailable.value.placeholder`. Each kind of column has its own form.
+
+    text: the value of that setting.
+    """
 
     text: str
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """As a text: itself; bytes as base64 or hex; an hstore as JSON text."""
+        """Its forms as a text: the text itself; bytes as base64 or hex; an hstore as JSON text."""
         data = self.text.encode()
         hstore = msgspec.json.encode({self.text: self.text}).decode()
         return (self.text, base64.b64encode(data).decode(), data.hex(), hstore)
 
     @cached_property
     def lists(self) -> tuple[list[str | int], ...]:
-        """As an array: of texts, of bytes, of the text's character codes where numbers are wanted, of UUIDs."""
+        """Its forms as an array: of texts, of bytes as base64 or hex, of UUIDs, of the text's character codes."""
         data = self.text.encode()
         name_uuid = uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3)
         return ([self.text], [base64.b64encode(data).decode()], [data.hex()], [str(name_uuid)], list(data))
@@ -95,19 +105,19 @@ class UnavailablePlaceholders:
         return max(map(len, self._raw))
 
     def stands_for(self, raw: bytes) -> bool:
-        """Whether a raw JSON value is one of the shapes."""
+        """Return whether a raw JSON value is one of the forms."""
         if raw in self._raw:
             return True
-        # The JSON may have been rewritten, with blanks after commas.
+        # A program between the connector and the topic may have rewritten the JSON with blanks after commas.
         return raw[:1] in b"[{" and len(raw) <= 3 * self._longest and b" " in raw and compact(raw) in self._raw
 
     @cached_property
     def _in_every_text(self) -> tuple[bytes, ...]:
-        """One of these is part of each of `texts`."""
+        """Each of `texts` contains one of these."""
         return tuple(text.encode() for text in self.texts[:3])
 
     def in_texts(self, column: pa.Array) -> NDArray[np.bool_] | None:
-        """Which rows of a string column are placeholders; None when none is, the rule, which costs next to nothing."""
+        """Return the flags of a string column; None, found quickly, if no value is a placeholder."""
         data = column.buffers()[2]
         octets = b"" if data is None else data.to_pybytes()
         if not any(part in octets for part in self._in_every_text):
@@ -117,7 +127,7 @@ class UnavailablePlaceholders:
         return flags if flags.any() else None
 
     def in_octets(self, column: pa.Array) -> NDArray[np.bool_] | None:
-        """The same for a binary column of bare bytes."""
+        """Return the flags of a binary column whose bytes are not encoded."""
         data = column.buffers()[2]
         if data is None or self.text.encode() not in data.to_pybytes():
             return None
@@ -126,13 +136,17 @@ class UnavailablePlaceholders:
         return flags if flags.any() else None
 
     def in_lists(self, values: Sequence[list[Any] | None]) -> NDArray[np.bool_] | None:
-        """The same for a column of lists."""
+        """Return the flags of a column of lists."""
         if not any(shape in values for shape in self.lists):
             return None
         return np.fromiter((value in self.lists for value in values), np.bool_, len(values))
 
     def in_arrays(self, items: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """The same for lists whose items are one list's behind the other's. counts (n,): how many each has."""
+        """Return the flags of n concatenated lists.
+
+        items: the items of all lists.
+        counts (n,): number of items of each list.
+        """
         octets: list[bytes] = [self.text.encode()]
         known: list[Sequence[str | int | bytes]] = [*self.lists, octets]
         shapes = [shape for shape in known if _holds(items.type, shape[0])]
