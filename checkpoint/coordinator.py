@@ -209,7 +209,10 @@ class CheckpointCoordinator:
     # ------------------------------------------------------------ checkpoints
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """Returns the time until a checkpoint is due: 0 if one is due now, None if nothing was written since the last."""
+        """Returns the time until a checkpoint is due.
+
+        0: a checkpoint is due now. None: nothing was written since the last checkpoint.
+        """
         if self._oldest_ms is None:
             return None
         if self._bytes >= self._policy.bytes_max:

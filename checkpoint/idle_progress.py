@@ -87,7 +87,7 @@ class IdleProgress:
     active: Mapping[str, IdleTable] = field(default_factory=dict)
 
     def entry(self, table: str, table_state: TableState) -> IdleTable | None:
-        """Returns the table's entry. None for an entry of an earlier table of the same name, which was dropped since."""
+        """Returns the table's entry; None if the entry is that of an earlier table of the same name, dropped since."""
         entry = self.tables.get(table)
         return entry if entry is not None and entry.created_ms in (None, table_state.created_ms) else None
 

@@ -105,7 +105,7 @@ class SourcePosition:
         return replace(self, identity=SourceIdentity()).with_identity(identity)
 
     def with_identity(self, identity: SourceIdentity) -> SourcePosition:
-        """Returns the same ranges with the current identity of the source. Only ids of this position's topics are kept."""
+        """Returns the same ranges with the source's current identity. Only ids of this position's topics are kept."""
         topics = {partition.topic for partition in self.ranges}
         known = {**self.identity.topic_ids, **identity.topic_ids}
         ids = {topic: id_ for topic, id_ in known.items() if topic in topics}
