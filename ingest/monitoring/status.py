@@ -21,7 +21,7 @@ def identity_of(pipeline: str, warehouse: str) -> str:
 
 
 def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: str, version: str) -> dict[str, Any]:
-    """Return the document. Names in `_at_ms` are epoch milliseconds, other names in `_ms` durations. Null is unknown."""
+    """Return the document. Names in `_at_ms` are epoch milliseconds, others in `_ms` durations. Null means unknown."""
     now_ms, now_epoch_ms = observed.clock.now_ms(), epoch_ms()
     reasons, held_back = not_ready(observed), observed.problems()
     waiting = observed.waiting_since_ms
