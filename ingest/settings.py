@@ -1,7 +1,7 @@
 """All settings of an ingest configuration, with their defaults.
 
-Names, types and defaults only: `config` reads them from files, the environment and flags. Sizes are in bytes, times in
-milliseconds, as their names say.
+This module only has names, types and defaults. `config` reads the values from files, the environment and flags. The
+names show the units: sizes are in bytes, times in milliseconds.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def raw_options(self) -> dict[str, str]:
-        """As a table stores them: text; booleans as YAML and Java write them."""
+        """The options as a table stores them: as text, with booleans as in YAML and Java."""
         return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in self.options.items()}
 
     @property
@@ -139,7 +139,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def other_users(self) -> frozenset[str]:
-        """Commit users whose positions say nothing of this pipeline's records."""
+        """Commit users whose positions do not concern this pipeline's records."""
         return frozenset([self.shared_with] if isinstance(self.shared_with, str) else self.shared_with)
 
     @property
@@ -296,7 +296,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def named_tables(self) -> list[TableSettings]:
-        """Without entries that stand for many."""
+        """Entries that stand for one table."""
         return [table for table in self.tables if not table.is_template]
 
     @property
@@ -305,22 +305,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [table for table in self.tables if table.is_template]
 
     def schema_evolution_of(self, table: TableSettings) -> SchemaEvolutionSettings:
-        """The table's own, else the pipeline's, else the default."""
+        """Return the table's own settings, or else the pipeline's, or else the default."""
         return table.schema_evolution or self.schema_evolution or SchemaEvolutionSettings()
 
     @property
     def dead_letters_table(self) -> str | None:
-        """The table where records go that can't be decoded and are tolerated; None: they go to `dead_letters`."""
+        """The table for tolerated records that can't be decoded. None: they are written to `dead_letters`."""
         given = self.errors.dead_letters
         return given.table if isinstance(given, DeadLetterTableSettings) else None
 
     @property
     def quarantine_location(self) -> str:
-        """Where the records of tables that failed wait."""
+        """The folder for the waiting records of tables that failed."""
         return self.quarantine.location or f"{self.warehouse.rstrip('/')}/{self.pipeline}.quarantine"
 
     @property
     def dead_letters(self) -> str:
-        """The folder where records go that can't be decoded and are tolerated."""
+        """The folder for tolerated records that can't be decoded."""
         given = self.errors.dead_letters
         return given if isinstance(given, str) else f"{self.warehouse.rstrip('/')}/{self.pipeline}.dead-letters"

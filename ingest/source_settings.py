@@ -14,7 +14,7 @@ from ingest.hidden_values import Secret
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
-KafkaInt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # travels to brokers in four bytes
+KafkaInt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # the Kafka protocol sends it as four bytes
 KafkaLong = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 
