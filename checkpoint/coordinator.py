@@ -31,8 +31,8 @@ class CheckpointPolicy:
     """Upper bounds for the records that are read again after a crash, counted from the first uncommitted record.
 
     interval_ms: the time from the start of one checkpoint to the start of the next, while records arrive without a
-        break. The duration of a checkpoint thus does not delay the next one. If a checkpoint takes long, at least half
-        of the interval remains for writing records before the next one.
+        break. So the duration of a checkpoint does not add to the staleness that readers see. If a checkpoint takes
+        long, at least half of the interval remains for writing records before the next one.
     bytes_max: bytes of source records, before they are decoded.
     tables_at_once: number of tables that flush, or publish, at the same time.
     """

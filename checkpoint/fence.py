@@ -29,9 +29,8 @@ from storage.snapshots.snapshot import Snapshot
 
 
 class RecoveryOutdated(CommitConflict):
-    """Another process of the pipeline committed after the table was read, or the table's position changed.
-
-    The caller must recover again.
+    """Another process of the pipeline committed after the table was read, or the table's position changed. Recover
+    again.
     """
 
 

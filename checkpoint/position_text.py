@@ -6,8 +6,8 @@ refuses a version that it doesn't know, and the meaning of a key never changes.
 
 A long position is complete, too. It also includes the topics that never had a record for the table. The positions of
 other tables could replace these entries only while all tables are as the pipeline left them. A table that was rolled
-back, restored or copied would skip the records of its lost snapshots, and nobody would notice when retention deletes
-records past its position.
+back, restored or copied would skip the records of its lost snapshots, and retention could delete records past its
+position undetected.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class TableState:
     earliest_id: the oldest id of all snapshots; None if the table has none
     latest_id: the newest id of all snapshots; None if the table has none
     consumer_snapshot_id: the own snapshot that the pipeline's consumer file names; None if the file doesn't exist
-    newest_of_others: for each other commit user, the newest snapshot with a position after the newest own one.
-        Commit users in `tables[].shared_with` are left out
+    newest_of_others: for each other commit user, the newest snapshot with a position, if it is newer than the newest
+        own one. Commit users in `tables[].shared_with` are left out
     """
 
     created_ms: int | None

@@ -73,7 +73,7 @@ class DeadLetters:
         # For each partition: lines with their offsets, which rise.
         self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
-        self._written: set[bytes] = set()  # digests of dead letters of earlier runs that may come again
+        self._written: set[bytes] = set()  # digests of earlier runs' dead letters whose records may be read again
 
     def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
         """Read which records are dead letters already.

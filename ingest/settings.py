@@ -119,11 +119,11 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def is_template(self) -> bool:
-        """Whether this stands for many tables."""
+        """Whether this entry stands for many tables."""
         return PLACEHOLDER.search(self.name) is not None
 
     def key_of_new(self, key_of_records: Sequence[str]) -> Sequence[str]:
-        """The primary key of the table, if it is created."""
+        """Return the primary key of the table, if it is created."""
         return self.primary_key or (key_of_records if self.key_from_records else ())
 
     @property
@@ -248,8 +248,8 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     port: port of the endpoint; default: no endpoint. 0 takes a free port, which the log names
     host: address of the endpoint; `0.0.0.0` allows other machines
-    tables_max: how many tables have metrics of their own; the others are one, `_other`
-    partitions_max: how many partitions of topics have metrics of their own
+    tables_max: number of tables with separate metrics; the others are combined in one series, `_other`
+    partitions_max: number of topic partitions with separate metrics
     """
 
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None

@@ -48,7 +48,7 @@ class FolderSettings(
 
 
 class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one of these.
+    """Where reading starts. Set exactly one of these.
 
     timestamp_ms: epoch milliseconds; each partition starts with its first record that is not older
     offsets: topic to partition to next offset, for all partitions

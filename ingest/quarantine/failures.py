@@ -13,7 +13,7 @@ from storage.errors import PositionRefused, TidelakeError, WriterFenced
 
 
 class TableFailed(TidelakeError):
-    """An error of one table, as `error`. The other tables can continue."""
+    """One table failed; `error` is the reason. The other tables can continue."""
 
     def __init__(self, table: str, error: Exception) -> None:
         super().__init__(f"{table}: {error}")

@@ -1,1 +1,1 @@
-"""The Spark sink: `foreachBatch` uses the same writers, with one task per group of buckets, and one commit per batch."""
+"""The Spark sink: `foreachBatch` uses the same writers, with a task per group of buckets, and a commit per batch."""

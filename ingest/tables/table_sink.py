@@ -62,7 +62,7 @@ class RowWriter(Protocol):
         ...
 
     def prepare_commit(self, identifier: int) -> list[CommitMessage]:
-        """Flush the added rows to durable files, for a commit with this identifier. Returns nothing without rows."""
+        """Flush the added rows to durable files, for a commit with this identifier. Without rows, the list is empty."""
         ...
 
     def cancel_compactions(self) -> None:
@@ -185,7 +185,7 @@ class StorageTableSink:
             context,
             commit_user,
             guard=self._fence,
-            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # noqa: PLW0108 - it is replaced
+            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # noqa: PLW0108 - it may change
         )
         self._published = (
             (lambda _: None) if maintenance is None else maintenance.watch(context, pins=self._own_position)

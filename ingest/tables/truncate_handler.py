@@ -33,8 +33,10 @@ from storage.errors import BadInput
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
 
-_EARLIER_MS: Final = 2_000  # reading again begins this long before the truncate, and this many records earlier:
-_EARLIER_RECORDS: Final = (100, 10_000, 1_000_000)  # the next number is tried if this was not early enough
+# Reading again begins at the time of the truncate minus _EARLIER_MS, and some records before that. The next larger
+# number of records is used if these don't show that this is early enough.
+_EARLIER_MS: Final = 2_000
+_EARLIER_RECORDS: Final = (100, 10_000, 1_000_000)
 _BYTES_MAX: Final = 64 << 20  # bytes of rows that are written again
 
 _log = get_logger(__name__)
