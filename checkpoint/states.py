@@ -24,7 +24,7 @@ from typing import Final
 
 
 class CheckpointState(Enum):
-    """The state of the rows written since the last checkpoint."""
+    """The state of the current checkpoint and of the rows written since the last one."""
 
     WRITING = "rows go to the writers; none is visible yet"
     PREPARING = "the checkpoint has its identifier; writers turn what they hold into files"

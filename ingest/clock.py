@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The process's monotonic clock."""
+    """The monotonic clock of the process."""
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000

@@ -43,8 +43,8 @@ class SchemaEvolutionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
 
 
 class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which source tables an entry of many tables takes, and their names. Regular expressions must match a whole name;
-    names of tables are those in the records, without database and schema.
+    """The source tables of an entry that stands for many tables, and the names of their tables. Regular expressions
+    must match a whole name. Names of source tables are those in the records, without database and schema.
 
     including_tables: names of tables to take; default: all
     excluding_tables: names of tables to leave out, even if included
@@ -77,7 +77,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: `database.table`. With `{table}`, `{schema}`, `{database}` or `{topic}` in its table part it stands for as
         many tables as records name; each is created at the first record that names it
     match: shell patterns of source tables (`shop.public.orders`, `public.orders`, `orders`) and topics; one must
-        match. Default: the table part of `name`; for an entry of many tables, all
+        match. Default: the table part of `name`; for an entry that stands for many tables: all
     topics: shell patterns of the topics that feed the table; default: all. With many topics it keeps positions short
     primary_key: primary key of the table if it is created; default: the key of its records
     key_from_records: `false` creates the table without a key if `primary_key` is not set, even if the records have one
@@ -85,8 +85,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     options: table options of the table if it is created. An existing table is not changed: if it contradicts
         `primary_key`, `partition_by` or `options`, `plan` says so, and `run` refuses differences that would change the
         rows, the changelog or the layout
-    shared_with: commit users (other pipelines, Spark queries) that read the same topics into the table, each other
-        records than this pipeline. Without it, the pipeline refuses to start if others have read the records it would
+    shared_with: commit users (other pipelines, Spark queries) that read the same topics into the table, but write other
+        records than this pipeline. Without it, the pipeline refuses to start if others have read records that it would
         read
     source_types: column to its type at the source, if records don't say (`bigint unsigned`)
     rounded_columns: columns whose values may lose digits that the column's type can't hold; others stop the pipeline
@@ -96,7 +96,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     metadata_columns: columns that say where a row came from (`topic`, `offset`, `op_ts`, …)
     metadata_column_prefix: prefix of their names
     schema_evolution: what happens to the table when the source's columns change; default: as for the pipeline
-    source_tables: for an entry of many tables: the source tables it takes, and their names
+    source_tables: for an entry that stands for many tables: its source tables, and the names of their tables
     """
 
     name: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
@@ -178,9 +178,10 @@ class DeadLetterTableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens to records that can't be decoded.
 
-    tolerance: `none` stops at the first, a number if one run has more than that many (dead letters of earlier runs
-        don't count, so the next start gets further), `all` never. Truncates that can't be applied stop the pipeline in
-        any case. `schema_evolution` decides about columns that a table lacks and values that need a wider column
+    tolerance: `none` stops the pipeline at the first such record; a number, if one run has more than that many (dead
+        letters of earlier runs don't count, so the next start gets further); `all`, never. Truncates that can't be
+        applied stop the pipeline in any case. `schema_evolution` decides about columns that a table lacks and values
+        that need a wider column
     dead_letters: where tolerated records are kept: a folder, or `{table: database.table}`; default: the folder
         `<pipeline>.dead-letters` in the warehouse
     log_include_messages: log the reason of a dead letter, which may quote the record
@@ -217,8 +218,8 @@ class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class MovedRowsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows whose primary key changed at the source, between the record that deletes them under the old key and the one
-    that inserts them under the new key: that one may leave out values that did not change.
+    """Rows whose primary key changed at the source. They are kept from the record that deletes them under the old key
+    to the record that inserts them under the new key, because the second one may leave out values that did not change.
 
     keep_ms: how long such a row is kept. If the new key arrives later, its record counts as one that can't be decoded
         if it leaves out values

@@ -87,13 +87,13 @@ class KafkaSettings(
     fetch_max_bytes: maximum size of an answer
     fetch_max_wait_ms: how long a broker waits for `fetch_min_bytes`
     max_partition_fetch_bytes: maximum size of an answer for one partition
-    check_crcs: compare checksums
+    check_crcs: check the checksums of record batches
     security_protocol: protocol of the connection to brokers
     sasl_mechanism: how the client authenticates, with a SASL protocol
-    sasl_plain_username: for `PLAIN` and `SCRAM-…`
-    sasl_plain_password: for `PLAIN` and `SCRAM-…`
-    sasl_kerberos_service_name: for `GSSAPI`
-    sasl_kerberos_domain_name: for `GSSAPI`
+    sasl_plain_username: user name for `PLAIN` and `SCRAM-…`
+    sasl_plain_password: password for `PLAIN` and `SCRAM-…`
+    sasl_kerberos_service_name: Kerberos service name for `GSSAPI`
+    sasl_kerberos_domain_name: Kerberos domain name for `GSSAPI`
     ssl_cafile: PEM file of the trusted authorities; default: those of the system
     ssl_certfile: PEM file of the client's certificate
     ssl_keyfile: PEM file of that certificate's key

@@ -14,7 +14,7 @@ from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, TableN
 from ingest.raw_batch import RawBatch
 
 Tolerates: TypeAlias = Callable[[TopicPartition, int], bool]
-"""(partition, offset): whether a bad record there may become a dead letter."""
+"""(partition, offset): returns whether a bad record there may become a dead letter."""
 
 Decode: TypeAlias = Callable[[RawBatch], Awaitable[DecodedBatch]]
 
