@@ -1,4 +1,4 @@
-"""What one checkpoint publishes in one table: its files together with the position they stand for."""
+"""What one checkpoint publishes in one table: its files, and the source position up to which they hold the rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from storage.commit.commit_message import CommitMessage, Committable
 
 @dataclass(frozen=True, slots=True)
 class TableCommittable:
-    """A snapshot to publish. Publishing it twice makes one snapshot: (commit user, identifier) names it forever.
+    """A snapshot to publish. Publishing it twice makes one snapshot: (commit user, identifier) identifies it forever.
 
-    table: as the pipeline names it.
+    table: the table's name in the pipeline.
     identifier: the checkpoint's number, the same for all tables.
-    messages: may be none; the snapshot then only pins the position.
-    epoch: of the process that publishes it.
-    extra_properties: what else the snapshot says of the pipeline (routing, moved rows).
+    messages: the commit messages. If they are empty, the snapshot only records the position.
+    position: the source position that the snapshot records.
+    epoch: the epoch of the process that publishes the snapshot.
+    extra_properties: other properties of the pipeline in the snapshot (routing, moved rows).
     """
 
     table: str
@@ -30,6 +31,6 @@ class TableCommittable:
     extra_properties: Mapping[str, str] = field(default_factory=dict)
 
     def to_storage(self) -> Committable:
-        """The storage committable, with position and epoch as snapshot properties."""
+        """Returns the storage committable, with position and epoch as snapshot properties."""
         properties = {POSITION_PROPERTY: position_to_text(self.position), EPOCH_PROPERTY: self.epoch.to_text()}
         return Committable(self.identifier, self.messages, properties={**properties, **self.extra_properties})

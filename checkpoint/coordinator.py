@@ -1,13 +1,14 @@
-"""When a checkpoint is due, which identifier it bears and what each table publishes in it: decisions only, no I/O.
+"""Decides when a checkpoint is due, which identifier it has, and what each table publishes in it. It does no I/O.
 
-The caller reports what happened (`record_write`, `prepared`, `committed` …) and what time it is; `states` says in which
-order.
+The caller reports each event (`record_write`, `prepared`, `committed` …) and the current time. `states` defines the
+order of the events.
 
 Invariants
 
-1. Identifiers rise, and start above every identifier that this commit user ever published in any of the tables.
-2. A table's next position starts where its last published one ended, however many checkpoints had no row for it.
-3. A position covers a record only after the record was handed to the table's writer, or set aside durably.
+1. Identifiers rise. They start above every identifier that this commit user ever published in any of the tables.
+2. A table's next position starts where its last published position ended, even if checkpoints in between had no rows
+   for the table.
+3. A position covers a record only after the record was handed to the table's writer, or was set aside durably.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from storage.format import BATCH_COMMIT_IDENTIFIER
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """Upper bounds for what a crash makes us read again, counted from the first uncommitted record.
+    """Upper bounds for the records that are read again after a crash, counted from the first uncommitted record.
 
-    interval_ms: from the begin of one checkpoint to the begin of the next while records come without a break, so that
-        the time a checkpoint takes isn't added to how stale readers see the table. At least half of it is left for
-        records where a checkpoint takes long.
-    bytes_max: of source records, undecoded.
-    tables_at_once: that flush, or publish, at the same time.
+    interval_ms: the time from the start of one checkpoint to the start of the next, while records arrive without a
+        break. So the duration of a checkpoint does not add to the staleness that readers see. If a checkpoint takes
+        long, at least half of the interval remains for writing records before the next one.
+    bytes_max: bytes of source records, before they are decoded.
+    tables_at_once: number of tables that flush, or publish, at the same time.
     """
 
     interval_ms: int
@@ -44,12 +45,13 @@ class CheckpointPolicy:
 class CheckpointCoordinator:
     """The checkpoints of one pipeline.
 
-    positions: of each table: its last own snapshot's, or where reading begins.
-    last_identifier: the largest that the pipeline's commit user has in any of the tables; 0 for none.
-    epoch: of this process.
-    extra_properties: what each snapshot of a table says besides position and epoch.
-    starts: where the source is read from, which may be past the position of a table whose records are kept elsewhere.
-        None: from the positions.
+    positions: for each table, the position of its last own snapshot, or the position where reading begins.
+    last_identifier: the largest identifier of the pipeline's commit user in any of the tables; 0 if none exists.
+    policy: when a checkpoint is due.
+    epoch: the epoch of this process.
+    extra_properties: returns the properties of a table's snapshot other than position and epoch.
+    starts: the offsets where reading of the source begins. An offset may be past the position of a table whose records
+        are kept elsewhere. None: reading begins at the positions.
     """
 
     def __init__(
@@ -73,8 +75,8 @@ class CheckpointCoordinator:
         self._identifier = last_identifier
         self._published = dict(positions)
         self._reached: dict[TopicPartition, int] = {**resume_offsets(positions.values()), **(starts or {})}
-        self._detached: dict[str, dict[TopicPartition, int]] = {}  # of tables that are read for apart from the others
-        self._complete: dict[TopicPartition, int] = {}  # what was reached when the last checkpoint was complete
+        self._detached: dict[str, dict[TopicPartition, int]] = {}  # tables that are read separately from the others
+        self._complete: dict[TopicPartition, int] = {}  # `reached` at the last complete checkpoint
         self._pending: dict[str, TableCommittable] = {}
         self._bytes = 0
         self._oldest_ms: int | None = None  # when the first record since the last checkpoint was written
@@ -86,7 +88,7 @@ class CheckpointCoordinator:
 
     @property
     def identifier(self) -> int:
-        """The newest one given out."""
+        """The newest identifier of a checkpoint."""
         return self._identifier
 
     @property
@@ -95,16 +97,16 @@ class CheckpointCoordinator:
 
     @property
     def positions(self) -> Mapping[str, SourcePosition]:
-        """The position of each table's newest snapshot, with new partitions at the start of reading."""
+        """The position of each table's newest snapshot. For new partitions: the offset where reading begins."""
         return self._published
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """How far the source was read: what is below is with the writers, set aside, or in the tables."""
+        """How far the source was read. Records below are in the writers or in the tables, or were set aside."""
         return self._reached
 
     def add_partition(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
-        """The source has a partition that these tables may not know; reading begins at `offset`. Known ones stay."""
+        """Adds a partition of the source to the tables that don't know it; its reading begins at `offset`."""
         self._reached.setdefault(partition, offset)
         for table in self._published.keys() & set(tables):
             if table in self._detached:
@@ -112,17 +114,19 @@ class CheckpointCoordinator:
             self._published[table] = self._published[table].with_partitions({partition: offset})
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]:
-        """Known partitions that may hold records for the table."""
+        """Returns the known partitions that may hold records for the table."""
         return frozenset(self._published[table].ranges)
 
     def add_table(self, table: str, starts: Mapping[TopicPartition, int]) -> None:
-        """A table that no record named until now: nothing below `starts` was its own."""
+        """Adds a table that no earlier record named: no record below `starts` belongs to it."""
         ranges = {p: OffsetRange(at, at) for p, at in starts.items()}
         self._published.setdefault(table, SourcePosition(ranges=ranges))
 
     def first_committables(self, tables: Collection[str], identity: SourceIdentity) -> list[TableCommittable]:
-        """Empty snapshots with the positions of tables that were added, under an identifier of their own. The caller
-        publishes them before the next checkpoint: it passes the records that named the tables.
+        """Returns empty snapshots with the positions of added tables, under a new identifier.
+
+        The caller publishes them before the next checkpoint, because that checkpoint's position covers the records that
+        named the tables.
         """
         self._identifier += 1
         for table in tables:
@@ -135,10 +139,11 @@ class CheckpointCoordinator:
         ]
 
     def record_write(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
-        """All records of `partition` below `next_offset` are with the writers, or set aside.
+        """Records that all records of `partition` below `next_offset` are in the writers, or were set aside.
 
-        nbytes: of those records; without any nothing becomes due: there is nothing to publish.
-        Raises KeyError for a partition that was not added: where its reading began would be a guess.
+        nbytes: bytes of those records. With 0 no checkpoint becomes due, because nothing is to be published.
+
+        Raises KeyError for a partition that was not added: the offset where its reading began is unknown.
         """
         self._reached[partition] = max(next_offset, self._reached[partition])
         self._count(nbytes, now_ms)
@@ -148,25 +153,27 @@ class CheckpointCoordinator:
             self._bytes += nbytes
             self._oldest_ms = now_ms if self._oldest_ms is None else self._oldest_ms
 
-    # ------------------------------------------------------------ tables apart
+    # ------------------------------------------------------------ tables that are written separately
 
     def complete_up_to(self, table: str) -> dict[TopicPartition, int]:
-        """Every record below that is for the table is in it: as of its last commit, or of the last checkpoint that had
-        none for it.
+        """Returns the offset of each partition below which all records of the table are in the table.
+
+        The offsets are those of the table's last commit, or of the last checkpoint without records for the table.
         """
         ends = self._published[table].ends if table in self._published else {}
         return {p: max(end, self._complete.get(p, end)) for p, end in ends.items()}
 
     def leave_out(self, table: str) -> None:
-        """The table failed: what was written for it since its last commit is dropped, and nothing more comes."""
+        """Removes a failed table: its rows since its last commit are dropped, and no more rows are written to it."""
         self._pending.pop(table, None)
         self._detached.pop(table, None)
 
     def detach(self, table: str, position: SourcePosition, starts: Mapping[TopicPartition, int]) -> None:
-        """The table is written again, apart from the others until `join`.
+        """Starts to write the table again, separately from the others until `join`.
 
-        position: what its newest snapshot says; the next one starts where that ended.
-        starts: where it is written from, at or past that: between the two is no record of the table.
+        position: the position of its newest snapshot; the next snapshot starts where that one ended.
+        starts: the offsets from which the table is written. They are at or past the ends of `position`; no record
+            between the two belongs to the table.
         """
         self._published[table] = position.with_partitions(starts)
         self._detached[table] = {**position.ends, **starts}
@@ -180,26 +187,32 @@ class CheckpointCoordinator:
         self._count(nbytes, now_ms)
 
     def read_position_of(self, table: str) -> Mapping[TopicPartition, int]:
-        """How far the source was read for the table."""
+        """Returns how far the source was read for the table."""
         return self._detached.get(table, self._reached)
 
     def written_position_of(self, table: str) -> Mapping[TopicPartition, int]:
-        """Of each of its partitions: what is below is in the table, with its writer, or was none of its rows."""
+        """Returns the offset of each of the table's partitions below which no record is left to write for it.
+
+        Each record below is in the table, in its writer, or does not belong to the table.
+        """
         reached = self.read_position_of(table)
         return {p: max(end, reached.get(p, end)) for p, end in self._published[table].ends.items()}
 
     def join(self, table: str) -> None:
-        """The table has got as far as the others."""
+        """Writes the table together with the others again: it was read as far as they were."""
         del self._detached[table]
 
     def skip_identifiers(self, used: int) -> None:
-        """The pipeline used this one in a table that was not known until now."""
+        """Skips identifiers up to `used`: the pipeline used it in a table that was not known before."""
         self._identifier = max(self._identifier, used)
 
     # ------------------------------------------------------------ checkpoints
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """How long until a checkpoint is due; 0 when it is, None when nothing was written since the last one."""
+        """Returns the time until a checkpoint is due.
+
+        0: a checkpoint is due now. None: nothing was written since the last checkpoint.
+        """
         if self._oldest_ms is None:
             return None
         if self._bytes >= self._policy.bytes_max:
@@ -211,7 +224,7 @@ class CheckpointCoordinator:
         return max(0, due_ms - now_ms)
 
     def begin(self, now_ms: int) -> int:
-        """A checkpoint starts: no row may be written until `prepared`. Returns its identifier."""
+        """Begins a checkpoint, and returns its identifier. No row may be written until `prepared`."""
         self._state = next_state(self._state, CheckpointEvent.BEGUN)
         self._begun_ms = now_ms
         self._identifier += 1
@@ -223,10 +236,10 @@ class CheckpointCoordinator:
         identity: SourceIdentity,
         always_publish: Collection[str] = (),
     ) -> list[TableCommittable]:
-        """The committables to publish now: one for each table with files, and for those of `always_publish`.
+        """Returns the committables to publish: one for each table with files, and for each table of `always_publish`.
 
-        messages: of every table. A table without files is left alone: its next snapshot starts where its last one
-        ended.
+        messages: the commit messages of every table. A table without files gets no snapshot; its next snapshot starts
+            where its last one ended.
         """
         self._state = next_state(self._state, CheckpointEvent.PREPARED)
         self._pending = {
@@ -244,12 +257,12 @@ class CheckpointCoordinator:
         return list(self._pending.values())
 
     def committed(self, table: str) -> None:
-        """Record that the table's snapshot exists."""
+        """Records that the table's snapshot exists."""
         self._state = next_state(self._state, CheckpointEvent.TABLE_COMMITTED)
         self._published[table] = self._pending.pop(table).position
 
     def completed(self) -> None:
-        """Every committable of this checkpoint is a snapshot."""
+        """Records that every committable of this checkpoint was published as a snapshot."""
         state = next_state(self._state, CheckpointEvent.COMPLETED)
         assert not self._pending, f"not committed: {sorted(self._pending)}"
         self._state = state

@@ -1,7 +1,8 @@
-"""Which process of a pipeline may commit: a number in its snapshots that only grows.
+"""The epoch of a process: a growing number in the snapshots that decides which process of a pipeline may commit.
 
-A process that starts publishes, in every table, an empty snapshot with a number above all that it found. From then on
-every older process finds it before its next commit (`checkpoint.fence`), wherever and for however long it slept.
+A starting process publishes an empty snapshot in every table, with an epoch above all epochs that it found. From then
+on every older process finds that snapshot before its next commit (`checkpoint.fence`), even if it was suspended for a
+long time.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ EPOCH_VERSION: Final = 1
 class Epoch:
     """The epoch of a process: the number of take-overs, and its writer.
 
-    number: from 1; 0 for snapshots of a release that didn't write any
-    writer: unique name of one process
+    number: counted from 1. 0: the snapshot's release didn't write epochs
+    writer: the unique name of one process
     """
 
     number: int
@@ -35,14 +36,15 @@ class Epoch:
         return f"epoch {self.number}, {self.writer}" if self.number else "no epoch"
 
     def supersedes(self, other: Epoch) -> bool:
-        """Whether a process of this epoch owns the pipeline, and one of the other must stop.
+        """Returns whether a process of this epoch owns the pipeline, so that a process of the other epoch must stop.
 
-        Of two that started at the same moment the first to commit owns the pipeline: each takes the other's for newer.
+        If two processes started at the same moment, each regards the other's epoch as newer. The first that commits
+        owns the pipeline.
         """
         return self.number > other.number or (self.number == other.number and self.writer != other.writer)
 
     def to_text(self) -> str:
-        """The text in a snapshot's property."""
+        """Returns the text of the snapshot property."""
         members = {"version": EPOCH_VERSION, "number": self.number, "writer": self.writer}
         return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
 
@@ -51,9 +53,9 @@ NO_EPOCH: Final = Epoch(0, "")
 
 
 def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
-    """The epoch of a snapshot; NO_EPOCH if it has none.
+    """Returns the epoch of a snapshot; NO_EPOCH if it has none.
 
-    where: the snapshot, for messages
+    where: the snapshot's name in messages
 
     Raises CorruptFile, and UnsupportedFeature for an unknown version: treating it as old would allow two writers.
     """
@@ -74,5 +76,5 @@ def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
 
 
 def new_writer_id() -> str:
-    """A name for this process: where people find it, and unlike every other one's."""
+    """Returns a unique name for this process, which also says where it runs."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -2,15 +2,15 @@
 
     process A           table                       process B
     epoch 4     ──►  7  epoch 4
-    (sleeps)         8  epoch 5, empty      ◄──     starts: goes on from 7, and says so in 8
+    (suspended)      8  epoch 5, empty      ◄──     starts: continues from 7, and publishes its epoch in 8
                      9  epoch 5             ◄──     commits
-    wakes       ──✗  sees 8, stops
+    resumes     ──✗  sees 8, stops
 
-Publishing `snapshot-N` if absent is the only race: the process that loses it looks again, and then sees the winner. So
-between the look that found nothing newer and the publication nothing newer can come.
+Creating `snapshot-N` if absent is the only race. The process that loses it refreshes, and then sees the winner's
+snapshot. So no newer snapshot can appear between the check that found none and the publication.
 
-In the same way it is seen that another commit user reads the source into the table (`checkpoint.other_users`): what
-both read would be there twice.
+The same check detects another commit user that reads the source into the table (`checkpoint.other_users`). The records
+that both read would be in the table twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from storage.snapshots.snapshot import Snapshot
 
 
 class RecoveryOutdated(CommitConflict):
-    """After the table was read, another process of the pipeline committed, or the table's position changed. Recover
+    """Another process of the pipeline committed after the table was read, or the table's position changed. Recover
     again.
     """
 
@@ -37,9 +37,9 @@ class RecoveryOutdated(CommitConflict):
 class EpochFence:
     """The guard of one table's commits, for `TableCommit`. Not thread-safe.
 
-    epoch: epoch of the next commit; None lets everything pass
+    epoch: epoch of the next commit. None: the fence checks nothing
     position: position of the next commit; None if it has none
-    known_id: the newest snapshot of this commit user that our position comes from; 0 for none
+    known_id: id of this commit user's newest snapshot, from which our position comes; 0 if none exists
     shared_with: commit users that read other records
     """
 
@@ -50,13 +50,13 @@ class EpochFence:
         self.epoch: Epoch | None = None
         self.known_id = 0
         self.position: SourcePosition | None = None
-        self._start_id: int | None = None  # of the newest snapshot that we start from; None once we have taken over
-        self._others: dict[TopicPartition, tuple[int, SnapshotSummary]] = {}  # how far others have read, and who
+        self._start_id: int | None = None  # the newest snapshot at the start; None after the take-over
+        self._others: dict[TopicPartition, tuple[int, SnapshotSummary]] = {}  # next offset of others, their snapshot
 
     def start_from(self, snapshots: Sequence[Snapshot]) -> None:
-        """Start from the table as it is now.
+        """Start from the current state of the table.
 
-        snapshots: since our own newest, oldest first
+        snapshots: the snapshots since our own newest one, oldest first
         """
         self._start_id = max((snapshot.id for snapshot in snapshots), default=self.known_id)
         self._others = {}
@@ -65,8 +65,10 @@ class EpochFence:
     def __call__(self, snapshots: Sequence[Snapshot]) -> None:
         """Check the snapshots since our last commit.
 
-        Raises WriterFenced for a snapshot of a newer process of the pipeline, RecoveryOutdated for one of an older, and
-        PositionRefused if others have committed the records that we are about to commit.
+        Raises
+            WriterFenced: a newer process of the pipeline has published a snapshot
+            RecoveryOutdated: an older process has published a snapshot
+            PositionRefused: others have committed the records that we are about to commit
         """
         if self.epoch is None:
             return
@@ -86,7 +88,10 @@ class EpochFence:
         self._check_others(snapshots)
 
     def _check_others(self, snapshots: Sequence[Snapshot]) -> None:
-        """Until we have taken over, what others do makes us look again; afterwards it is compared with our position."""
+        """Check the snapshots of other commit users.
+
+        Before the take-over, a changed position raises RecoveryOutdated. Afterwards it is compared with our position.
+        """
         others = [
             summarize(snapshot, self._table) for snapshot in snapshots if snapshot.commit_user != self._commit_user
         ]
@@ -103,7 +108,7 @@ class EpochFence:
             self._start_id = None
             return
         ranges = self.position.ranges
-        if self._start_id is not None:  # what we start from was compared, or a person decided
+        if self._start_id is not None:  # recovery compared these positions, or an operator decided
             self._start_id = None
             self._others = {p: other for p, other in self._others.items() if p not in ranges}
         twice = {p: self._others[p] for p in ranges if p in self._others and self._others[p][0] > ranges[p].start}
@@ -139,9 +144,9 @@ class EpochFence:
 
 
 def summarize(snapshot: Snapshot, table: str) -> SnapshotSummary:
-    """The summary of a snapshot.
+    """Return the summary of a snapshot.
 
-    table: for messages.
+    table: the table's name in messages.
     """
     return SnapshotSummary(
         id=snapshot.id,

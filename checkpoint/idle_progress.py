@@ -1,20 +1,20 @@
-"""How far the source was read for tables that it had no rows for: the progress file of a pipeline.
+"""The progress file of a pipeline: how far the source was read for tables without new rows.
 
-A table without rows gets no snapshot, so its snapshots alone would send the pipeline back to its last row. The file
-holds one entry for each idle table, and how far all of the source was read:
+A table without rows gets no snapshot. From its snapshots alone, a starting pipeline would read again from the table's
+last row. The file holds an entry for each idle table, and how far the whole source was read:
 
     {"version": 1, "identifier": 41, "epoch": 3, "reached": <a position>,
      "tables": {"shop.orders": {"created": 1795196040376, "snapshot": 17, "list": "manifest-list-…", "routing": {…}}},
      "struck": {"shop.users": {"created": 1795196040376, "snapshot": 9, "list": "manifest-list-…", "routing": {…}}}}
 
-An entry says: "since its snapshot 17 the table was read up to `reached`, and no row was for it". It is marked active
-before the table gets its next snapshot, so a file from before can't claim this of a later one. An active
-entry says no more than that the pipeline committed to the table, and had its snapshot 9 there: where all snapshots of
-the pipeline expired, the table would otherwise look as if it had never been written to, and be read from the start
-again.
+An entry in `tables` means: "since the table's snapshot 17 the source was read up to `reached`, and no row was for the
+table". The entry is marked active before the table gets its next snapshot. So an older file can't say this of a later
+snapshot. Active entries are in `struck`. An active entry only means that the pipeline committed to the table, and that
+its snapshot there was 9. Without it, a table whose snapshots by the pipeline have all expired would look like a table
+that was never written, and would be read from the start again.
 
-The file is a convenience. Missing, torn or outdated, it costs reading records again that are then dropped; it never
-decides anything that the tables' own snapshots decide. It counts where they are gone: what it knows of them may refuse.
+The file is an optimization. If it is missing, torn or outdated, records are read again and then dropped. It never
+overrides the tables' own snapshots. It matters when these are gone: what it says of them can make recovery refuse.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ from checkpoint.table_state import SnapshotSummary, TableState
 from storage.errors import CorruptFile, UnsupportedFeature
 
 PROGRESS_VERSION: Final = 1
-_NEVER: Final = sys.maxsize  # it is one file, not one a checkpoint
+_NEVER: Final = sys.maxsize  # a pipeline has one such file, so its size matters less than that of each snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTable:
-    """Which table, and which state of it: all None for one that didn't exist. Such an entry holds for the table that is
-    made afterwards, too: its first record is still to come.
+    """Identifies a table and a state of it.
+
+    All fields but `routing` are None for a table that didn't exist. Such an entry also holds for the table that is
+    created afterwards, because no record was read for it yet.
 
     created_ms: see TableState.
-    snapshot_id, manifest_list: of its newest own snapshot.
-    routing: by which records were found not to be for it.
+    snapshot_id: id of its newest own snapshot.
+    manifest_list: delta manifest list of that snapshot.
+    routing: the routing by which records were found not to belong to the table.
     """
 
     created_ms: int | None = None
@@ -52,7 +55,7 @@ class IdleTable:
 
     @classmethod
     def of(cls, created_ms: int | None, newest: SnapshotSummary | None, routing: Routing | None) -> IdleTable:
-        """The table as it stands.
+        """Returns the entry for the table's current state.
 
         newest: its newest own snapshot.
         """
@@ -61,7 +64,7 @@ class IdleTable:
         return cls(created_ms, newest.id, newest.manifest_list, routing)
 
     def is_about(self, newest: SnapshotSummary) -> bool:
-        """Whether this is still the table's newest own snapshot."""
+        """Returns whether the entry's snapshot is still the table's newest own one."""
         return (self.snapshot_id, self.manifest_list) == (newest.id, newest.manifest_list)
 
 
@@ -70,10 +73,11 @@ class IdleProgress:
     """The contents of the progress file.
 
     reached: next offset of each partition; ranges are empty.
-    tables: idle tables: nothing below `reached` is missing in them.
-    active: the other tables that the pipeline committed to, or was about to, as they were then. `reached` doesn't count
-        for them.
-    identifier, epoch: the newest of the pipeline.
+    tables: idle tables. No record below `reached` is missing in them.
+    identifier: the newest commit identifier of the pipeline.
+    epoch: the newest epoch of the pipeline.
+    active: the other tables that the pipeline committed to, or was about to commit to, in their state at that time.
+        `reached` doesn't apply to them.
     """
 
     reached: SourcePosition = field(default_factory=SourcePosition)
@@ -83,17 +87,17 @@ class IdleProgress:
     active: Mapping[str, IdleTable] = field(default_factory=dict)
 
     def entry(self, table: str, table_state: TableState) -> IdleTable | None:
-        """The table's, unless it is about another table of the same name, which was dropped since."""
+        """Returns the table's entry; None if the entry is that of an earlier table of the same name, dropped since."""
         entry = self.tables.get(table)
         return entry if entry is not None and entry.created_ms in (None, table_state.created_ms) else None
 
     def active_entry(self, table: str, table_state: TableState) -> IdleTable | None:
-        """Like `entry`, for active entries."""
+        """Returns the same as `entry`, for active entries."""
         entry = self.active.get(table)
         return entry if entry is not None and entry.created_ms == table_state.created_ms else None
 
     def left_behind(self, configured: Collection[str]) -> list[str]:
-        """Tables that the pipeline committed to, and that are not configured any more. Sorted."""
+        """Returns the tables, sorted, that the pipeline committed to and that are not configured any more."""
         committed = {name for entries in (self.tables, self.active) for name, of in entries.items() if of.snapshot_id}
         return sorted(committed - set(configured))
 
@@ -110,7 +114,10 @@ class IdleProgress:
 
     @classmethod
     def from_text(cls, data: bytes, where: str) -> IdleProgress:
-        """Raises CorruptFile for other text, UnsupportedFeature for a version that this release doesn't know."""
+        """Returns the progress that `to_text` wrote.
+
+        Raises CorruptFile for other text, UnsupportedFeature for a version that this release doesn't know.
+        """
         try:
             members = json.loads(data)
             if (version := members["version"]) != PROGRESS_VERSION:
@@ -120,7 +127,7 @@ class IdleProgress:
                     "Delete the file; idle tables are then read again from their last row.",
                 )
             tables = _entries_from_members(members["tables"])
-            active = _entries_from_members(members.get("struck", {}))  # older releases wrote none
+            active = _entries_from_members(members.get("struck", {}))  # older releases did not write it
             reached = position_from_text(json.dumps(members["reached"]), where)
             return cls(reached, tables, int(members["identifier"]), int(members["epoch"]), active)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,11 +1,12 @@
-"""What a snapshot says of rows on their way from one key to another: a property, and the file that it names.
+"""The moved rows of a snapshot: a property of the snapshot, and the file that the property names.
 
     {"version": 1, "file": "shop-3f…e1.arrow", "rows": 2, "bytes": 8123, "oldest_ms": 1795196040376, "dropped": 1,
      "read_again": {"shop.public.docs": {"0": 120}}}
 
-A row that left its old key below the snapshot's position, and has not come to its new one, is in the file, as it was
-when it left. So rows, position and what it takes to go on from there are published at once or not at all. Each snapshot
-of a pipeline names the file that holds all of them; one without the property has none.
+The file holds each row that was deleted under its old key below the snapshot's position and is not inserted under its
+new key yet. The row has the values that it had when it was deleted. So rows, position and the data that is needed to
+continue are published atomically. Each snapshot of a pipeline names the file with all moved rows. A snapshot without
+the property has no moved rows.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ MOVED_ROWS_VERSION: Final = 1
 class MovedRowsState:
     """The moved rows that a snapshot names.
 
-    file: its name in the table's directory of such files; None without any
-    rows, nbytes: number and size of the rows that are kept
+    file: name in the table's directory of such files; None if no file exists
+    rows: number of rows that are kept
+    nbytes: size of the rows that are kept
     oldest_ms: when the oldest of them was read, epoch milliseconds
-    dropped: number of rows whose values were dropped: it is only known that they left
-    read_again: by partition, the offset below which records are read a second time
+    dropped: number of rows whose values were dropped. It is only known that they were deleted under their old key
+    read_again: for each partition, the offset below which records are read a second time
     """
 
     file: str | None = None
@@ -41,7 +43,7 @@ class MovedRowsState:
     read_again: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def to_properties(self) -> dict[str, str]:
-        """The snapshot's properties; none without moved rows."""
+        """Returns the snapshot's properties; an empty mapping without moved rows."""
         if self.file is None and not self.read_again:
             return {}
         members: dict[str, Any] = {"version": MOVED_ROWS_VERSION}
@@ -57,12 +59,12 @@ class MovedRowsState:
 
 
 def moved_rows_of(properties: Mapping[str, str], where: str) -> MovedRowsState:
-    """An empty one where the snapshot says nothing.
+    """Returns the moved rows of a snapshot; an empty state if the snapshot lacks the property.
 
-    where: the snapshot, for messages
+    where: the snapshot's name in messages
 
-    Raises CorruptFile, and UnsupportedFeature for a version this release doesn't know: without the rows, those under
-    the new keys could not be written.
+    Raises CorruptFile, and UnsupportedFeature for a version that this release doesn't know: without the moved rows, the
+    rows under the new keys could not be written.
     """
     text = properties.get(MOVED_ROWS_PROPERTY)
     if text is None:

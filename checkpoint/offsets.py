@@ -1,8 +1,8 @@
 """How far a table has read its source: a half-open range of offsets for each topic partition.
 
-An end is always a *next offset*: the one to read next, never the last one read. Gaps inside a range are normal
-(compacted topics, transaction markers); a range says that nothing of the table's rows comes from outside, and that
-nothing inside is left.
+An end is always a *next offset*: the offset to read next, never the last one read. Gaps inside a range are normal
+(compacted topics, transaction markers). A range says that the rows come from no record outside of it, and that no
+record inside it is missing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """Which log the offsets count in; the same offset of another cluster, or of a new topic, is another record.
+    """The log that offsets refer to. In another cluster, or in a new topic, the same offset is another record.
 
-    cluster_id: None where the source has none.
-    topic_ids: topic to id; topics whose id the broker doesn't report are absent.
+    cluster_id: None if the source has none.
+    topic_ids: the id of each topic. Topics whose id the broker doesn't report are absent.
     """
 
     cluster_id: str | None = None
@@ -48,8 +48,8 @@ class SourceIdentity:
 class RecoveryDecision:
     """The decision of an operator after a refusal.
 
-    way: the command's option and its argument, `--accept-gap shop.orders`.
-    found: the problems that were accepted, as `checkpoint.position_problems.ProblemKind`.
+    way: the command's option and its argument, for example `--accept-gap shop.orders`.
+    found: the problems that were accepted, as values of `checkpoint.position_problems.ProblemKind`.
     """
 
     way: str
@@ -60,9 +60,9 @@ class RecoveryDecision:
 class SourcePosition:
     """The position of one snapshot of a pipeline in its source. Immutable.
 
-    identity: where the offsets count.
-    ranges: every partition ever read for the table, also those without new records (start == end).
-    accepted: why it doesn't begin where the last one ended; None as a rule.
+    identity: the log that the offsets refer to.
+    ranges: every partition that was ever read for the table, also partitions without new records (start == end).
+    accepted: the decision why the position doesn't start where the previous one ended; usually None.
 
     Raises BadInput for a range that ends before it starts, or starts below 0.
     """
@@ -78,34 +78,34 @@ class SourcePosition:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Next offset of each partition."""
+        """The next offset of each partition."""
         return {partition: end for partition, (_, end) in self.ranges.items()}
 
     def with_partitions(self, starts: Mapping[TopicPartition, int]) -> SourcePosition:
-        """The same position with partitions that are new to it; their reading begins at the given offsets."""
+        """Returns the same position with additional partitions. Their reading begins at the given offsets."""
         new = {partition: OffsetRange(at, at) for partition, at in starts.items() if partition not in self.ranges}
         return replace(self, ranges={**self.ranges, **new}) if new else self
 
     def advanced_to(self, reached: Mapping[TopicPartition, int]) -> SourcePosition:
-        """The position of the next snapshot: starts where this one ends, ends at `reached`.
+        """Returns the position of the next snapshot: it starts where this one ends, and ends at `reached`.
 
-        A partition that `reached` lacks, or has below our end (read again after a restart), stays where it is. What
-        `reached` has besides is another table's.
+        A partition that `reached` lacks keeps its end. So does one whose offset in `reached` is below our end, because
+        it is read again after a restart. Other partitions in `reached` belong to other tables.
         """
         ranges = {p: OffsetRange(end, max(end, reached.get(p, end))) for p, end in self.ends.items()}
         return replace(self, ranges=ranges, accepted=None)
 
     def extended_to(self, reached: Mapping[TopicPartition, int]) -> SourcePosition:
-        """The same position, its ranges ending at `reached` where that is further: it begins where it began."""
+        """Returns the same position with each range extended to `reached`, if that is further. The starts are kept."""
         ranges = {p: OffsetRange(start, max(end, reached.get(p, end))) for p, (start, end) in self.ranges.items()}
         return replace(self, ranges=ranges)
 
     def assuming_identity(self, identity: SourceIdentity) -> SourcePosition:
-        """The same offsets, taken to count in the source that there is now."""
+        """Returns the same offsets, interpreted as offsets of the current source."""
         return replace(self, identity=SourceIdentity()).with_identity(identity)
 
     def with_identity(self, identity: SourceIdentity) -> SourcePosition:
-        """The same ranges, naming the source as it is known now; only ids of this position's topics are kept."""
+        """Returns the same ranges with the source's current identity. Only ids of this position's topics are kept."""
         topics = {partition.topic for partition in self.ranges}
         known = {**self.identity.topic_ids, **identity.topic_ids}
         ids = {topic: id_ for topic, id_ in known.items() if topic in topics}
@@ -114,14 +114,15 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True)
 class ChainBreak:
-    """Two neighbours in a table's history whose positions do not join.
+    """Two consecutive snapshots whose positions do not join.
 
+    before: commit identifier of the first snapshot.
+    after: commit identifier of the second snapshot.
     reason: one sentence.
-
-    accepted: the decision that explains it; None for a break that was never accepted.
+    accepted: the decision that accepted the break; None for a break that was never accepted.
     """
 
-    before: int  # commit identifiers
+    before: int
     after: int
     reason: str
     accepted: RecoveryDecision | None = None
@@ -133,15 +134,15 @@ CHAIN_BREAK: Final = "hole"  # the word in `RecoveryDecision.found` for a break 
 def chain_breaks(
     history: Iterable[tuple[int, SourcePosition]], table_ends: Mapping[int, Mapping[TopicPartition, int]] | None = None
 ) -> list[ChainBreak]:
-    """Gaps and overlaps in a history: places where start(n+1) != end(n).
+    """Returns the gaps and overlaps in a history: places where start(n+1) != end(n).
 
-    history: (commit identifier, position) of one commit user's snapshots, oldest first; the two snapshots that one
-        identifier may have (APPEND, then COMPACT) carry the same position
-    table_ends: by identifier, how far the table had read each partition, with any user: a user whose positions are
-        those of the whole table goes on there
+    history: (commit identifier, position) of one commit user's snapshots, oldest first. One identifier may have two
+        snapshots (APPEND, then COMPACT) with the same position
+    table_ends: for each identifier, the next offset of each partition in the table, over all commit users. A commit
+        user whose positions are those of the whole table may continue there
     """
     breaks: list[ChainBreak] = []
-    later: RecoveryDecision | None = None  # of a snapshot above, for holes that are older than it
+    later: RecoveryDecision | None = None  # of a later snapshot; it accepts older holes, too
     for (before, first), (after, second) in reversed(list(pairwise(history))):
         if second.accepted is not None and CHAIN_BREAK in second.accepted.found:
             later = second.accepted
@@ -172,9 +173,9 @@ def _disagreements(
 
 
 def identity_changes(before: SourceIdentity, after: SourceIdentity) -> list[str]:
-    """The differences that make offsets of one identity meaningless for the other, a sentence each.
+    """Returns the differences that make offsets of one identity meaningless for the other, one sentence each.
 
-    What one of them doesn't know can't differ.
+    An id that one of the identities lacks is not compared.
     """
     changes = []
     if None not in (before.cluster_id, after.cluster_id) and before.cluster_id != after.cluster_id:

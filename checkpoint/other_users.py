@@ -1,9 +1,9 @@
-"""Positions of other commit users of a table: what they read counts for this pipeline, too.
+"""Positions of a table's other commit users. This pipeline takes them into account.
 
-A pipeline finds its own position by its commit user. Another pipeline, the same one under a new name or a Spark query
-has another commit user, and what it read is in the table all the same. So the positions of others count, too: records
-that one of them brought are not read a second time without a person's decision. Only commit users that the
-configuration names (`tables[].shared_with`) are left out: they bring records that this pipeline doesn't take.
+A pipeline finds its own position by its commit user. Another pipeline, the same pipeline under a new name, or a Spark
+query has another commit user, but the records that it read are in the table, too. So the pipeline also checks the
+positions of others: it does not read their records a second time unless an operator decides so. Only the commit users
+in `tables[].shared_with` are ignored: they write records that this pipeline doesn't read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from checkpoint.table_state import SnapshotSummary
 def newest_of_each_user(
     snapshots: Iterable[SnapshotSummary], commit_user: str, shared_with: Collection[str]
 ) -> list[SnapshotSummary]:
-    """The newest snapshot with a position of each other commit user.
+    """Returns the newest snapshot with a position of each other commit user.
 
     snapshots: newest first.
     """
@@ -40,11 +40,12 @@ def overlaps_with_other_users(
     taken: Collection[TopicPartition],
     identity: SourceIdentity,
 ) -> list[PositionProblem]:
-    """Problems with records that others have read further than the pipeline, in partitions that it reads.
+    """Returns a problem for each commit user that has read partitions of this pipeline further than the pipeline.
 
-    ends: where it stands; partitions it never read are absent.
+    ends: the pipeline's next offsets; partitions that it never read are absent.
     newest_of_others: see `TableState`.
-    identity: of its source.
+    taken: the partitions that the pipeline reads.
+    identity: the identity of the pipeline's source.
 
     Raises CorruptFile for a position that can't be read, UnsupportedFeature for one of a newer release.
     """
@@ -70,16 +71,16 @@ def overlaps_with_other_users(
 
 
 def committer(snapshot: SnapshotSummary) -> str:
-    """The writer of a snapshot with a position, for messages."""
+    """Returns a description of the writer of a snapshot with a position, for messages."""
     kind = "pipeline" if EPOCH_PROPERTY in snapshot.properties else "a Spark query, commit user"
     return f"{kind} {snapshot.commit_user!r}"
 
 
 def table_position(snapshots: Iterable[SnapshotSummary]) -> SourcePosition:
-    """How far a table has read each partition: the furthest of all its commit users.
+    """Returns how far a table has read each partition: the furthest offset of all its commit users.
 
-    snapshots: newest first; only as many as needed are read. A snapshot of a Spark query has the position of the whole
-        table, that of a pipeline only its own
+    snapshots: newest first; only as many as needed are read. A snapshot of a Spark query holds the position of the
+        whole table. A snapshot of a pipeline holds only the pipeline's own position
     """
     position = SourcePosition()
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Problems with the position of a pipeline, found in a table alone, or by comparing it with its source."""
+"""Problems with the position of a pipeline, found in a table alone, or by comparing the position with the source."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from checkpoint.offsets import (
 
 
 class ProblemKind(Enum):
-    """Kinds of position problems. Snapshots keep the value forever (`RecoveryDecision.found`): never change its
-    meaning.
+    """The kinds of position problems.
+
+    Snapshots keep the values forever (`RecoveryDecision.found`): never change the meaning of a value.
     """
 
     EXPIRED = "own snapshots expired"
@@ -44,9 +45,10 @@ POSITION_LOST: Final = frozenset({ProblemKind.EXPIRED, ProblemKind.ROLLED_BACK, 
 class PositionProblem:
     """A reason why a position can't be proven.
 
-    text: one or two sentences that name the thing
-    partitions: those that can't go on; empty for the whole table
-    reached: of ANOTHER_COMMIT_USER, how far it has read them; None where its offsets can't be compared
+    text: one or two sentences that name the cause
+    partitions: the partitions that can't continue; empty for the whole table
+    reached: only of ANOTHER_COMMIT_USER: the next offset of the other commit user in each partition. None if its
+        offsets can't be compared
     """
 
     table: str
@@ -58,11 +60,10 @@ class PositionProblem:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The source as it is now.
+    """The current state of the source.
 
-    bounds: the oldest offset a partition holds, and its next one.
-
-    A source that doesn't know what it holds leaves bounds out.
+    bounds: the oldest offset that each partition holds, and its next one. A source that doesn't know which offsets it
+        holds leaves them out.
     """
 
     identity: SourceIdentity
@@ -75,7 +76,7 @@ class SourceState:
 
 
 def compare_with_source(table: str, position: SourcePosition, source: SourceState) -> list[PositionProblem]:
-    """Problems of a position whose offsets no longer refer to the same records in the source.
+    """Returns the problems of a position whose offsets no longer refer to the same records in the source.
 
     Partitions of topics that are no longer configured are ignored.
     """
@@ -99,10 +100,11 @@ def compare_with_batch(
     unread: Collection[TopicPartition],
     batch: Mapping[TopicPartition, OffsetRange],
 ) -> list[PositionProblem]:
-    """Whether the offsets that a query brings follow on what the table holds.
+    """Returns the problems of a batch whose offsets don't continue the table's position.
 
-    position: of the table.
-    unread: partitions that the query begins to read: of the others it knows itself what lies between two batches.
+    position: the position of the table.
+    unread: the partitions that the query reads for the first time. Only these are checked for gaps: in the others the
+        query itself knows the offsets between two batches.
     """
     ends = position.ends
     again = frozenset(p for p, range_ in batch.items() if range_.start < ends.get(p, 0))
@@ -151,7 +153,7 @@ def _sorted(found: Mapping[TopicPartition, tuple[int, int]]) -> list[tuple[Topic
 
 
 def few_of(texts: Iterable[str], most: int = 3) -> str:
-    """The first ones, and how many more there are."""
+    """Returns the first texts, and the number of the others."""
     listed = list(texts)
     rest = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + rest

@@ -1,12 +1,13 @@
-"""A source position as the text a snapshot keeps in its properties.
+"""The text of a source position in a snapshot's properties.
 
-Version 1 is one line of JSON; `docs/positions.md` shows it. Version 2 is the same line, compressed: a position of many
-topics would else make every snapshot file larger than all the rest of it. On disk forever: a reader refuses a version
-it doesn't know, and no key is ever given another meaning.
+Version 1 is one line of JSON; `docs/positions.md` shows it. Version 2 is the same line, compressed: otherwise a
+position of many topics would be larger than the rest of the snapshot file. Both stay on disk forever. So a reader
+refuses a version that it doesn't know, and the meaning of a key never changes.
 
-Why nothing is left out of a long one, the topics that never had a record for the table least of all: what the others
-say of them holds for this table only as long as all tables are as the pipeline left them. A table that was rolled back,
-restored or copied would skip what its lost snapshots had brought, and retention could pass its position unseen.
+A long position is complete, too. It also includes the topics that never had a record for the table. The positions of
+other tables could replace these entries only while all tables are as the pipeline left them. A table that was rolled
+back, restored or copied would skip the records of its lost snapshots, and retention could delete records past its
+position undetected.
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ from storage.errors import BadInput, CorruptFile, UnsupportedFeature
 POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
 POSITION_VERSION: Final = 1
 PACKED_VERSION: Final = 2
-PACKED_FROM: Final = 2_048  # characters; shorter ones stay readable
+PACKED_FROM: Final = 2_048  # characters; shorter positions stay readable
 
 _UNPACKED_MAX: Final = 64 << 20  # bytes; a position of a million partitions is less
 
-# Equal numbers in a row are written `[number, how often]`: of 1,000 partitions most rest at any one time.
+# Equal consecutive numbers are written as `[number, count]`: of 1,000 partitions most are idle at any one time.
 _SHORTEST_RUN: Final = 3
 _Runs: TypeAlias = list[int | list[int]]
 
 
 def position_to_text(position: SourcePosition, packed_from: int = PACKED_FROM) -> str:
-    """One line: about 17 bytes for a partition that moved, fewer for one that rests; a third where many are compressed.
+    """Returns the position as one line of text.
 
-    packed_from: from this many characters on it is compressed.
+    A partition with new records takes about 17 bytes, an idle one fewer. Many compressed partitions take a third.
+
+    packed_from: from this many characters on, the text is compressed.
     """
     text = _to_json(position)
     if len(text) < packed_from:
@@ -46,7 +49,7 @@ def position_to_text(position: SourcePosition, packed_from: int = PACKED_FROM) -
 
 
 def _to_json(position: SourcePosition) -> str:
-    """Version 1. All is sorted."""
+    """Returns the position as text of version 1. All keys are sorted."""
     topics: dict[str, dict[str, Any]] = {topic: {"id": id_} for topic, id_ in position.identity.topic_ids.items()}
     for topic, group in groupby(sorted(position.ranges.items()), key=lambda entry: entry[0].topic):
         partitions = [(partition.partition, range_) for partition, range_ in group]
@@ -67,11 +70,11 @@ def _to_json(position: SourcePosition) -> str:
 
 
 def position_from_text(text: str, where: str) -> SourcePosition:
-    """The inverse of `position_to_text`.
+    """Returns the position that `position_to_text` wrote.
 
     where: the file that holds the text, for messages.
 
-    Raises CorruptFile for text that is no position, UnsupportedFeature for a version this release doesn't know.
+    Raises CorruptFile for text that is no position, UnsupportedFeature for a version that this release doesn't know.
     """
     try:
         read = json.loads(text)
@@ -102,7 +105,7 @@ def position_from_text(text: str, where: str) -> SourcePosition:
 
 
 def _unpacked(packed: str) -> bytes:
-    """Raises ValueError, TypeError or zlib.error for what was not packed here."""
+    """Returns the decompressed text. Raises ValueError, TypeError or zlib.error for text of any other origin."""
     decompressor = zlib.decompressobj()
     text = decompressor.decompress(base64.b64decode(packed, validate=True), _UNPACKED_MAX)
     if not decompressor.eof or decompressor.unused_data:

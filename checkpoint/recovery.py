@@ -1,16 +1,17 @@
-"""The position of a pipeline in a table after a start. The pipeline's own snapshots decide it.
+"""Recovers the position of a pipeline in a table after a start. The pipeline's own snapshots decide it.
 
-The consumer file and the progress file can only refuse it. Group offsets at the source are a hint for monitoring. A
-position that can't be proven is refused, never guessed.
+The consumer file and the progress file can only make recovery refuse that position. Group offsets at the source only
+serve monitoring. A position that can't be proven is refused, never guessed.
 
-    newest own snapshot     consumer file, progress file        then
-    there                   name it, an older one or none       the position is the snapshot's
-    there                   name a newer one                    that one was rolled back: refused
-    gone                    name none                           the pipeline is new to the table; the progress file may
-                                                                know up to where the source has nothing for it
-    gone, and expired       the progress file has the last idle the file bridges it
-    gone, and expired       else                                what came after is unknown: refused
-    gone, not expired       name one                            rolled back: refused
+    newest own snapshot     consumer file, progress file        result
+    exists                  name it, an older one or none       the position of that snapshot
+    exists                  name a newer one                    refused: the newer snapshot was rolled back
+    none                    name none                           the pipeline is new to the table; the progress file may
+                                                                say how far the source has no records for it
+    none, all expired       the progress file has the last one  the position of the progress file
+                            as an idle table's
+    none, all expired       otherwise                           refused: what was read afterwards is unknown
+    none, not expired       name one                            refused: the snapshots were rolled back
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from storage.errors import CorruptFile
 class RecoveredTable:
     """The position of one table, and whether it is proven.
 
-    position: where to go on, as an empty snapshot would record it now. It starts where the newest own snapshot ended,
-        and ends where the progress file says the table was read to. Empty for a table that the pipeline is new to, and
-        where nothing is proven.
-    problems: what speaks against this position. None: it is proven.
+    position: where to continue, as an empty snapshot would record it now. It starts where the newest own snapshot
+        ended, and ends at the progress file's offsets for the table. It is empty if the pipeline is new to the table,
+        and if nothing is proven.
+    problems: the reasons against this position. If there are none, the position is proven.
     is_fresh: the pipeline never committed to the table.
-    identifier, epoch: at least as large as any that the pipeline used there.
+    identifier: at least as large as any identifier that the pipeline used in the table.
+    epoch: at least as large as any epoch that the pipeline used in the table.
     lost: how far the pipeline had read when the missing snapshot was written. None: unknown.
     """
 
@@ -53,12 +55,12 @@ class RecoveredTable:
 def recover_table(
     table: str, table_state: TableState, progress: IdleProgress, routing: Routing | None
 ) -> RecoveredTable:
-    """Recover the position of one table from its snapshots, before the source is asked.
+    """Recover the position of one table from its snapshots, before it is compared with the source.
 
-    routing: as configured now; None compares nothing.
+    routing: the configured routing. None: the routing is not compared.
 
-    Raises CorruptFile for an own snapshot whose epoch or routing can't be read, UnsupportedFeature for what a newer
-    release wrote.
+    Raises CorruptFile for an own snapshot whose epoch or routing can't be read, UnsupportedFeature for data of a newer
+    release.
     """
     entry = progress.entry(table, table_state)
     seen = entry or progress.active_entry(table, table_state)
@@ -115,7 +117,8 @@ def _without_snapshot(
 ) -> RecoveredTable:
     entry, active = progress.entry(table, table_state), progress.active_entry(table, table_state)
     known = _known_ids(table_state, entry or active)
-    # Marked active before its first snapshot: whether that one was published is unknown once any have expired.
+    # The entry was marked active before the first snapshot. Once snapshots have expired, it is unknown whether that one
+    # was published.
     may_have_expired = active is not None and table_state.earliest_id is not None and table_state.earliest_id > 1
     if not known and not may_have_expired:
         is_known = entry is not None and entry.routing == routing
@@ -140,7 +143,7 @@ def _without_snapshot(
             f"snapshot {last} of this pipeline is gone, with all its others ({there}): the table was rolled back. "
             "Only you can decide whether the rows that were removed with it are wanted again"
         )
-    identifier = max(progress.identifier, table_state.latest_id or 0)  # unknown: a number that is large enough
+    identifier = max(progress.identifier, table_state.latest_id or 0)  # the newest is unknown; this is large enough
     lost = progress.reached if entry is not None and entry.snapshot_id == last else None
     problems = [PositionProblem(table, kind, text)]
     return RecoveredTable(SourcePosition(), problems, identifier=identifier, epoch=progress.epoch, lost=lost)
@@ -151,24 +154,24 @@ def _last_known(snapshot_id: int) -> str:
 
 
 def _known_ids(table_state: TableState, seen: IdleTable | None) -> list[int]:
-    """Own snapshots that consumer file and progress file say were there.
+    """Return the ids of own snapshots that the consumer file and the progress file name.
 
-    seen: the file's entry, idle or active.
+    seen: the progress file's entry, idle or active.
     """
     ids = (table_state.consumer_snapshot_id, None if seen is None else seen.snapshot_id)
     return [id_ for id_ in ids if id_ is not None]
 
 
 def _removed(newest: SnapshotSummary, table_state: TableState, seen: IdleTable | None) -> int | None:
-    """The newest own snapshot that was there once and is not any more, though no older one can have expired."""
+    """Return the newest own snapshot that was removed although it can't have expired, as an older one still exists."""
     gone = [id_ for id_ in _known_ids(table_state, seen) if id_ > newest.id]
     if seen is not None and seen.snapshot_id == newest.id and seen.manifest_list != newest.manifest_list:
-        gone.append(newest.id)  # its id was given away again
+        gone.append(newest.id)  # another snapshot has its id now
     return max(gone, default=None)
 
 
 def _history(own: Sequence[SnapshotSummary]) -> list[tuple[int, SourcePosition]]:
-    """Oldest first, for `chain_breaks`; what carries no readable position says nothing.
+    """Return the identifiers and positions, oldest first, for `chain_breaks`. Unreadable positions are left out.
 
     own: newest first.
     """
@@ -202,27 +205,30 @@ def _rerouted(table: str, before: Routing | None, routing: Routing | None) -> li
 
 
 def _of_table(reached: SourcePosition, routing: Routing | None) -> SourcePosition:
-    """How far the source was read, as far as it concerns a table."""
+    """Return how far the source was read, only of the topics that the table reads."""
     ranges = {p: r for p, r in reached.ranges.items() if routing is None or takes_topic(routing.topics, p.topic)}
     return replace(reached, ranges=ranges)
 
 
 def position_of(snapshot: SnapshotSummary) -> SourcePosition | None:
-    """The position of a snapshot; None if it has none. Raises CorruptFile if it can't be read."""
+    """Return the position of a snapshot; None if it has none. Raises CorruptFile if the position can't be read."""
     text = snapshot.properties.get(POSITION_PROPERTY)
     return None if text is None else position_from_text(text, snapshot.path)
 
 
 def last_before_chain_break(own: Sequence[SnapshotSummary]) -> SnapshotSummary | None:
-    """The newest own snapshot before all holes that were not accepted; None when there is no hole. newest first."""
+    """Return the newest own snapshot before all holes that were not accepted; None if no such hole exists.
+
+    own: newest first.
+    """
     first = next((b.before for b in chain_breaks(_history(own)) if not b.accepted), None)
     return next((s for s in own if s.identifier == first), None)
 
 
 def resume_offsets(positions: Iterable[SourcePosition]) -> dict[TopicPartition, int]:
-    """Where the source is read from: for each partition the smallest end among the tables that know it.
+    """Return where to start reading the source: for each partition the smallest end of all tables that know it.
 
-    A table that is further on drops the records below its own end.
+    A table with a larger end drops the records below its own end.
     """
     smallest: dict[TopicPartition, int] = {}
     for position in positions:

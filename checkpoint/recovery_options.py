@@ -1,10 +1,10 @@
-"""Recovery options: the position that each of them gives a pipeline that can not prove its own.
+"""Recovery options: the position that each of them gives to a pipeline that can't prove its own position.
 
-    accept the gap       nothing is read twice; what is between is in no table
-    rewind               reads again; an append table then holds those rows twice
-    from a snapshot      the position that a snapshot of the table carries, taken at its word in the present source
+    accept the gap       no record is read twice; the records in between are in no table
+    rewind               records are read again; an append table then holds their rows twice
+    from a snapshot      the position of a snapshot of the table; its offsets are used in the current source
 
-Whatever is chosen, the next snapshot keeps it (`SourcePosition.accepted`), so that the chain explains itself.
+The next snapshot records the decision (`SourcePosition.accepted`), so that the break in the positions is explained.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def offsets_past_gap(
     source: SourceState,
     routed: Collection[TopicPartition],
 ) -> dict[TopicPartition, int] | None:
-    """The next offset of each partition. None when the source doesn't report the offsets that this needs.
+    """Returns the next offset of each partition. None if the source doesn't report the offsets that are needed.
 
     routed: partitions of the source that may hold records for the table.
     """
@@ -50,7 +50,7 @@ def offsets_past_gap(
 
 
 def _reached(problems: Iterable[PositionProblem]) -> dict[TopicPartition, int] | None:
-    """How far others have read into the table; None where that can't be compared with the source."""
+    """Returns how far others have read into the table; None if their offsets can't be compared with the source."""
     reached: dict[TopicPartition, int] = {}
     for problem in problems:
         if problem.kind is ProblemKind.ANOTHER_COMMIT_USER:
@@ -90,7 +90,7 @@ def _beyond_what_is_lost(
 def rewound_offsets(
     recovered: RecoveredTable, problems: Sequence[PositionProblem], starts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The next offset of each partition: those of `starts`, and what is proven of the others."""
+    """Returns the next offset of each partition: that of `starts`, or the proven offset of other partitions."""
     kinds = {problem.kind for problem in problems}
     reached = _reached(problems) or {}
     unproven = {partition for problem in problems for partition in problem.partitions} - reached.keys()
@@ -102,7 +102,7 @@ def rewound_offsets(
 def decided_position(
     recovered: RecoveredTable, offsets: Mapping[TopicPartition, int], source: SourceState, accepted: RecoveryDecision
 ) -> SourcePosition:
-    """The position of the next snapshot, which says what was decided."""
+    """Returns the position of the next snapshot, which records the decision."""
     before = recovered.position.ranges
     ranges = {
         p: before[p] if p in before and before[p].end == offset else OffsetRange(offset, offset)
@@ -130,9 +130,9 @@ class RefusedTable:
 
 
 def position_refused(refused: Sequence[RefusedTable], source: SourceState, command: str) -> PositionRefused:
-    """The error to raise.
+    """Returns the error to raise for the refused tables.
 
-    command: command that runs the pipeline; each option adds its flags to it
+    command: the command that runs the pipeline; each option adds its flags to it
     """
     found = [f"{one.table}: {problem.text}" for one in refused for problem in one.problems]
     found.append(
@@ -152,10 +152,10 @@ def position_refused(refused: Sequence[RefusedTable], source: SourceState, comma
 
 
 def batch_refused(problem: PositionProblem, position: SourcePosition) -> PositionRefused:
-    """The error to raise for the batch of a Spark query.
+    """Returns the error to raise for the batch of a Spark query.
 
     problem: READ_AGAIN or GAP.
-    position: of the table.
+    position: the position of the table.
     """
     topics: dict[str, dict[str, int]] = {}
     for partition, end in sorted(position.ends.items()):
@@ -187,7 +187,7 @@ BATCH_FLAGS: Final[Mapping[ProblemKind, str]] = {
     ProblemKind.READ_AGAIN: "sink(…, reread=True)",
     ProblemKind.GAP: "sink(…, accept_gap=True)",
 }
-"""With which a person decides about a query's batch."""
+"""The argument with which an operator accepts each kind of problem of a query's batch."""
 
 
 def _options_beside_other_users(refused: Sequence[RefusedTable]) -> list[str]:
@@ -205,7 +205,7 @@ _Option = tuple[str, str]  # flag, and its effect
 
 
 def _for_all_tables(options: Sequence[_Option | None]) -> list[_Option]:
-    """Nothing unless every table has it."""
+    """Returns the options of all tables; an empty list if any table lacks the option."""
     return [option for option in options if option is not None] if all(options) else []
 
 
@@ -235,9 +235,9 @@ def _rewind(one: RefusedTable) -> _Option:
 
 
 def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
-    """The newest snapshot whose position the source can serve; before a hole, if there is one.
+    """Returns the option with the newest snapshot whose position the source can serve, or with the one before a hole.
 
-    In another source only the very newest makes sense: if the topic was copied with its offsets.
+    In another source only the newest snapshot makes sense, in case the topic was copied with its offsets.
     """
     hole = last_before_chain_break(one.table_state.own)
     candidates = (
@@ -252,7 +252,7 @@ def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
         except CorruptFile:
             continue
         if position is not None and any(position.ends.get(p, 0) < end for p, end in reached.items()):
-            continue  # from there, what others have read since would be duplicated
+            continue  # from there, the records that others have read since would be duplicated
         if position is not None and not compare_with_source(
             one.table, position.assuming_identity(source.identity), source
         ):

@@ -1,8 +1,8 @@
-"""Which records become rows of a table, kept in its snapshots: what was passed over stays passed over.
+"""The routing decides which records become rows of a table. The table's snapshots record it.
 
-A position says "everything below is in the table". That is true for the records that were meant for it then; with
-other patterns it would be a lie about those that the old ones left out. Settings that change when or how fast rows
-arrive, or what a value looks like, are no part of it.
+A position says "all records of the table below these offsets are in the table". That is true only for the patterns of
+that time: with other patterns, records that the old ones skipped are missing. So a changed routing is detected.
+Settings that only change when or how fast rows arrive, or how a value is converted, are not part of the routing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ ROUTING_VERSION: Final = 1
 class Routing:
     """The settings that decide which records become rows of a table.
 
-    format: of the records
-    match, topics: the table's patterns (`tables[].match`, `tables[].topics`), sorted
+    format: the format of the records
+    match: the table's patterns of source tables (`tables[].match`), sorted
+    topics: the table's patterns of topics (`tables[].topics`), sorted
     """
 
     format: str
@@ -36,7 +37,7 @@ class Routing:
         return cls(format, tuple(sorted(set(match))), tuple(sorted(set(topics))))
 
     def to_members(self) -> dict[str, Any]:
-        """The routing as JSON members."""
+        """Returns the routing as JSON members."""
         return {
             "version": ROUTING_VERSION,
             "format": self.format,
@@ -46,17 +47,20 @@ class Routing:
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any]) -> Routing | None:
-        """None for a version that this release doesn't know. Raises KeyError or TypeError for what is no routing."""
+        """Returns the routing; None for a version that this release doesn't know.
+
+        Raises KeyError or TypeError for members that are no routing.
+        """
         if members["version"] != ROUTING_VERSION:
             return None
         return cls.of(str(members["format"]), members["match"], members["topics"])
 
     def to_text(self) -> str:
-        """The text in a snapshot's property."""
+        """Returns the text of the snapshot property."""
         return json.dumps(self.to_members(), ensure_ascii=False, separators=(",", ":"))
 
     def changes_from(self, before: Routing) -> list[str]:
-        """The differences from an older routing, a phrase each."""
+        """Returns the differences from an older routing, one phrase each."""
         return [
             f"{setting} is {_shown(now)}, it was {_shown(then)}"
             for setting, then, now in (
@@ -69,17 +73,19 @@ class Routing:
 
 
 def takes_topic(patterns: Iterable[str], topic: str) -> bool:
-    """Whether a topic may hold records for a table with these patterns (`tables[].topics`); the records themselves may
-    still be another table's.
+    """Returns whether a topic may hold records for a table with these patterns (`tables[].topics`).
+
+    Records in the topic may still belong to other tables.
     """
     return any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
 def routing_of(properties: Mapping[str, str], where: str) -> Routing | None:
-    """None where the snapshot doesn't say, or says it in a version that this release doesn't know.
+    """Returns the routing of a snapshot. None if it has none, or has a version that this release doesn't know.
+
+    where: the snapshot's name in messages.
 
     Raises CorruptFile for text that is no routing.
-    where: the snapshot, for messages.
     """
     text = properties.get(ROUTING_PROPERTY)
     if text is None:

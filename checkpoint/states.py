@@ -1,18 +1,18 @@
-"""The life of a pipeline's checkpoints, as data: everything that affects a transition lives in this file.
+"""The states of a pipeline's checkpoints, and the transitions between them, as data.
 
     WRITING ──BEGUN──► PREPARING ──PREPARED──► COMMITTING ──TABLE_COMMITTED──┐
        ▲                                        │     ▲──────────────────────┘
        └───────────────COMPLETED────────────────┘
 
-What a crash leaves behind, and why nothing is lost or counted twice:
+What a crash leaves behind, and why no record is lost or written twice:
 
-    WRITING, PREPARING  Data files that no snapshot names. Every table stands at its last position; its records are
+    WRITING, PREPARING  Data files that no snapshot names. Every table has its last position; the records after it are
                         read again.
-    COMMITTING          Some tables stand at this checkpoint, the others at their last one. The source is read from the
-                        smallest position of all; each table drops the records below its own.
+    COMMITTING          Some tables have the position of this checkpoint, the others that of their last one. The source
+                        is read from the smallest position of all tables. Each table drops the records below its own.
 
-What is absent from the table is illegal: it raises, and changes nothing. BROKEN and CLOSED end with a new
-start, which takes its position from the tables.
+A transition that `TRANSITIONS` lacks is illegal: it raises, and changes nothing. From BROKEN and CLOSED only a new
+start leads back to WRITING; it takes its position from the tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Final
 
 
 class CheckpointState(Enum):
-    """The state of the rows written since the last checkpoint."""
+    """The state of the current checkpoint and of the rows written since the last one."""
 
     WRITING = "rows go to the writers; none is visible yet"
     PREPARING = "the checkpoint has its identifier; writers turn what they hold into files"
@@ -34,7 +34,7 @@ class CheckpointState(Enum):
 
 
 class CheckpointEvent(Enum):
-    """An event that changes the state. Named in the past tense: a state changes after the fact."""
+    """An event that changes the state. Its name is in the past tense, because the state changes after the event."""
 
     BEGUN = "an identifier was given out"
     PREPARED = "every writer handed over its commit messages"
@@ -60,7 +60,7 @@ TRANSITIONS: Final[Mapping[tuple[CheckpointState, CheckpointEvent], CheckpointSt
 
 
 class IllegalTransition(RuntimeError):
-    """Steps of a checkpoint came in an order that the protocol doesn't have: a mistake of the caller."""
+    """The caller called the steps of a checkpoint in an order that the protocol doesn't allow."""
 
     def __init__(self, state: CheckpointState, event: CheckpointEvent) -> None:
         super().__init__(f"{event.name} is not possible in state {state.name}: {state.value}")
@@ -69,7 +69,7 @@ class IllegalTransition(RuntimeError):
 
 
 def next_state(state: CheckpointState, event: CheckpointEvent) -> CheckpointState:
-    """Raises IllegalTransition for what the table lacks."""
+    """Returns the state after the event. Raises IllegalTransition for a transition that `TRANSITIONS` lacks."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class SnapshotSummary:
     """The parts of a snapshot that recovery reads.
 
-    path: its file, for messages
-    manifest_list: of its delta; two snapshots never have the same one
+    path: the snapshot's file, for messages
+    manifest_list: the delta manifest list; no two snapshots have the same one
     """
 
     id: int
@@ -26,13 +26,14 @@ class SnapshotSummary:
 class TableState:
     """The state of a table when a pipeline starts.
 
-    created_ms: when the table was made (`timeMillis` of schema 0), None when there is no such table
-    own: snapshots of the pipeline's commit user, newest first, as far back as was looked; the newest is always there
-    others: snapshots of other users that carry a position, too
-    earliest_id, latest_id: of all snapshots, None without any
-    newest_of_others: of each other commit user the newest snapshot with a position that came after the newest own one;
-        those of `tables[].shared_with` are left out
-    consumer_snapshot_id: the own snapshot that the pipeline's consumer file names, None where there is no file
+    created_ms: when the table was created (`timeMillis` of schema 0); None if the table doesn't exist
+    own: snapshots of the pipeline's commit user, newest first. Older ones may be missing; the newest is always included
+    others: snapshots of other users that also have a position
+    earliest_id: the oldest id of all snapshots; None if the table has none
+    latest_id: the newest id of all snapshots; None if the table has none
+    consumer_snapshot_id: the own snapshot that the pipeline's consumer file names; None if the file doesn't exist
+    newest_of_others: for each other commit user, the newest snapshot with a position, if it is newer than the newest
+        own one. Commit users in `tables[].shared_with` are left out
     """
 
     created_ms: int | None

@@ -1,4 +1,4 @@
-"""Where a service's memory comes from. It imports no Arrow, which chooses its own when it is imported."""
+"""Sets the memory allocators of a service. It does not import Arrow, which chooses its memory pool on import."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from typing import Final
 
 _MIB: Final = 1 << 20
 _ARROW_POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
-# of `mallopt`, in glibc's malloc.h
+# Parameters of `mallopt`, from glibc's malloc.h.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 
 WORKER_ENVIRONMENT: Final = {_ARROW_POOL: "system"}
-"""Of a Python worker of Spark: Arrow's arrays are then among the blocks that `keep_blocks_between_batches` keeps.
-Arrow's own pool gives memory back 10 ms after it was freed, and a worker waits longer for its next batch: a fifth of
-the CPU time of a compaction went into clearing it again. PySpark imports Arrow before any code of ours runs, so only
-the environment can choose.
+"""The environment of a Python worker of Spark. It makes Arrow allocate its arrays with glibc's malloc, so that
+`keep_blocks_between_batches` applies to them, too. Arrow's default pool returns memory to the system 10 ms after it was
+freed, but a worker waits longer for its next batch: clearing the memory again took a fifth of the CPU time of a
+compaction. PySpark imports Arrow before our code runs, so only the environment can choose the pool.
 """
 
 
 def use_service_allocators() -> None:
-    """For a process that is a pipeline, before anything else. The environment wins: what is named there by
-    ARROW_DEFAULT_MEMORY_POOL, MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_ and MALLOC_ARENA_MAX stays.
+    """Set the allocators of a process that runs a pipeline. Call this before anything else.
 
-    A process that has imported Arrow already belongs to another program, and is left alone: a pool that is set later
-    would have the arrays, but not what Parquet's writer holds. So is one with another C library than glibc.
+    The environment variables ARROW_DEFAULT_MEMORY_POOL, MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_ and
+    MALLOC_ARENA_MAX take precedence.
+
+    A process that has already imported Arrow is another program, and is not changed: a pool that is set later would
+    hold the arrays, but not the memory of Parquet's writer. A process with a C library other than glibc is not changed
+    either.
     """
     if "pyarrow" in sys.modules or platform.libc_ver()[0] != "glibc":
         return
@@ -39,22 +42,25 @@ def use_service_allocators() -> None:
 
 @cache
 def keep_blocks_between_batches() -> None:
-    """For a Python worker of Spark, at the beginning of a task; the environment wins here, too.
+    """Set the allocator of a Python worker of Spark, at the beginning of a task. The environment takes precedence.
 
-    Spark hands a task its rows in batches of some ten MiB. glibc gave such blocks back between two of them, as Arrow's
-    pool gives its own back while the worker waits for the JVM: a tenth of a task's CPU time went into clearing pages.
-    Arrow's pool, chosen when PySpark imported it, stays. What a worker keeps so is 32 MiB at most.
+    Spark passes rows to a task in batches of about ten MiB. By default glibc returns such blocks to the system between
+    two batches, and Arrow's pool does the same while the worker waits for the JVM. Clearing the pages again took a
+    tenth of a task's CPU time. Arrow's pool, which was chosen when PySpark imported Arrow, is not changed. A worker
+    keeps at most 32 MiB in this way.
     """
     if platform.libc_ver()[0] == "glibc":
         _keep_blocks(32 * _MIB, 32 * _MIB)
 
 
 def _keep_blocks(mmap_threshold: int, trim_threshold: int) -> None:
-    """Answers of brokers, what a batch is decoded from and buffers of rows are blocks of some MiB, made and freed all
-    the time. glibc gives such a block back to the system, which clears it page by page when it is taken again: a
-    seventh of the CPU time of a message from Kafka. Kept, they serve Python and Arrow in turn, and from one arena every
-    thread: with pools of their own (mimalloc, jemalloc, an arena a thread) each holds what the others lack, a fifth of
-    the process at its peak.
+    """Make glibc keep freed blocks, in one arena for all threads.
+
+    Responses of brokers, decoded batches and row buffers are blocks of some MiB that are allocated and freed all the
+    time. By default glibc returns such a block to the system, which clears it page by page when it is allocated again.
+    This took a seventh of the CPU time of a message from Kafka. Kept blocks are used by Python and Arrow alike, and by
+    every thread. Separate pools (mimalloc, jemalloc, one arena per thread) each hold free memory that the others can't
+    use: a fifth of the process's memory at its peak.
     """
     mallopt = ctypes.CDLL(None).mallopt
     for parameter, variable, limit in (

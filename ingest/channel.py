@@ -20,9 +20,9 @@ class Channel(Generic[T]):
 
     limit_bytes: maximum size of all items. A larger item is accepted alone, when the channel is empty
 
-    The producer closes it, best with `with channel:`; the consumer then gets the remaining items, and after that
-    ChannelClosed (`async for` just ends). Several waiting producers are served in any order. (`asyncio.Queue` counts
-    items, and can be shut down only from Python 3.13.)
+    The producer closes the channel, preferably by `with channel:`. The consumer then gets the remaining items, and
+    after that ChannelClosed (`async for` ends). Several waiting producers are served in any order. (`asyncio.Queue`
+    counts items, and can be shut down only from Python 3.13.)
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -33,7 +33,7 @@ class Channel(Generic[T]):
         self._closed = False
         self._items: deque[tuple[T, int]] = deque()
         # Woken tasks check again before they act, and nothing is awaited between check and action. So an extra wake-up
-        # does no harm, and a task that is cancelled while it waits has taken and left nothing.
+        # does no harm, and a task that is cancelled while it waits has neither added nor removed an item.
         self._changed = asyncio.Event()
 
     @property
@@ -44,9 +44,9 @@ class Channel(Generic[T]):
         return len(self._items)
 
     async def send(self, item: T, nbytes: int) -> None:
-        """Append an item of `nbytes` as soon as there is room.
+        """Append an item of `nbytes` as soon as the channel has room.
 
-        Cancelled: the item is not in the channel. Raises ChannelClosed when the channel is closed, also while waiting.
+        If cancelled, the item is not in the channel. Raises ChannelClosed if the channel is closed, also while waiting.
         """
         while not self._closed and self._items and self._held_bytes + nbytes > self._limit_bytes:
             await self._wait()
@@ -57,9 +57,9 @@ class Channel(Generic[T]):
         self._changed.set()
 
     async def receive(self) -> T:
-        """Take the oldest item, waiting for one.
+        """Remove and return the oldest item. Wait for one if the channel is empty.
 
-        Cancelled: the channel is as it was. Raises ChannelClosed when it is closed and empty.
+        If cancelled, the channel is unchanged. Raises ChannelClosed if the channel is closed and empty.
         """
         while not self._items:
             if self._closed:
@@ -71,7 +71,7 @@ class Channel(Generic[T]):
         return item
 
     def close(self) -> None:
-        """No more items. What is in the channel can still be received. Closing twice is no error."""
+        """Close the channel for new items. Items in the channel can still be received. Closing twice is no error."""
         self._closed = True
         self._changed.set()
 

@@ -1,4 +1,4 @@
-"""Time as a part that is passed in, so that tests decide when it passes."""
+"""The clock is passed to its users as a parameter, so that tests control the time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Both count the same milliseconds; they never go back, and their zero means nothing."""
+    """A monotonic clock in milliseconds. Its methods never go back, and their zero has no meaning."""
 
     def now_ms(self) -> int: ...
     async def sleep_ms(self, duration_ms: int) -> None: ...
 
 
 class SystemClock:
-    """The process's monotonic clock."""
+    """The monotonic clock of the process."""
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -27,7 +27,7 @@ class SystemClock:
 async def wait_at_most(event: asyncio.Event, limit_ms: int | None, clock: Clock) -> bool:
     """Wait for the event, no longer than `limit_ms` (None: forever). Returns whether it is set.
 
-    Cancelled: nothing has changed.
+    If cancelled, nothing has changed.
     """
     if event.is_set() or limit_ms == 0:
         return event.is_set()

@@ -1,7 +1,7 @@
 """Dead letters as rows of an append table, which can be queried.
 
-They are committed before any table's position passes their records, under a commit user of their own. A record that is
-read again after a crash finds its row by `id` and is not written twice.
+Dead letters are committed before any table's position passes their records, under a separate commit user. A record that
+is read again after a crash is recognized by its `id`, and is not written twice.
 """
 
 from __future__ import annotations
@@ -54,20 +54,26 @@ COLUMNS: Final = pa.schema(
         pa.field("timestamp_type", pa.string()),
     ]
 )
-"""id: of place, time, key and value of the record. schema_id: of a schema registry, where the value begins with one.
-replay_id, replay_outcome, replayed_at: of the replay that took the record, once there was one.
-timestamp_type: in Kafka's words. Tables of the first releases lack it, until a record is written that has one.
+"""The columns of a dead-letter table.
+
+id: digest of topic, partition, offset, time, key and value of the record.
+schema_id: id in a schema registry, if the value begins with one.
+replay_id: the replay that handled the record; null before.
+replay_outcome: the outcome of that replay.
+replayed_at: the time of that replay.
+timestamp_type: the type in Kafka's terms. Tables of the first releases lack this column until a record with a
+    timestamp type is written.
 """
 
 _LATER: Final = ("timestamp_type",)
 
-_OPTIONS: Final = {"bucket": "-1", "deletion-vectors.enabled": "true"}  # a replay marks the rows that it took
+_OPTIONS: Final = {"bucket": "-1", "deletion-vectors.enabled": "true"}  # a replay marks the rows that it handled
 _CONFLUENT_MAGIC: Final = 0
 _CONFLUENT_HEADER_BYTES: Final = 5
 
 
 class DeadLetterTable:
-    """Methods block."""
+    """The dead-letter table of a pipeline. All methods block."""
 
     def __init__(self, catalog: Catalog, name: str, pipeline: str) -> None:
         self._catalog = catalog
@@ -79,7 +85,7 @@ class DeadLetterTable:
         return self._catalog.table_exists(self.name)
 
     def open(self) -> TableContext:
-        """Raises BadInput for a table of other columns."""
+        """Return the table. Raises BadInput for a table with other columns."""
         context = self._catalog.load(self.name)
         missing = [name for name in COLUMNS.names if name not in context.schema.names and name not in _LATER]
         if missing or context.schema.has_primary_key:
@@ -95,7 +101,7 @@ class DeadLetterTable:
         self._catalog.create_table(self.name, COLUMNS, options=_OPTIONS, if_not_exists=True)
 
     def append(self, rows: pa.Table) -> None:
-        """One snapshot. The table is made when it isn't there."""
+        """Append the rows in one snapshot. The table is created if it doesn't exist."""
         if not self.exists:
             self.create()
         context = self._with_columns_of(rows)
@@ -109,7 +115,9 @@ class DeadLetterTable:
             writer.abort()
 
     def _with_columns_of(self, rows: pa.Table) -> TableContext:
-        """A table of an earlier release gets the columns that these rows have something in."""
+        """Return the table. A table of an earlier release first gets the missing columns in which these rows have
+        values.
+        """
         context = self.open()
         for name in _LATER:
             if name not in context.schema.names and rows.column(name).null_count < len(rows):
@@ -118,12 +126,15 @@ class DeadLetterTable:
                 except BadInput:
                     if name not in self.open().schema.names:
                         raise
-                    # another pipeline that shares the table added it meanwhile
+                    # Another pipeline that shares the table added the column meanwhile.
                 context = self.open()
         return context
 
     def append_lines(self, lines: Sequence[str]) -> int:
-        """Those that are not there yet, of lines as `DeadLetters` writes them, in one snapshot. Returns how many."""
+        """Append lines that `DeadLetters` wrote, in one snapshot, and return the number of new rows.
+
+        Lines whose rows exist already are left out.
+        """
         rows = [_row_of_line(line, self._pipeline) for line in lines]
         least = min((row["offset"] for row in rows), default=0)
         found = self.read(col("offset") >= least, ("topic", "partition", "offset", "id"))
@@ -134,8 +145,9 @@ class DeadLetterTable:
         return len(new)
 
     def read(self, where: Predicate | Any = None, columns: tuple[str, ...] = tuple(COLUMNS.names)) -> pa.Table:
-        """Dead letters of this pipeline, in the order of topic, partition and offset. Raises BadInput for a condition
-        that doesn't fit.
+        """Return dead letters of this pipeline, in the order of topic, partition and offset.
+
+        Raises BadInput for a condition that doesn't fit the columns.
         """
         if not self.exists:
             return COLUMNS.empty_table().select(list(columns))
@@ -155,8 +167,10 @@ class DeadLetterTable:
 
 
 def values_of(letters: pa.Table) -> list[dict[str, Any]]:
-    """Rows of `DeadLetterTable.read`. Times are epoch milliseconds: those of Kafka's records go beyond the years that
-    Python's have, and one of them would keep all the others from being read.
+    """Return rows of `DeadLetterTable.read` as Python values. Times are epoch milliseconds.
+
+    Times of Kafka's records may be out of the range of Python's datetime; one such time would prevent the conversion of
+    all rows.
     """
     for at, column in enumerate(letters.schema):
         if pa.types.is_timestamp(column.type):
@@ -166,7 +180,7 @@ def values_of(letters: pa.Table) -> list[dict[str, Any]]:
 
 
 class TableDeadLetters(DeadLetters):
-    """Dead letters that go into a table instead of files."""
+    """Dead letters that are written to a table instead of files."""
 
     def __init__(
         self, table: DeadLetterTable, pipeline: str, clock: Clock | None = None, *, logs_reasons: bool = False
@@ -208,7 +222,10 @@ class TableDeadLetters(DeadLetters):
         return len(key or b"") + len(value or b"") + len(failure.reason)
 
     def flush(self) -> None:
-        """See `DeadLetters.flush`. Raises what the commit raises: then nothing may pass these records."""
+        """Write all dead letters to the table. See `DeadLetters.flush`.
+
+        Raises the errors of the commit. After an error, no position may pass these records.
+        """
         if self._rows:
             self._table.append(pa.Table.from_pylist(self._rows, COLUMNS))
         self._rows, self._waiting_bytes = [], 0
@@ -241,7 +258,7 @@ def _bytes_of(members: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _schema_id(value: bytes | None) -> int | None:
-    """Of a value in Confluent's wire format: a zero byte, then the id."""
+    """Return the schema id of a value in Confluent's wire format: a zero byte, then the id."""
     if value is None or len(value) <= _CONFLUENT_HEADER_BYTES or value[0] != _CONFLUENT_MAGIC:
         return None
     return int.from_bytes(value[1:_CONFLUENT_HEADER_BYTES], signed=True)

@@ -5,8 +5,8 @@ is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b
 
     {"topic", "partition", "offset", "timestamp_ms", "reason", "kind", "key", "value", "headers"}
 
-in the form of a change-log line (`value_base64` where bytes are no text, `timestamp_type` where it is known), so that a
-corrected file can be read again as a source.
+in the form of a change-log line, so that a corrected file can be read again as a source. Bytes that are no text have
+the member `value_base64`. A known timestamp type has the member `timestamp_type`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from storage.logs import get_logger
 _log = get_logger(__name__)
 
 _SUFFIX: Final = ".jsonl"
-_QUIET_MS: Final = 10_000  # between two log lines
+_QUIET_MS: Final = 10_000  # least time between two log lines
 _HELD_BYTES_MAX: Final = 16 << 20
 _WRITTEN_AT_ONCE: Final = 8
-# Not the names that earlier releases gave, `<topic>-<partition>-<first offset>-<…>`: they may hold dead letters of
-# other partitions, of any offset. Nor those that the Spark sink gives.
+# It doesn't match the file names of earlier releases, `<topic>-<partition>-<first offset>-<…>`: such files may hold
+# dead letters of other partitions, with any offset. It doesn't match the names of the Spark sink either.
 _RANGE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-\d+_(?P<last>\d+)-[0-9a-f]{8}\.jsonl")
 
 
 class _DeadLetter(msgspec.Struct, frozen=True):
-    """What a dead letter says of its record."""
+    """The identity of a dead letter's record."""
 
     topic: str
     partition: int
@@ -55,11 +55,13 @@ class _DeadLetter(msgspec.Struct, frozen=True):
 
 
 class DeadLetters:
-    """Gathers dead letters, and writes them at each checkpoint. Methods block; call them from one thread at a time.
+    """Collects dead letters, and writes them at each checkpoint. Methods block; call them from one thread at a time.
 
-    location: a folder that belongs to this pipeline alone. Records that are read again after a restart fail again:
-    those that are dead letters already are passed over. A record is one if place, time, key and value are the same:
-    the same place in another cluster or folder, or in a topic created again, holds another record.
+    location: a folder that belongs only to this pipeline.
+
+    Records that are read again after a restart fail again. They are skipped if they are dead letters already. A record
+    is the same if topic, partition, offset, time, key and value are the same: the same offset in another cluster or
+    folder, or in a topic that was created again, holds another record.
     """
 
     def __init__(
@@ -68,17 +70,18 @@ class DeadLetters:
         self._io = io
         self._location = location.rstrip("/")
         self._limited_log = _RateLimitedLog(self._location, clock or SystemClock(), logs_reasons)
-        # By partition: rising offsets, and lines.
+        # For each partition: lines with their offsets, which rise.
         self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
-        self._written: set[bytes] = set()  # digests of dead letters of earlier runs that may come again
+        self._written: set[bytes] = set()  # digests of earlier runs' dead letters whose records may be read again
 
     def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
         """Read which records are dead letters already.
 
-        resume_offsets: where reading goes on; nothing below comes again.
+        resume_offsets: where reading of the source continues. Records below are not read again.
 
-        Files that are below by their name are not read. Raises CorruptFile for a file that holds something else.
+        Files whose names show that all their offsets are below are not read. Raises CorruptFile for a file with other
+        contents.
         """
         assert self._io is not None
         for entry in self._io.list_directory(self._location):
@@ -94,12 +97,13 @@ class DeadLetters:
                         self._written.add(_digest(dead_letter))
 
     def contains(self, batch: RawBatch, failure: DecodeFailure) -> bool:
-        """Whether an earlier run wrote the record as a dead letter."""
+        """Return whether an earlier run wrote the record as a dead letter."""
         return bool(self._written) and dead_letter_id(batch, failure) in self._written
 
     def add(self, batch: RawBatch, failures: Iterable[DecodeFailure]) -> list[DecodeFailure]:
-        """Keep these records of a batch in memory until `flush`, but those that are dead letters already; returns those
-        kept. See `should_flush`.
+        """Keep these records of a batch in memory until `flush`, and return them.
+
+        Records that are dead letters already are left out. See `should_flush`.
         """
         added = []
         partition = TopicPartition(batch.topic, batch.partition)
@@ -112,7 +116,7 @@ class DeadLetters:
         return added
 
     def _keep(self, batch: RawBatch, failure: DecodeFailure) -> int:
-        """Returns how many bytes that takes."""
+        """Keep the record in memory. Returns the number of bytes that this takes."""
         line = msgspec.json.encode(dead_letter_members(batch, failure)) + b"\n"
         self._waiting.setdefault(TopicPartition(batch.topic, batch.partition), []).append((failure.offset, line))
         return len(line)
@@ -123,13 +127,13 @@ class DeadLetters:
 
     @property
     def should_flush(self) -> bool:
-        """Whether those in memory should be written down before more come."""
+        """Whether the dead letters in memory should be written before more are added."""
         return self._waiting_bytes >= _HELD_BYTES_MAX
 
     def flush(self) -> None:
-        """Make all dead letters durable: when this returns, positions may pass their records.
+        """Make all dead letters durable. After this, positions may pass their records.
 
-        They stay valid if the checkpoint then fails: records that are read again are recognised.
+        The dead letters stay valid if the checkpoint fails afterwards: records that are read again are recognized.
         """
         if self._waiting:
             with ThreadPoolExecutor(min(len(self._waiting), _WRITTEN_AT_ONCE), "dead-letters") as threads:
@@ -141,14 +145,15 @@ class DeadLetters:
         (first, _), (last, _) = dead_letters[0], dead_letters[-1]
         where = f"{quote(partition.topic, safe='')}-{partition.partition}-{first}_{last}"
         path = f"{self._location}/{where}-{uuid4().hex[:8]}{_SUFFIX}"
-        # whole or not there: `recover` reads what it finds
+        # The file is created atomically, because `recover` reads every file that it finds.
         assert self._io is not None
         self._io.create_if_absent(path, b"".join(line for _, line in dead_letters))
 
 
 class _RateLimitedLog:
-    """Logs dead letters, one line at a time: the first at once, then the next after
-    _QUIET_MS, with how many came in between. Thousands may fail for one reason.
+    """Logs the first dead letter at once, and then at most one every _QUIET_MS, with the number of unlogged ones.
+
+    The rate is limited because thousands of records may fail for one reason.
     """
 
     def __init__(self, location: str, clock: Clock, with_reasons: bool) -> None:
@@ -192,22 +197,25 @@ def _parse_dead_letter(line: bytes, path: str) -> _DeadLetter:
 
 
 def _digest(dead_letter: _DeadLetter) -> bytes:
-    """Stands for a dead letter in memory, where there may be many large ones."""
+    """Return a digest that represents a dead letter in memory, because many large ones may exist."""
     return hashlib.blake2b(msgspec.msgpack.encode(dead_letter), digest_size=16).digest()
 
 
 def dead_letter_id(batch: RawBatch, failure: DecodeFailure) -> bytes:
-    """The same for a record that is read again, and for no other: of place, time, key and value."""
+    """Return an id of the record from its topic, partition, offset, time, key and value.
+
+    It is the same if the record is read again. No other record has it.
+    """
     return _digest(msgspec.convert(dead_letter_members(batch, failure), _DeadLetter))
 
 
 def dead_letter_id_of_line(line: str) -> bytes:
-    """Of a record whose dead letter is written already."""
+    """Return the `dead_letter_id` of a dead letter that was written."""
     return _digest(msgspec.json.decode(line, type=_DeadLetter))
 
 
 def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, Any]:
-    """The members of a dead letter's line."""
+    """Return the members of a dead letter's line."""
     row = failure.row
     return {
         "topic": batch.topic,

@@ -1,4 +1,4 @@
-"""Values that nothing prints: passwords and keys."""
+"""Values that are never printed: passwords and keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECRET_NAME: Final = re.compile(r"pass|secret|token|credential|access.?key|accou
 
 
 class Secret:
-    """A value that is never printed. `reveal()` is for the client that needs it."""
+    """A value that is never printed. `reveal()` returns it to the client that needs it."""
 
     __slots__ = ("_value",)
 
@@ -33,7 +33,7 @@ class Secret:
 
 
 class RedactedOptions(dict[str, str]):
-    """Options that are passed on to another component; printed without the values of those whose names sound secret."""
+    """Options for another component. Values of options with a secret-sounding name are not printed."""
 
     def __repr__(self) -> str:
         return repr({name: HIDDEN if SECRET_NAME.search(name) else value for name, value in self.items()})

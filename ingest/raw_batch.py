@@ -1,4 +1,4 @@
-"""Undecoded records of one topic partition, as columns: what a source hands over."""
+"""Undecoded records of one topic partition, as columns, in the form that sources deliver."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from storage.errors import BadInput
 BinaryColumn: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-"""Name and value of each header of a record, in order. A name may come twice."""
+"""Name and value of each header of a record, in order. A name may occur several times."""
 
 TimestampTypes: TypeAlias = NDArray[np.int8]
 TIMESTAMP_TYPES: Final = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
-"""Who gave a record its time: Kafka's names (`TimestampType`), and the numbers that stand for them."""
+"""Kafka's names of timestamp types (`TimestampType`), and their numbers. The type says who set a record's time."""
 UNKNOWN_TIMESTAMP_TYPE: Final = -2
-"""Stands for the timestamp type of a record whose source doesn't tell it."""
+"""The number for records whose source doesn't report the timestamp type."""
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
-    """`pa.array(values, pa.binary())` for less than 2 GiB of bytes, three times as fast: joined at once."""
+    """Return `pa.array(values, pa.binary())`, three times as fast, for less than 2 GiB of bytes."""
     n = len(values)
     present: Sequence[bytes] = values if None not in values else [v or b"" for v in values]  # type: ignore[assignment]
     ends = np.zeros(n + 1, np.int32)
@@ -41,18 +41,18 @@ def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
 class RawBatch:
     """n records of one topic partition, in offset order. Immutable; slices share memory.
 
-    Keep it far below 2 GiB: what is decoded from it has 32-bit offsets.
+    Keep it far below 2 GiB: the decoded columns have 32-bit offsets.
 
-    offsets (n,): strictly rising, gaps allowed (compacted topics, transaction markers).
-    timestamps_ms (n,): the broker's or producer's time of each record, epoch milliseconds; -1 where it has none.
-    keys, values (n,): the bytes; a null is a null (a null value is a tombstone), an empty value is not.
-    next_offset: where the partition is to be read on. At least `offsets[-1] + 1`; more when the source skipped records
-        that it never hands over, and a batch of no records may carry nothing else.
-    headers: row number to those of its headers that the format reads (`Format.KEPT_HEADERS`); rows without any are
-        absent. The source drops the others: a Python object per record costs more than decoding it.
-    timestamp_types (n,): numbers of TIMESTAMP_TYPES, UNKNOWN_TIMESTAMP_TYPE where the source doesn't say; None:
-        of no record does it.
-    nbytes: bytes of this batch's own rows, for backpressure; buffers shared with other slices count once here, too.
+    offsets: (n,) strictly rising; gaps are allowed (compacted topics, transaction markers).
+    timestamps_ms: (n,) the broker's or producer's time of each record, epoch milliseconds; -1 if it has none.
+    keys: (n,) bytes or null.
+    values: (n,) bytes or null. A null value is a tombstone, an empty value is not.
+    next_offset: where reading of the partition continues. It is at least `offsets[-1] + 1`, and more if the source
+        skipped records. A batch without records only reports this offset.
+    headers: row number to the headers that the format reads (`Format.KEPT_HEADERS`). Rows without such headers are
+        absent. The source drops other headers, because a Python object per record costs more than decoding it.
+    timestamp_types: (n,) numbers of TIMESTAMP_TYPES, or UNKNOWN_TIMESTAMP_TYPE. None: all are unknown.
+    nbytes: bytes of this batch's own rows, for backpressure. Buffers shared with other slices count here, too.
     """
 
     topic: str
@@ -64,7 +64,7 @@ class RawBatch:
     next_offset: int
     headers: Mapping[int, Headers] = field(default_factory=dict)
     timestamp_types: TimestampTypes | None = None
-    nbytes: int = field(init=False)  # counted once, by who makes it: Arrow lets go of the interpreter's lock to count
+    nbytes: int = field(init=False)  # counted once, at creation: Arrow releases the GIL to count
 
     def __post_init__(self) -> None:
         types = self.offsets if self.timestamp_types is None else self.timestamp_types
@@ -85,12 +85,12 @@ class RawBatch:
         return len(self.offsets)
 
     def timestamp_type(self, row: int) -> str | None:
-        """Who gave this record its time, in Kafka's words; None where the source doesn't tell it."""
+        """Return the record's timestamp type, with Kafka's name; None if the source doesn't report it."""
         name: str | None = timestamp_type_names(self.timestamp_types, np.array([row]))[0].as_py()
         return name
 
     def slice(self, start: int, stop: int) -> RawBatch:
-        """Rows [start, stop). `next_offset` is the first row left out, or this batch's own when none is."""
+        """Return rows [start, stop). `next_offset` is the offset of row `stop`, or this batch's own if it has none."""
         stop = min(stop, len(self))
         return RawBatch(
             self.topic,
@@ -106,7 +106,7 @@ class RawBatch:
 
 
 def join_batches(batches: Iterable[RawBatch], bytes_max: int) -> Iterator[RawBatch]:
-    """Batches of one partition that follow one another as one, until it has `bytes_max` or more."""
+    """Join consecutive batches of one partition, until a batch has `bytes_max` or more."""
     held: list[RawBatch] = []
     for batch in batches:
         if held and (_form(batch) != _form(held[0]) or sum(one.nbytes for one in held) >= bytes_max):
@@ -139,7 +139,10 @@ def _concat(batches: Sequence[RawBatch]) -> RawBatch:
 
 
 def joined_types(parts: Sequence[tuple[TimestampTypes | None, int]]) -> TimestampTypes | None:
-    """Of parts that follow one another, each with how many records it has."""
+    """Return the timestamp types of consecutive parts.
+
+    parts: timestamp types and number of records of each part.
+    """
     if all(types is None for types, _ in parts):
         return None
     return np.concatenate(
@@ -148,13 +151,13 @@ def joined_types(parts: Sequence[tuple[TimestampTypes | None, int]]) -> Timestam
 
 
 def timestamp_types_of(names: Sequence[str | None]) -> TimestampTypes | None:
-    """Of the names of TIMESTAMP_TYPES; another name, or none, tells nothing."""
+    """Return the numbers of these names in TIMESTAMP_TYPES. Another name, or None, is unknown."""
     found = np.array([TIMESTAMP_TYPES.get(name or "", UNKNOWN_TIMESTAMP_TYPE) for name in names], np.int8)
     return None if np.all(found == UNKNOWN_TIMESTAMP_TYPE) else found
 
 
 def timestamp_type_names(types: TimestampTypes | None, rows: NDArray[np.intp]) -> pa.StringArray:
-    """Of these rows; null where a source doesn't tell it."""
+    """Return the names of these rows' timestamp types; null if unknown."""
     if types is None:
         return pa.nulls(len(rows), pa.string())
     places = types[rows].astype(np.int64) - _FIRST_TYPE

@@ -1,7 +1,7 @@
 """All settings of an ingest configuration, with their defaults.
 
-Names, types and defaults only: `config` reads them from files, the environment and flags. Sizes are in bytes, times in
-milliseconds, as their names say.
+This module only has names, types and defaults. `config` reads the values from files, the environment and flags. The
+names show the units: sizes are in bytes, times in milliseconds.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class SchemaEvolutionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
 
 
 class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which source tables an entry of many tables takes, and their names. Regular expressions must match a whole name;
-    names of tables are those in the records, without database and schema.
+    """The source tables of an entry that stands for many tables, and the names of their tables. Regular expressions
+    must match a whole name. Names of source tables are those in the records, without database and schema.
 
     including_tables: names of tables to take; default: all
     excluding_tables: names of tables to leave out, even if included
@@ -77,7 +77,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: `database.table`. With `{table}`, `{schema}`, `{database}` or `{topic}` in its table part it stands for as
         many tables as records name; each is created at the first record that names it
     match: shell patterns of source tables (`shop.public.orders`, `public.orders`, `orders`) and topics; one must
-        match. Default: the table part of `name`; for an entry of many tables, all
+        match. Default: the table part of `name`; for an entry that stands for many tables: all
     topics: shell patterns of the topics that feed the table; default: all. With many topics it keeps positions short
     primary_key: primary key of the table if it is created; default: the key of its records
     key_from_records: `false` creates the table without a key if `primary_key` is not set, even if the records have one
@@ -85,8 +85,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     options: table options of the table if it is created. An existing table is not changed: if it contradicts
         `primary_key`, `partition_by` or `options`, `plan` says so, and `run` refuses differences that would change the
         rows, the changelog or the layout
-    shared_with: commit users (other pipelines, Spark queries) that read the same topics into the table, each other
-        records than this pipeline. Without it, the pipeline refuses to start if others have read the records it would
+    shared_with: commit users (other pipelines, Spark queries) that read the same topics into the table, but write other
+        records than this pipeline. Without it, the pipeline refuses to start if others have read records that it would
         read
     source_types: column to its type at the source, if records don't say (`bigint unsigned`)
     rounded_columns: columns whose values may lose digits that the column's type can't hold; others stop the pipeline
@@ -96,7 +96,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     metadata_columns: columns that say where a row came from (`topic`, `offset`, `op_ts`, …)
     metadata_column_prefix: prefix of their names
     schema_evolution: what happens to the table when the source's columns change; default: as for the pipeline
-    source_tables: for an entry of many tables: the source tables it takes, and their names
+    source_tables: for an entry that stands for many tables: its source tables, and the names of their tables
     """
 
     name: Annotated[str, msgspec.Meta(pattern=TABLE_NAME_PATTERN)]
@@ -119,16 +119,16 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def is_template(self) -> bool:
-        """Whether this stands for many tables."""
+        """Whether this entry stands for many tables."""
         return PLACEHOLDER.search(self.name) is not None
 
     def key_of_new(self, key_of_records: Sequence[str]) -> Sequence[str]:
-        """The primary key of the table, if it is created."""
+        """Return the primary key of the table, if it is created."""
         return self.primary_key or (key_of_records if self.key_from_records else ())
 
     @property
     def raw_options(self) -> dict[str, str]:
-        """As a table stores them: text; booleans as YAML and Java write them."""
+        """The options as a table stores them: as text, with booleans as in YAML and Java."""
         return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in self.options.items()}
 
     @property
@@ -139,7 +139,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def other_users(self) -> frozenset[str]:
-        """Commit users whose positions say nothing of this pipeline's records."""
+        """Commit users whose positions do not concern this pipeline's records."""
         return frozenset([self.shared_with] if isinstance(self.shared_with, str) else self.shared_with)
 
     @property
@@ -178,9 +178,10 @@ class DeadLetterTableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
 class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens to records that can't be decoded.
 
-    tolerance: `none` stops at the first, a number if one run has more than that many (dead letters of earlier runs
-        don't count, so the next start gets further), `all` never. Truncates that can't be applied stop the pipeline in
-        any case. `schema_evolution` decides about columns that a table lacks and values that need a wider column
+    tolerance: `none` stops the pipeline at the first such record; a number, if one run has more than that many (dead
+        letters of earlier runs don't count, so the next start gets further); `all`, never. Truncates that can't be
+        applied stop the pipeline in any case. `schema_evolution` decides about columns that a table lacks and values
+        that need a wider column
     dead_letters: where tolerated records are kept: a folder, or `{table: database.table}`; default: the folder
         `<pipeline>.dead-letters` in the warehouse
     log_include_messages: log the reason of a dead letter, which may quote the record
@@ -217,8 +218,8 @@ class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class MovedRowsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows whose primary key changed at the source, between the record that deletes them under the old key and the one
-    that inserts them under the new key: that one may leave out values that did not change.
+    """Rows whose primary key changed at the source. They are kept from the record that deletes them under the old key
+    to the record that inserts them under the new key, because the second one may leave out values that did not change.
 
     keep_ms: how long such a row is kept. If the new key arrives later, its record counts as one that can't be decoded
         if it leaves out values
@@ -248,8 +249,8 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     port: port of the endpoint; default: no endpoint. 0 takes a free port, which the log names
     host: address of the endpoint; `0.0.0.0` allows other machines
-    tables_max: how many tables have metrics of their own; the others are one, `_other`
-    partitions_max: how many partitions of topics have metrics of their own
+    tables_max: number of tables with separate metrics; the others are combined in one series, `_other`
+    partitions_max: number of topic partitions with separate metrics
     """
 
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
@@ -296,7 +297,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def named_tables(self) -> list[TableSettings]:
-        """Without entries that stand for many."""
+        """Entries that stand for one table."""
         return [table for table in self.tables if not table.is_template]
 
     @property
@@ -305,22 +306,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [table for table in self.tables if table.is_template]
 
     def schema_evolution_of(self, table: TableSettings) -> SchemaEvolutionSettings:
-        """The table's own, else the pipeline's, else the default."""
+        """Return the table's own settings, or else the pipeline's, or else the default."""
         return table.schema_evolution or self.schema_evolution or SchemaEvolutionSettings()
 
     @property
     def dead_letters_table(self) -> str | None:
-        """The table where records go that can't be decoded and are tolerated; None: they go to `dead_letters`."""
+        """The table for tolerated records that can't be decoded. None: they are written to `dead_letters`."""
         given = self.errors.dead_letters
         return given.table if isinstance(given, DeadLetterTableSettings) else None
 
     @property
     def quarantine_location(self) -> str:
-        """Where the records of tables that failed wait."""
+        """The folder for the waiting records of tables that failed."""
         return self.quarantine.location or f"{self.warehouse.rstrip('/')}/{self.pipeline}.quarantine"
 
     @property
     def dead_letters(self) -> str:
-        """The folder where records go that can't be decoded and are tolerated."""
+        """The folder for tolerated records that can't be decoded."""
         given = self.errors.dead_letters
         return given if isinstance(given, str) else f"{self.warehouse.rstrip('/')}/{self.pipeline}.dead-letters"

@@ -14,7 +14,7 @@ from ingest.hidden_values import Secret
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
-KafkaInt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # travels to brokers in four bytes
+KafkaInt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # the Kafka protocol sends it as four bytes
 KafkaLong = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -48,7 +48,7 @@ class FolderSettings(
 
 
 class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one of these.
+    """Where reading starts. Set exactly one of these.
 
     timestamp_ms: epoch milliseconds; each partition starts with its first record that is not older
     offsets: topic to partition to next offset, for all partitions
@@ -87,13 +87,13 @@ class KafkaSettings(
     fetch_max_bytes: maximum size of an answer
     fetch_max_wait_ms: how long a broker waits for `fetch_min_bytes`
     max_partition_fetch_bytes: maximum size of an answer for one partition
-    check_crcs: compare checksums
+    check_crcs: check the checksums of record batches
     security_protocol: protocol of the connection to brokers
     sasl_mechanism: how the client authenticates, with a SASL protocol
-    sasl_plain_username: for `PLAIN` and `SCRAM-…`
-    sasl_plain_password: for `PLAIN` and `SCRAM-…`
-    sasl_kerberos_service_name: for `GSSAPI`
-    sasl_kerberos_domain_name: for `GSSAPI`
+    sasl_plain_username: user name for `PLAIN` and `SCRAM-…`
+    sasl_plain_password: password for `PLAIN` and `SCRAM-…`
+    sasl_kerberos_service_name: Kerberos service name for `GSSAPI`
+    sasl_kerberos_domain_name: Kerberos domain name for `GSSAPI`
     ssl_cafile: PEM file of the trusted authorities; default: those of the system
     ssl_certfile: PEM file of the client's certificate
     ssl_keyfile: PEM file of that certificate's key

@@ -1,1 +1,1 @@
-"""A pipeline's configuration: YAML, environment and flags, read and checked."""
+"""Reads and checks a pipeline's configuration: YAML, environment and flags."""

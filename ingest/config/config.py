@@ -28,16 +28,17 @@ from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
 from storage.types import parse_type
 
 _LONGEST_AFFIX: Final = ".dead-letters"
-_CHARACTERS_MAX: Final = 16 << 20  # a device without an end is no configuration
+_CHARACTERS_MAX: Final = 16 << 20  # so that reading an endless device ends
 
 
 def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
-    """Read a YAML file; `TIDELAKE_…` variables win over it, flags (`checkpoint.interval_ms=5000`) over both.
+    """Read a YAML file. `TIDELAKE_…` variables override the file, flags (`checkpoint.interval_ms=5000`) override both.
 
-    environment: None takes the process's. Relative paths count from the current directory. A pipeline without a name
-        gets the file's.
+    environment: None: the environment of the process.
 
-    Raises ConfigError naming the place, the reason and the remedy.
+    Relative paths refer to the current directory. A pipeline without a name gets the file's name.
+
+    Raises ConfigError, which names the place, the reason and the remedy.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -54,10 +55,10 @@ def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapp
 def parse_config(
     text: str, name: str, flags: Iterable[str] = (), environment: Mapping[str, str] | None = None, pipeline: str = ""
 ) -> Config:
-    """The same for a text.
+    """Read the text of a configuration, like `load_config`.
 
-    name: for messages.
-    pipeline: the default of that setting.
+    name: the text's name in messages.
+    pipeline: the default of the setting `pipeline`.
     """
     given = read_yaml(text, name)
     take_connect_names(given, {})
@@ -79,12 +80,12 @@ def parse_config(
 
 
 def shown(config: Config) -> Any:
-    """The configuration with all defaults, as plain values for printing: secrets are hidden."""
+    """Return the configuration with all defaults, as plain values for printing. Secrets are hidden."""
     return without_secrets(msgspec.to_builtins(config, enc_hook=str, str_keys=True))
 
 
 def without_secrets(value: Any) -> Any:
-    """Plain values for printing."""
+    """Return plain values for printing, with secrets hidden."""
     if isinstance(value, dict):
         return {k: HIDDEN if v is not None and SECRET_NAME.search(k) else without_secrets(v) for k, v in value.items()}
     return [without_secrets(item) for item in value] if isinstance(value, list) else value
@@ -99,7 +100,7 @@ def _decode(wanted: type, value: Any) -> Any:
 
 
 def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
-    """What no single setting shows: (path, reason, remedy)."""
+    """Yield (path, reason, remedy) of each error that a single setting doesn't show."""
     try:
         check_file_name("pipeline", config.pipeline, affix=_LONGEST_AFFIX)
     except BadInput as error:

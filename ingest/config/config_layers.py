@@ -1,8 +1,8 @@
-"""Settings out of a YAML text, the environment and flags, each remembering where it was written.
+"""Settings from a YAML text, the environment and flags. Each setting keeps the place where it was written.
 
-Later layers win: file, then environment, then flags. `TIDELAKE_SOURCE__BOOTSTRAP_SERVERS=…` and
-`source.bootstrap_servers=…` (a flag) both set `bootstrap_servers` below `source`. Their values are text; one that
-begins with `[` or `{` is YAML.
+Later layers override earlier ones: file, then environment, then flags. `TIDELAKE_SOURCE__BOOTSTRAP_SERVERS=…` and
+`source.bootstrap_servers=…` (a flag) both set `bootstrap_servers` below `source`. Values of variables and flags are
+text; a value that begins with `[` or `{` is YAML.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ _LEVEL: Final = "__"
 
 @dataclass(slots=True)
 class ConfigLayers:
-    """values: nested mappings and lists of plain values.
-    places: path of each mapping member and list item.
+    """Settings of several layers.
+
+    values: nested mappings and lists of plain values.
+    places: the place of each mapping member and list item, by its path.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[Path, SettingPlace] = field(default_factory=dict)
 
     def place(self, path: Path) -> SettingPlace:
-        """Where this path was written, or the nearest thing around it."""
+        """Return the place where this path was written, or else the place of its nearest parent."""
         while path and path not in self.places:
             path = path[:-1]
         return self.places.get(path, SettingPlace("configuration"))
 
     def put(self, path: Path, text: str, place: SettingPlace) -> None:
-        """Set one value from a layer that holds text. Raises ConfigError when a part of the path is no mapping."""
+        """Set one value from a layer whose values are text. Raises ConfigError if a part of the path is no mapping."""
         target: Any = self.values
         for depth, part in enumerate(path[:-1], start=1):
             target = target.setdefault(part, {})
@@ -47,11 +49,11 @@ class ConfigLayers:
 
 
 def read_yaml(text: str, name: str) -> ConfigLayers:
-    """The first layer.
+    """Return the first layer.
 
-    name: of the file, for messages.
+    name: the file's name in messages.
 
-    Raises ConfigError for what is no YAML mapping of settings.
+    Raises ConfigError for a text that is no YAML mapping of settings.
     """
     values, places = read_settings(text, name)
     if values is None:
@@ -62,9 +64,9 @@ def read_yaml(text: str, name: str) -> ConfigLayers:
 
 
 def add_environment(layer: ConfigLayers, environment: Mapping[str, str], known: Collection[str]) -> None:
-    """The second layer.
+    """Add the second layer.
 
-    known: the outermost names; variables with other names are not ours
+    known: names of the top-level settings; variables with other names are ignored
     """
     for variable, text in sorted(environment.items()):
         if variable.startswith(ENVIRONMENT_PREFIX):
@@ -74,7 +76,7 @@ def add_environment(layer: ConfigLayers, environment: Mapping[str, str], known: 
 
 
 def add_flags(layer: ConfigLayers, flags: Iterable[str]) -> None:
-    """The third layer: `source.path=/data/changes`. Raises ConfigError for a flag without `=`."""
+    """Add the third layer, for example `source.path=/data/changes`. Raises ConfigError for a flag without `=`."""
     for flag in flags:
         name, equals, text = flag.partition("=")
         path = tuple(name.strip().split("."))

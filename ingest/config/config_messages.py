@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, explained to the person who wrote it."""
+"""Messages that explain the errors of a configuration to its author."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING: Final = re.compile(r"Object missing required field `(.*)`")
 _WRONG_CHOICE: Final = re.compile(r"Invalid (?:enum )?value '?([^']*)'?")
 
-# YAML took `no`, `1.0` or `~` for something other than text.
+# YAML reads `no`, `1.0` and `~` as values other than text.
 _SCALAR: Final = re.compile(r"got `(?:bool|int|float|null)`")
 
 
 def config_error(message: str, given: ConfigLayers) -> ConfigError:
-    """msgspec's message, with the place in the file and the fix."""
+    """Return the error for msgspec's message, with the place in the file and the remedy."""
     found = _MESSAGE.fullmatch(message)
     assert found is not None
     reason, path = found["reason"], _path(found["path"] or "")
@@ -47,7 +47,7 @@ def config_error(message: str, given: ConfigLayers) -> ConfigError:
 
 
 def _path(text: str) -> Path:
-    """`.tables[0].name` as a path; it ends where the name of a member is left out (`[...]`)."""
+    """Return a text like `.tables[0].name` as a path. The path ends where msgspec omits a member's name (`[...]`)."""
     path: list[str | int] = []
     while step := _STEP.match(text):
         path.append(step[1] or int(step[2]))
@@ -65,7 +65,10 @@ def _remedy(given: str, choices: list[str]) -> str:
 
 
 def _types_at(path: Path, values: Any) -> list[inspect.Type]:
-    """What the settings allow at a path, a union's members one by one. What was given (`type: kafka`) narrows it."""
+    """Return the types that the settings allow at a path; for a union its members.
+
+    Given values (`type: kafka`) narrow the types.
+    """
     types = [inspect.type_info(Config)]
     for step in path:
         meant = [type_ for type_ in types if not _is_another(type_, values)] or types

@@ -1,8 +1,8 @@
-"""Kafka Connect's names for what becomes of bad records, as settings of `errors`.
+"""Kafka Connect's names of its error handling options, as settings of `errors`.
 
-They are taken wherever a setting is written, whole (`errors.log.enable: true`, as in a connector's JSON) or below
-`errors`. One that asks for what is done here anyway is taken; one that asks for something else is refused, with what
-there is instead. Names and meanings: Kafka's `ConnectorConfig` and `SinkConnectorConfig`.
+They are accepted in every layer, as a whole name (`errors.log.enable: true`, as in a connector's JSON) or below
+`errors`. A value that asks for Tidelake's fixed behaviour is accepted. Any other value is refused, and the message
+names the alternative. Names and meanings: Kafka's `ConnectorConfig` and `SinkConnectorConfig`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AS_HERE: Final[Mapping[str, tuple[str, str, str]]] = {
         "is tried again as `quarantine.retry_ms_min` and `quarantine.retry_ms_max` say.",
     ),
 }
-"""To what it may be, why it can't be anything else, and what to do."""
+"""Name to the only accepted value, the reason why no other is accepted, and the remedy."""
 
 _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "errors.deadletterqueue.topic.name": ("dead letters go into a table, not into a topic", _TO_TABLE),
@@ -61,9 +61,11 @@ CONNECT_NAMES: Final = frozenset({*_SAME, *_AS_HERE, *_REFUSED})
 
 
 def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace]) -> None:
-    """Make settings of those that the newest layer has. before: the places of the layers below.
+    """Replace Kafka Connect's names in the newest layer by Tidelake's settings.
 
-    Raises ConfigError for one that is refused, and for a setting that the layer has by both names.
+    before: the places of the layers below.
+
+    Raises ConfigError for a name that is refused, and for a setting that the layer has under both names.
     """
     for path, name in list(_found(given.values, ())):
         ours = _SAME.get(name)
@@ -84,7 +86,7 @@ def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace])
 
 
 def _found(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]:
-    """Each with where it stands: its name may be cut anywhere, as YAML and flags do at points."""
+    """Yield the path and the name of each. A name may be split at any dot, as YAML mappings and flags do."""
     for member, value in values.items():
         path = (*above, member)
         name = ".".join(map(str, path))
@@ -95,7 +97,7 @@ def _found(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]
 
 
 def _taken(values: dict[Any, Any], path: Path) -> Any:
-    """The value, taken out; groups that hold nothing but it go with it."""
+    """Remove the value and return it. Groups that become empty are removed, too."""
     member, *below = path
     if not below:
         return values.pop(member)
@@ -106,7 +108,7 @@ def _taken(values: dict[Any, Any], path: Path) -> Any:
 
 
 def _check(name: str, value: Any, place: SettingPlace) -> None:
-    """Raises ConfigError unless it asks for what is done anyway."""
+    """Raise ConfigError unless the value asks for Tidelake's fixed behaviour."""
     if name in _REFUSED:
         reason, remedy = _REFUSED[name]
         raise place.error(f"`{name}`: {reason}", remedy)

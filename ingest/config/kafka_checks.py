@@ -1,4 +1,4 @@
-"""What no single setting of a Kafka source shows: settings that contradict each other, and addresses that are none."""
+"""Checks of a Kafka source that no single setting allows: contradicting settings, and invalid addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BROKER: Final = re.compile(
 
 
 def kafka_errors(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
-    """Where below `source`, the reason, the remedy."""
+    """Yield (path below `source`, reason, remedy) of each error."""
     if not source.topic_names and source.topic_pattern is None:
         yield (), "no topic is named", "Add `topics: […]` or `topic_pattern: …`."
     if source.topic_pattern is not None:
@@ -53,8 +53,9 @@ def _addresses(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
 
 
 def _unused(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
-    """Settings that a user expects to act, but that the protocol would ignore. A password may come from an environment
-    that several pipelines share.
+    """Yield settings that have no effect with the other settings, although a user would expect one.
+
+    A password is allowed, because it may come from an environment that several pipelines share.
     """
     parts = source.security_protocol.split("_")
     names = [name for name in _FILES if getattr(source, name) is not None] if "SSL" not in parts else []

@@ -1,6 +1,6 @@
 """`--kafka-conf` of Paimon's actions, as settings of a Kafka source.
 
-Facts: Java's `kafka/KafkaActionUtils`. A key that has no counterpart is refused by name.
+Source: Java's `kafka/KafkaActionUtils`. A key without a counterpart is refused; the message names it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _OFFSETS_EXAMPLE: Final = "partition:0,offset:42;partition:1,offset:300"
 
 
 def source_settings(kafka_conf: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """`source`, `format` and `format_options` of a configuration. Raises BadInput."""
+    """Return `source`, `format` and `format_options` of a configuration. Raises BadInput for a key or value that can't
+    be translated.
+    """
     kafka = dict(kafka_conf)
     format_ = kafka.pop("value.format", None)
     if format_ is None:
@@ -32,7 +34,7 @@ def source_settings(kafka_conf: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _source(kafka: dict[str, str]) -> dict[str, Any]:
-    """Consumes `kafka`; what is left was not understood."""
+    """Return the settings of `source`. Known keys are removed from `kafka`; the keys that remain are unknown."""
     source: dict[str, Any] = {}
     for key, setting, read in _PLAIN:
         if key in kafka:

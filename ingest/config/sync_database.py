@@ -1,7 +1,8 @@
 """Arguments of Paimon's action `kafka_sync_database`, as a configuration with one entry for many tables.
 
-Facts: Java's `action/cdc/SyncDatabaseActionBase` and `TableNameConverter`. Its `--mode` and `--eager_init` have no
-counterpart: all tables are one pipeline, and new ones join while it runs, as in its mode `combined`.
+Source: Java's `action/cdc/SyncDatabaseActionBase` and `TableNameConverter`. Paimon's `--mode` and `--eager_init` have
+no counterpart: all tables belong to one pipeline, and new tables are added while it runs, as in Paimon's mode
+`combined`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from storage.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class SyncDatabaseArguments:
-    """As they are given. Names and meanings are Paimon's; pairs are (key, value).
+    """The arguments as the user gave them. Names and meanings are Paimon's; pairs are (key, value).
 
-    name: in place of prefix and suffix, the table part of the names with placeholders: `{schema}_{table}`.
+    name: replaces prefix and suffix: the table part of the names, with placeholders such as `{schema}_{table}`.
     multiple_table_partition_keys: (source table, its partition columns).
-    pipeline: name of the pipeline, which its positions are kept under; left out: the database's.
+    pipeline: name of the pipeline, under which its positions are stored. Default: the name of the database.
     """
 
     warehouse: str
@@ -52,7 +53,7 @@ class SyncDatabaseArguments:
 
 
 def sync_database_configuration(arguments: SyncDatabaseArguments) -> dict[str, Any]:
-    """The values of a configuration file. Raises BadInput for what has no counterpart."""
+    """Return the values of a configuration file. Raises BadInput for an argument without a counterpart."""
     if arguments.name is not None and (arguments.table_prefix or arguments.table_suffix):
         raise BadInput("--name says what stands around {table}: leave --table-prefix and --table-suffix out")
     name = arguments.name or f"{arguments.table_prefix}{{table}}{arguments.table_suffix}"

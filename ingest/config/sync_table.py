@@ -1,7 +1,7 @@
 """Arguments of Paimon's action `kafka_sync_table`, as the configuration of a pipeline.
 
-Facts: Java's `action/cdc/SyncTableActionBase`. There is one way to run a pipeline: what
-comes out here is what a file would say. An argument that has no counterpart is refused by name.
+Source: Java's `action/cdc/SyncTableActionBase`. A pipeline always runs from a configuration, so the result has the same
+form as a configuration file. An argument without a counterpart is refused; the message names it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ingest.config.kafka_conf import source_settings
 
 @dataclass(frozen=True, slots=True)
 class SyncTableArguments:
-    """As they are given. Names and meanings are Paimon's; pairs are (key, value).
+    """The arguments as the user gave them. Names and meanings are Paimon's; pairs are (key, value).
 
-    pipeline: name of the pipeline, which its positions are kept under; left out: `database.table`.
+    pipeline: name of the pipeline, under which its positions are stored. Default: `database.table`.
     """
 
     warehouse: str
@@ -37,10 +37,12 @@ class SyncTableArguments:
 
 
 def sync_table_configuration(arguments: SyncTableArguments) -> dict[str, Any]:
-    """The values of a configuration file.
+    """Return the values of a configuration file.
 
-    All records of the topics go to the table, whatever source table they name: shards are merged, as in Paimon.
-    Raises BadInput for what has no counterpart.
+    All records of the topics are written to the table, regardless of their source table: shards are merged, as in
+    Paimon.
+
+    Raises BadInput for an argument without a counterpart.
     """
     name = f"{arguments.database}.{arguments.table}"
     return {
@@ -53,7 +55,7 @@ def sync_table_configuration(arguments: SyncTableArguments) -> dict[str, Any]:
 
 
 class TableArguments(Protocol):
-    """What says of a table's columns and options the same in both actions."""
+    """The arguments on a table's columns and options that both actions have."""
 
     @property
     def primary_keys(self) -> Sequence[str]: ...
@@ -74,7 +76,7 @@ class TableArguments(Protocol):
 
 
 def columns_and_options(arguments: TableArguments) -> dict[str, Any]:
-    """Of an entry of `tables`."""
+    """Return the settings on columns and options of an entry of `tables`."""
     without_key = {} if arguments.sync_primary_keys_from_source_schema else {"key_from_records": False}
     return without_key | given(
         primary_key=list(arguments.primary_keys),
@@ -88,5 +90,5 @@ def columns_and_options(arguments: TableArguments) -> dict[str, Any]:
 
 
 def given(**settings: Any) -> dict[str, Any]:
-    """Without those that are empty."""
+    """Return the settings that are not empty."""
     return {name: value for name, value in settings.items() if value}

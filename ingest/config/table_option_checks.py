@@ -1,7 +1,7 @@
-"""What is wrong with the table options of a configuration, before any table is made from them.
+"""Checks the table options of a configuration before any table is created.
 
-What depends on the columns can only be said once a record has shown them (`ingest.tables.pipeline_tables`); all else is
-said here.
+Checks that need the columns are possible only after the first record of a table (`ingest.tables.pipeline_tables`). All
+other checks are made here.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _KEYS: Final = {"primary-key": "primary_key", "partition": "partition_by"}
 
 
 def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]:
-    """(option, reason, remedy) of each fault; the option is None for one of several together.
+    """Yield (option, reason, remedy) of each error. The option is None if several options together are the error.
 
-    Names that Paimon doesn't know either pass if they look like none that it does: tables may carry what others read.
+    A name that Paimon doesn't know is accepted, unless it resembles a known one: tables may have options for other
+    programs.
     """
     options = table.raw_options
     for key, text in options.items():
@@ -54,7 +55,7 @@ def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
 
 
 def _preview_table(table: TableSettings, options: dict[str, str]) -> TableContext:
-    """A table with these options, which is nowhere; only its keys have columns."""
+    """Return a table with these options that is not stored anywhere. It has columns only for its keys."""
     names = dict.fromkeys(chain(table.primary_key, table.partition_by, ["some_column"]))
     fields = tuple(DataField(number, name, STRING) for number, name in enumerate(names))
     schema = TableSchema(

@@ -1,4 +1,4 @@
-"""Entries of `tables` that stand for many tables: what can be seen to be wrong before a record names one."""
+"""Checks entries of `tables` that stand for many tables, before any record names one of these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from storage.errors import BadInput
 
 
 def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:
-    """(setting, reason, remedy) of what is wrong with an entry of many tables, or with `source_tables` of another."""
+    """Return (setting, reason, remedy) of each error of an entry of many tables, or of `source_tables` of another
+    entry.
+    """
     found: list[tuple[str, str, str]] = []
     of = entry.source_tables
     if not entry.is_template:

@@ -1,7 +1,8 @@
-"""Settings out of a YAML text: plain values, and the place of each.
+"""Reads settings from a YAML text: plain values, and the place of each.
 
-A text that is no YAML, or more than a configuration can mean, is a ConfigError with line, column and what was expected,
-whatever it holds: aliases that expand without end, values of no known type, characters that no path or name may have.
+A text that is no valid YAML, or that no configuration can contain, raises a ConfigError with line, column and what was
+expected. This includes aliases that expand without end, values of unknown types, and characters that no path or name
+may have.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ SECRET_IN_TEXT: Final = re.compile(rf"((?:{SECRET_NAME.pattern})\w*).+", re.IGNO
 
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 _PLAIN_TAGS: Final = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
-_EXPANDED_MAX: Final = 100_000  # values that aliases may add to those that are written out
-_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # as YAML counts lines
-_NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")  # no file name, no UTF-8
+_EXPANDED_MAX: Final = 100_000  # values that aliases may add to the written ones
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # the line breaks of YAML
+_NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")  # not allowed in file names, or in UTF-8
 _QUOTE_MAX: Final = 200  # characters of a line
 _Members: TypeAlias = dict[Any, tuple[yaml.Node, yaml.Node]]  # name to the nodes of name and value
 
 
 class ConfigError(BadInput):
-    """The configuration can't be used. The message quotes where it says so, with secrets hidden."""
+    """The configuration can't be used. The message quotes the place of the error, with secrets hidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingPlace:
     """Where a setting was written.
 
-    name: `shop.yaml:12`, or a variable or flag.
-    quote: what stands there, secrets hidden.
+    name: for example `shop.yaml:12`, or the name of a variable or flag.
+    quote: the text at this place, with secrets hidden.
     """
 
     name: str
@@ -50,9 +51,9 @@ class SettingPlace:
 
 
 def read_settings(text: str, name: str) -> tuple[Any, dict[Path, SettingPlace]]:
-    """The value of a YAML text (None for an empty one), and where each mapping member and list item stands.
+    """Return the value of a YAML text (None for an empty one), and the place of each mapping member and list item.
 
-    name: of the file, for messages.
+    name: the file's name in messages.
 
     Raises ConfigError.
     """
@@ -94,13 +95,13 @@ def _no_yaml(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigError:
 
 
 def _line_and_column(text: str, index: int) -> tuple[int, int]:
-    """Both count from 1."""
+    """Return line and column of the character at `index`. Both count from 1."""
     breaks = list(_LINE_BREAK.finditer(text, 0, index))
     return len(breaks) + 1, index - (breaks[-1].end() if breaks else 0) + 1
 
 
 class _SettingsReader:
-    """Turns YAML nodes into values, and notes the line of each."""
+    """Converts YAML nodes to values, and records the line of each."""
 
     def __init__(self, loader: yaml.SafeLoader, name: str, text: str, root: yaml.Node) -> None:
         self.places: dict[Path, SettingPlace] = {}
@@ -147,7 +148,7 @@ class _SettingsReader:
         return value
 
     def _members(self, node: yaml.MappingNode) -> _Members:
-        """Those that merge keys (`<<: *common`) bring come first, and are overridden."""
+        """Return the members of a mapping. Members from merge keys (`<<: *common`) come first, and are overridden."""
         if id(node) in self._members_of:
             return self._members_of[id(node)]
         merged: _Members = {}
@@ -191,9 +192,9 @@ def _shown_tag(node: yaml.Node) -> str:
 
 
 class _Secrets:
-    """Where values stand that must not be shown.
+    """The places of values that must not be shown.
 
-    nodes: how many there are, each counted once.
+    nodes: number of nodes of the whole text, each counted once.
     """
 
     def __init__(self, root: yaml.Node) -> None:
@@ -203,7 +204,7 @@ class _Secrets:
         self.nodes = len({node for node, _ in self._seen})
 
     def hidden_in(self, text: str) -> str:
-        """The text with those values replaced; lines keep their numbers."""
+        """Return the text with these values replaced. Lines keep their numbers."""
         for start, end in sorted(self._spans, reverse=True):
             breaks = "".join(_LINE_BREAK.findall(text, start, end))
             text = text[:start] + HIDDEN + breaks + text[end:]

@@ -1,1 +1,1 @@
-"""Columns that no record holds: computed from others, or from where the record came from."""
+"""Derived columns: computed from other columns, or from the origin of the record."""

@@ -1,7 +1,7 @@
-"""Computed columns: `dt: date_format(created, yyyy-MM-dd)`, evaluated a column at a time.
+"""Computed columns, such as `dt: date_format(created, yyyy-MM-dd)`. A whole column is evaluated at once.
 
-Functions, names and arguments are Paimon's (`cdc/ComputedColumnUtils.java`, `cdc/Expression.java`). What is null stays
-null. Where Paimon's `truncate` fails on a text shorter than the width, here the text stays whole.
+Functions, names and arguments are Paimon's (`cdc/ComputedColumnUtils.java`, `cdc/Expression.java`). The result of null
+is null. Paimon's `truncate` fails for a text that is shorter than the width; here the text is unchanged.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ _PRINTED: Final = (*INTEGER_ROOTS, *STRING_ROOTS, Root.DECIMAL, Root.DATE, Root.
 
 @dataclass(frozen=True, slots=True)
 class ComputedColumn:
-    """type: of the result, nullable.
-    depends_on: the column it is made of; None: of none.
-    evaluate: (values of that column, or any column of the length wanted) to values of `type`. Raises ValueError for
-        values that the function doesn't take.
+    """A column that is computed from another one.
+
+    type: type of the result, nullable.
+    depends_on: the column that it is computed from; None if it needs no column.
+    evaluate: returns values of `type`. The argument is that column, or any column of the wanted length. Raises
+        ValueError for values that the function doesn't accept.
     """
 
     name: str
@@ -73,12 +75,12 @@ class _Call:
 
 
 def computed_columns(expressions: Mapping[str, str], types: Mapping[str, DataType]) -> list[ComputedColumn]:
-    """Those of a table, each after the ones that it is made of.
+    """Return the computed columns of a table. Each comes after the columns that it is computed from.
 
     expressions: column to `function(argument, …)`.
-    types: of the table's other columns.
+    types: the types of the table's other columns.
 
-    Raises BadInput, naming the column, for an expression that can't be evaluated, and for a circle.
+    Raises BadInput, which names the column, for an expression that can't be evaluated, and for a circular dependency.
     """
     calls = {name: _parsed(name, text) for name, text in expressions.items()}
     known = dict(types)
@@ -97,7 +99,7 @@ def computed_columns(expressions: Mapping[str, str], types: Mapping[str, DataTyp
 
 
 def with_lower_case_column(name: str, text: str) -> str:
-    """A call, with the column that it is made of in lower case. Raises BadInput for what is no call."""
+    """Return the expression with the name of its column in lower case. Raises BadInput for a text that is no call."""
     call = _parsed(name, text)
     if call.column is None:
         return text
@@ -191,7 +193,7 @@ def _truncate(call: _Call, column: str, column_type: DataType) -> ComputedColumn
     elif isinstance(column_type, AtomicType) and column_type.root is Root.DECIMAL:
 
         def evaluate(values: pa.Array) -> pa.Array:
-            # of the unscaled value: for scale 2 and width 50, 10.65 is 10.50
+            # The unscaled value is truncated: with scale 2 and width 50, 10.65 becomes 10.50.
             found = [None if v is None else v.scaleb(column_type.scale) // 1 for v in values.to_pylist()]
             cut = [None if v is None else (v - int(v) % width).scaleb(-column_type.scale) for v in found]
             return pa.array(cut, values.type)

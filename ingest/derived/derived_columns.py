@@ -1,4 +1,4 @@
-"""The derived columns of one table: which it has, and what fills them."""
+"""The derived columns of one table, and how their values are made."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from storage.types import DataType, nullable
 
 @dataclass(frozen=True, slots=True)
 class DerivedColumns:
-    """computed: column to expression.
-    metadata: column to the name of what it holds.
+    """The derived columns of one table.
+
+    computed: column to expression.
+    metadata: column to the name of its metadata.
     """
 
     computed: Mapping[str, str] = field(default_factory=dict)
@@ -26,7 +28,10 @@ class DerivedColumns:
 
     @classmethod
     def of(cls, table: TableSettings, format_name: str) -> Self:
-        """Raises BadInput for metadata that there isn't, and for two columns of one name."""
+        """Return the derived columns that the settings of a table configure.
+
+        Raises BadInput for unknown metadata, and for two columns of one name.
+        """
         metadata = {table.metadata_column_prefix + name: name for name in table.metadata_columns}
         check_metadata(metadata, format_name)
         if twice := sorted(metadata.keys() & table.computed_columns.keys()):
@@ -37,7 +42,7 @@ class DerivedColumns:
         return bool(self.computed or self.metadata)
 
     def without(self, schema: TableSchema) -> TableSchema:
-        """The table as records fill it."""
+        """Return the schema without the derived columns: the columns that come from records."""
         names = self.computed.keys() | self.metadata.keys()
         return replace(
             schema,
@@ -47,7 +52,10 @@ class DerivedColumns:
         )
 
     def types(self, others: Mapping[str, DataType]) -> dict[str, DataType]:
-        """Of the columns, in the order in which a new table has them. others: those of the other columns."""
+        """Return the types of the derived columns, in the order of a new table.
+
+        others: the types of the other columns.
+        """
         metadata = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
         by_name = {column.name: column.type for column in computed_columns(self.computed, {**others, **metadata})}
         if taken := sorted((self.computed.keys() | metadata.keys()) & others.keys()):
@@ -55,9 +63,9 @@ class DerivedColumns:
         return {**{name: by_name[name] for name in self.computed}, **metadata}
 
     def bind(self, schema: TableSchema, table: str, location: str) -> list[ComputedColumn]:
-        """The computed columns, each after the ones that it is made of.
+        """Return the computed columns. Each comes after the columns that it is computed from.
 
-        Raises BadInput, with the command that helps, for a table that lacks a column, or has it of another type.
+        Raises BadInput, with the command that helps, for a table that lacks a column, or has it with another type.
         """
         plain = {f.name: f.type for f in self.without(schema).fields}
         wanted = self.types(plain)

@@ -1,7 +1,7 @@
-"""A decoder that adds derived columns to the rows of another one.
+"""A decoder that adds derived columns to the rows of another decoder.
 
-That one knows nothing of them: its targets lack them. A computed column of a value that did not change, and was left
-out, is left out as well: the old row has both.
+The targets of the other decoder lack the derived columns. If a value is unavailable, because it did not change and the
+source left it out, a column computed from it is unavailable, too: the old row has both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ _ERRORS = (ValueError, pa.ArrowNotImplementedError)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bound:
-    """whole: the table. plain: as records fill it."""
+    """The two targets of a table.
+
+    whole: the target with all columns.
+    plain: the target without derived columns.
+    columns: the computed columns.
+    """
 
     whole: Target
     plain: Target
@@ -45,10 +50,10 @@ class _Bound:
 
 
 class DerivingDecoder:
-    """See `ingest.formats.base.Decoder`.
+    """A decoder that adds derived columns. See `ingest.formats.base.Decoder`.
 
-    format_: of the records.
-    derived: by the table's name; others are passed on as they are. It may grow.
+    format_: the format of the records.
+    derived: derived columns by the table's name. Rows of other tables are passed on unchanged. It may grow.
     """
 
     def __init__(
@@ -65,7 +70,10 @@ class DerivingDecoder:
         self._as_json = self._decoder if isinstance(self._decoder, JsonView) else None
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
-        """Raises BadInput, too, for a table that can't have its derived columns."""
+        """Decode a batch, with derived columns.
+
+        Raises the errors of the other decoder, and BadInput for a table that can't have its derived columns.
+        """
         decoded = self._decoder.decode(batch)
         failures = [self._of_whole_target(failure) for failure in decoded.failures]
         tables = []
@@ -98,7 +106,7 @@ class DerivingDecoder:
         return failure if bound is None else replace(failure, target=bound.whole)
 
     def _add(self, part: TableRows, bound: _Bound, batch: RawBatch) -> tuple[TableRows, list[DecodeFailure]]:
-        """The rows with all columns, without those of records that can't have them."""
+        """Return the rows with all columns, and the failures of records whose derived columns can't be computed."""
         records = np.searchsorted(batch.offsets, part.offsets)
         metadata = self._derived[bound.whole.name].metadata
         columns = {name: part.rows[name] for name in part.rows.schema.names}
@@ -133,14 +141,17 @@ class DerivingDecoder:
 def _evaluated(
     computed: ComputedColumn, columns: Mapping[str, pa.Array], rows: pa.RecordBatch, reasons: dict[int, str]
 ) -> pa.Array:
-    """reasons: gets those of rows whose value the function doesn't take."""
+    """Return the values of a computed column.
+
+    reasons: gets the reason of each row whose value the function doesn't accept.
+    """
     given = rows[KIND_COLUMN] if computed.depends_on is None else columns[computed.depends_on]
     try:
         return _one(computed.evaluate(given))
     except _ERRORS:
         pass
     values = []
-    for row in range(len(given)):  # one of them is at fault: which?
+    for row in range(len(given)):  # row by row, to find those that fail
         try:
             values.append(_one(computed.evaluate(given.slice(row, 1)))[0].as_py())
         except _ERRORS as error:
@@ -155,7 +166,7 @@ def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _flagged_too(unavailable: UnavailableValues, bound: _Bound, rows: pa.RecordBatch) -> UnavailableValues:
-    """Computed columns of cells that are left out are left out as well; keys are looked up by the whole key."""
+    """Mark computed columns as unavailable if their column is, and add computed columns to the keys of lookups."""
     flags = dict(unavailable.columns)
     for computed in bound.columns:
         if computed.depends_on in flags:
@@ -163,7 +174,7 @@ def _flagged_too(unavailable: UnavailableValues, bound: _Bound, rows: pa.RecordB
     keys = {name: unavailable.keys[name] for name in unavailable.keys.schema.names}
     own = rows.take(pa.array(unavailable.rows))
     for computed in bound.columns:
-        # of a row that moved the old key has the old value
+        # For a moved row, the old key needs the value that is computed from the old values.
         if computed.depends_on in keys:
             keys[computed.name] = _one(computed.evaluate(keys[computed.depends_on]))
     names = bound.whole.schema.primary_keys
@@ -172,7 +183,7 @@ def _flagged_too(unavailable: UnavailableValues, bound: _Bound, rows: pa.RecordB
 
 
 def _without_records(batch: TableRows, bad: NDArray[np.bool_]) -> TableRows:
-    """Leaves out the marked rows (n,), which are whole records."""
+    """Remove the marked rows (n,). They include all rows of their records."""
     place = np.cumsum(~bad) - 1
     unavailable, changes = batch.unavailable, batch.key_changes
     if unavailable is not None:

@@ -1,8 +1,8 @@
-"""Metadata columns: where a record came from, and when its change was made.
+"""Metadata columns: the origin of a record, and the time of its change.
 
-Names and types are Paimon's (`cdc/CdcMetadataConverter.java`): of Kafka `topic`, `partition`, `offset`, `timestamp`,
-`timestamp_type`; of its direct sources `database_name`, `schema_name`, `table_name`, `op_ts`, which here every format
-tells that knows them.
+Names and types are Paimon's (`cdc/CdcMetadataConverter.java`). Kafka has `topic`, `partition`, `offset`, `timestamp`
+and `timestamp_type`. Paimon's direct sources have `database_name`, `schema_name`, `table_name` and `op_ts`; here every
+format provides those of them that its records contain.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ METADATA_TYPES: Final = {**_OF_LOG, **_OF_SOURCE}
 
 
 def check_metadata(names: Mapping[str, str], format_name: str) -> None:
-    """names: column to metadata.
+    """Check the names of metadata.
 
-    Raises BadInput for one that there isn't, or that the format's records don't tell.
+    names: column to metadata.
+
+    Raises BadInput for unknown metadata, and for metadata that the format's records don't contain.
     """
     for name in names.values():
         if name not in METADATA_TYPES:
@@ -58,10 +60,10 @@ def metadata_arrays(
     origin_of: OriginOf | None,
     as_json: JsonView | None = None,
 ) -> dict[str, pa.Array]:
-    """The columns by name.
+    """Return the metadata columns by name.
 
-    records (n,): the record of each row, its number in the batch.
-    origin_of: what records say of their source, for columns of that.
+    records: (n,) for each row, the index of its record in the batch.
+    origin_of: reads a record's origin, for columns that need it.
     as_json: reads values that are not JSON.
     """
     found: dict[str, pa.Array] = {}
@@ -81,7 +83,7 @@ def metadata_arrays(
                 found[column] = timestamp_type_names(batch.timestamp_types, records)
             case _:
                 if origins is None:
-                    assert origin_of is not None, name  # `check_metadata`
+                    assert origin_of is not None, name  # ensured by `check_metadata`
                     origins = _origins(batch, records, origin_of, as_json)
                 arrow = pa.int64() if name == "op_ts" else pa.string()
                 values = pa.array([getattr(origin, name) for origin in origins], arrow)
@@ -92,7 +94,7 @@ def metadata_arrays(
 def _origins(
     batch: RawBatch, records: NDArray[np.intp], read: OriginOf, as_json: JsonView | None
 ) -> list[RecordOrigin]:
-    """Rows are of records that were decoded, so each can be read."""
+    """Return the origin of each row. The records were decoded before, so each can be read."""
     unique, places = np.unique(records, return_inverse=True)
     if as_json is None:
         known = [read(value) for value in batch.values.take(pa.array(unique)).to_pylist()]

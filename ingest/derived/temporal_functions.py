@@ -1,6 +1,6 @@
-"""Times out of columns of any type, and what is made of them: `year`, `date_format` and the like.
+"""Converts columns of several types to times, for functions such as `year` and `date_format`.
 
-Source: Paimon `cdc/Expression.java`, which reads texts; here columns have types already.
+Source: Paimon `cdc/Expression.java`, which reads texts. Here the columns already have types.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _DAYS: Final = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
 
 
 def check_temporal(column_type: DataType, precision: int | None, where: str) -> None:
-    """Raises BadInput for a column that holds no times.
+    """Raise BadInput for a column that can't hold times.
 
-    precision: of epoch times, given as the last argument.
+    precision: the precision of epoch times, which is the last argument of the function.
     """
     if precision is not None and precision not in UNIT_OF_PRECISION:
         raise BadInput(f"{where}: the precision of epoch times is 0 (s), 3 (ms), 6 (µs) or 9 (ns), not {precision}")
@@ -44,7 +44,10 @@ def check_temporal(column_type: DataType, precision: int | None, where: str) -> 
 
 
 def times(column: pa.Array, precision: int | None) -> pa.Array:
-    """As timestamps without a zone. Times with one are shown in UTC. Raises ArrowInvalid for a text that is no time."""
+    """Return the column as timestamps without a time zone. Times with a zone are converted to UTC.
+
+    Raises ArrowInvalid for a text that is no time.
+    """
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp(column.type.unit, "UTC")).cast(pa.timestamp(column.type.unit))
     if pa.types.is_date(column.type):
@@ -55,7 +58,10 @@ def times(column: pa.Array, precision: int | None) -> pa.Array:
 
 
 def formatter(pattern: str, where: str) -> Callable[[pa.Array], pa.Array]:
-    """Java's `DateTimeFormatter` patterns as a function of timestamps. Raises BadInput for letters that it lacks."""
+    """Return a function that formats timestamps by a pattern of Java's `DateTimeFormatter`.
+
+    Raises BadInput for pattern letters that are not supported.
+    """
     parts: list[Callable[[pa.Array], Any]] = []
     end = 0
     for token in _TOKEN.finditer(pattern):

@@ -1,1 +1,1 @@
-"""A table's schema follows its source's: what may change, what is changed, and in which order with the rows."""
+"""Schema evolution: which changes of the source are applied to a table, and in which order with the rows."""

@@ -1,4 +1,4 @@
-"""What becomes of a change of the source's columns, by the configuration.
+"""The configured behaviour for schema changes of the source.
 
 Names as in Flink CDC: `schema.change.behavior`, `include.schema.changes`, `exclude.schema.changes`.
 """
@@ -19,7 +19,7 @@ class ChangeKind(StrEnum):
     DROP_COLUMN = "drop.column"
 
     def is_named_by(self, word: str) -> bool:
-        """`add` and `column` name `add.column`, too."""
+        """Return whether the word names this kind. `add` and `column` name `add.column`, too."""
         return word == self or word in self.split(".")
 
 
@@ -27,9 +27,9 @@ class Action(Enum):
     """What to do with a change.
 
     STOP: the pipeline stops.
-    APPLY: the table is altered; if that can't be, the pipeline stops.
-    TRY: the table is altered; if that can't be, as IGNORE.
-    IGNORE: the table stays as it is, and records are read as far as they fit.
+    APPLY: the table is altered. If this is impossible, the pipeline stops.
+    TRY: the table is altered. If this is impossible, the change is ignored as with IGNORE.
+    IGNORE: the table is not altered. Records are read as far as they fit the table.
     """
 
     STOP = auto()
@@ -43,7 +43,7 @@ _LOSES_COLUMNS: Final = frozenset({ChangeKind.RENAME_COLUMN, ChangeKind.DROP_COL
 
 @dataclass(frozen=True, slots=True)
 class SchemaBehavior:
-    """Of one table."""
+    """The behaviour of one table."""
 
     settings: SchemaEvolutionSettings
 
@@ -66,7 +66,7 @@ class SchemaBehavior:
         return self.action(ChangeKind.DROP_COLUMN) in (Action.APPLY, Action.TRY)
 
     def __str__(self) -> str:
-        """As `plan` prints it: `evolve: add.column, alter.column.type`."""
+        """Return the text that `plan` prints, for example `evolve: add.column, alter.column.type`."""
         applied = [kind.value for kind in ChangeKind if self.action(kind) in (Action.APPLY, Action.TRY)]
         if self.settings.mode == "exception":
             return "exception: stops at the first change"

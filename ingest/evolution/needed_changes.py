@@ -1,4 +1,4 @@
-"""What a record needs of a table, as changes of its schema: which can be made, and why the others can't."""
+"""The schema changes that a record needs in its table: which of them are possible, and why the others are not."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from storage.types import INT, STRING, Root, nullable
 
 @dataclass(frozen=True, slots=True)
 class NeededChange:
-    """One column.
+    """The change that a record needs for one column.
 
-    change: None where it can't be made.
-    reason: why it can't.
-    is_unwanted: it is not to be made, and that is no reason to stop.
+    change: the schema change; None if it is impossible.
+    reason: why the change is impossible.
+    is_unwanted: the configuration excludes the change, so the pipeline continues without it.
     """
 
     kind: ChangeKind
@@ -33,7 +33,7 @@ class NeededChange:
     is_unwanted: bool = False
 
     def __str__(self) -> str:
-        """For the log: `add note STRING`, `price from DECIMAL(8, 2) to DECIMAL(12, 4)`."""
+        """Return the text for the log: `add note STRING`, `price from DECIMAL(8, 2) to DECIMAL(12, 4)`."""
         name = path_text(self.column.path)
         type_ = nullable(self.column.type or STRING)
         if self.column.found is None:
@@ -42,16 +42,18 @@ class NeededChange:
 
 
 def needed_changes(needed: Sequence[NeededColumn], schema: TableSchema, types: ColumnTypes) -> list[NeededChange]:
-    """In the order given.
+    """Return the needed changes, in the order of the columns.
 
-    schema: the table's newest.
-    types: what the configuration says of columns.
+    schema: the table's newest schema.
+    types: the configured column types.
     """
     return [_addition(c, types) if c.found is None else _widening(c, schema, types.mapping) for c in needed]
 
 
 def columns_left(left: Sequence[NeededChange]) -> tuple[list[str], list[str]]:
-    """Of changes that are not made: columns of the records to pass over, and columns of the table that stay."""
+    """Return two lists for changes that are not made: the record columns to ignore, and the table columns that keep
+    their types.
+    """
     ignored = [c.column.path[0] for c in left if c.column.found is None and len(c.column.path) == 1]
     fixed = [c.column.path[0] for c in left if c.column.found is not None or len(c.column.path) > 1]
     return ignored, fixed
@@ -61,7 +63,7 @@ def _addition(column: NeededColumn, types: ColumnTypes) -> NeededChange:
     column_type = column.type or STRING
     if len(column.path) == 1:
         column_type = types.type_of(column.path[0], column.source, column_type)
-    # NOT NULL at the source is nullable here: rows that are there lack the column.
+    # A column that is NOT NULL at the source becomes nullable here, because existing rows lack it.
     column = replace(column, type=nullable(column_type))
     return NeededChange(
         ChangeKind.ADD_COLUMN, column, AddColumn(column.path, nullable(column_type), column.description)

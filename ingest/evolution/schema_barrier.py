@@ -1,11 +1,12 @@
-"""A change of a table's schema stands between two records: everything before it is committed under the old schema.
+"""A schema change takes effect between two records: all rows before it are committed under the old schema.
 
-1. What was written so far is committed.  2. The schema is read again: another process may have changed it.  3. The
-   table
-is altered.  4. Writer and decoder take the new schema over, and the record is decoded again.
+1. All written rows are committed.
+2. The schema is read again, because another process may have changed it.
+3. The table is altered.
+4. Writer and decoder adopt the new schema, and the record is decoded again.
 
-*A crash after 1: the record is read again, and needs the same. After 3: the table has the column; the record fits.*
-So nothing has to be remembered.
+*Crash after 1: the record is read again, and needs the same change. Crash after 3: the table already has the column,
+and the record fits.* So the barrier needs no state.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from storage.logs import get_logger
 from storage.table import TableContext
 from storage.threads import run_uncancellable
 
-ROUNDS_MAX: Final = 100  # for one record: each changes the table, or what is known of it
+ROUNDS_MAX: Final = 100  # rounds for one record; each changes the table, or the known schema of it
 
 Commit: TypeAlias = Callable[[], Awaitable[None]]
-"""Commits everything that was written."""
+"""Commits all written rows."""
 
 _log = get_logger(__name__)
 
 
 class NoBarrier:
-    """For tables that never change."""
+    """The schema barrier of tables that never change."""
 
     def is_outdated(self, batch: DecodedBatch) -> bool:
         return False
@@ -49,7 +50,7 @@ class NoBarrier:
 
 
 class Schemas(Protocol):
-    """See `TableSchemas`. Methods block."""
+    """The schemas of tables. See `TableSchemas`. Methods block."""
 
     def current(self, table: str) -> Target | None: ...
 
@@ -63,8 +64,12 @@ class Schemas(Protocol):
 
 
 class SchemaBarrier:
-    """behaviors, column_types: by the table's name.
-    lineage: remembers what was altered in copies of tables.
+    """Changes the schemas of a pipeline's tables between records.
+
+    tables: the schemas of the tables.
+    behaviors: by the table's name.
+    column_types: by the table's name.
+    lineage: keeps the changes that were made in copies of source tables.
     """
 
     def __init__(
@@ -82,16 +87,16 @@ class SchemaBarrier:
         self._rounds = 0
 
     def is_outdated(self, batch: DecodedBatch) -> bool:
-        """Whether it was decoded for tables that have changed since."""
+        """Return whether the batch was decoded for tables that have changed since."""
         targets = [part.target for part in batch.tables]
         targets += [failure.target for failure in batch.failures if failure.target is not None]
         return any(self._tables.current(target.name) not in (None, target) for target in targets)
 
     async def follow(self, failure: DecodeFailure, commit: Commit) -> str | None:
-        """Have the table fit a record, as far as the configuration lets it.
+        """Alter the table so that a record fits, as far as the configuration allows.
 
-        Returns None when the record is to be decoded again: the table, or what is made of it, has changed. Else why
-        nothing could be done; "" where there is nothing to say.
+        Returns None if the record is to be decoded again, because the table or the way to read its records has changed.
+        Otherwise returns the reason why nothing was changed, or "" without a specific reason.
         """
         target = failure.target
         if target is not None and failure.shadow is not None:
@@ -107,7 +112,7 @@ class SchemaBarrier:
         if newest.schema.id != target.schema.id:
             current = self._tables.current(target.name)
             if current is not None and current.schema.id == newest.schema.id:
-                return None  # it changed since the record was decoded
+                return None  # the schema was adopted after the record was decoded
             await commit()
             await run_uncancellable(self._tables.adopt, newest)
             _log.info("schema changed by another writer", table=target.name, schema=newest.schema.id)
@@ -119,7 +124,7 @@ class SchemaBarrier:
             for change in needed_changes(failure.needed, target.schema, types)
         ]
         if any(change.column.found is None for change, _ in wanted):
-            # an older record of another partition never brings a dropped column back
+            # An older record of another partition must not add a dropped column again.
             dropped = dropped_columns(newest) if behavior.drops_columns else frozenset()
             wanted = [(c, Action.IGNORE if c.column.path[0] in dropped else action) for c, action in wanted]
         if any(action is Action.STOP for _, action in wanted):
@@ -140,16 +145,16 @@ class SchemaBarrier:
         return None
 
     async def follow_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
-        """Have tables fit records that come later, each its last one, before any row is written after a commit.
+        """Alter tables for the last of several later records each, before any row is written after a commit.
 
-        failures: records that need columns, or wider ones. What can't be done is left until such a record's turn.
+        failures: records that need new or wider columns. A change that fails is tried again when its record is written.
         """
         last_of = {failure.target.name: failure for failure in failures if failure.target is not None}
         turn = self._last, self._rounds
         for table, failure in last_of.items():
             try:
                 await self.follow(failure, commit)
-            except Exception as error:  # the table's own failure, raised when its record has its turn
+            except Exception as error:  # a failure of this table; it is raised again when its record is written
                 _log.warning("schema change put off", table=table, error=str(error), offset=failure.offset)
             finally:
                 self._last, self._rounds = turn
@@ -157,9 +162,9 @@ class SchemaBarrier:
     async def _follow_shadow(
         self, failure: DecodeFailure, target: Target, shadow: ShadowChange, commit: Commit
     ) -> str | None:
-        """What is altered in a copy of the source's table is done once the copy takes its place.
+        """Apply the changes of a copy of the source table (online DDL) when the copy replaces the table.
 
-        *Until then the table's snapshots tell it, as their positions pass the records that said so.*
+        *Until then the table's snapshots record them, because their positions pass the records with these changes.*
         """
         match shadow.step:
             case ShadowStep.MADE:
@@ -177,7 +182,7 @@ class SchemaBarrier:
     async def _follow_statements(
         self, failure: DecodeFailure, statements: Sequence[ColumnStatement], target: Target, commit: Commit
     ) -> str | None:
-        """What the source's DDL does. It is read again after a crash, and then has been done."""
+        """Apply the source's DDL statements. After a crash they are read again; then they may have been applied."""
         newest = await run_uncancellable(self._tables.newest, target.name)
         plan = statement_changes(
             statements,
@@ -207,7 +212,7 @@ class SchemaBarrier:
     async def _alter(
         self, target: Target, made: Sequence[NeededChange], failure: DecodeFailure, commit: Commit
     ) -> str | None:
-        """Returns None, or why the table can't be altered."""
+        """Alter the table. Returns None, or the reason why the table can't be altered."""
         await commit()
         changes = [change.change for change in made if change.change is not None]
         try:

@@ -1,4 +1,4 @@
-"""What the source's DDL makes of a table's schema. A column that was dropped is only brought back by DDL."""
+"""The schema changes that the source's DDL causes in a table. Only DDL adds a dropped column again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ _IN_A_CIRCLE: Final = (
 
 @dataclass(slots=True)
 class StatementChanges:
-    """changes: to be made.
-    left: what is not, and why.
-    stops: whether the pipeline does.
-    must_be_made: whether it stops where they can't be made.
-    refused: why it stops all the same; "" where it doesn't.
+    """The effect of DDL statements on a table.
+
+    changes: the schema changes to make.
+    left: the statements that are not applied, each with its reason.
+    stops: whether the pipeline stops, as configured.
+    must_be_made: whether the pipeline stops if the changes are impossible.
+    refused: why the pipeline stops although the configuration allows the change; "" if it doesn't stop.
     """
 
     changes: list[SchemaChange] = field(default_factory=list)
@@ -40,7 +42,7 @@ class StatementChanges:
 def statement_changes(
     statements: Sequence[ColumnStatement], table: TableContext, behavior: SchemaBehavior, types: ColumnTypes
 ) -> StatementChanges:
-    """Nothing for statements whose effect the table has already."""
+    """Return the effect of the statements. Statements that the table already reflects have none."""
     found = StatementChanges()
     names = set(table.schema.names)
     dropped = dropped_columns(table) if behavior.drops_columns else frozenset[str]()
@@ -49,7 +51,7 @@ def statement_changes(
         old, new = statement.old, statement.new
         change: SchemaChange
         if old is None:
-            # others come with the first row that has them
+            # Only dropped columns are added here; others are added with the first row that has them.
             if new is None or new in names or new not in dropped:
                 continue
             source = mysql_source_type(statement.type)
@@ -88,9 +90,10 @@ def statement_changes(
 
 
 def _not_done(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:
-    """Without those that a process before a crash has carried out.
+    """Return the statements without those that were applied before a crash.
 
-    `DROP b, RENAME a TO b` leaves a `b` that must stay: where the first column of such a chain is gone, all is done.
+    `DROP b, RENAME a TO b` results in a column `b` that must not be dropped again. If the first column of such a chain
+    doesn't exist, all statements of the chain were applied.
     """
     origins = {s.new: s.old for s in statements if s.old is not None and s.new is not None}
 
@@ -105,7 +108,10 @@ def _not_done(statements: Sequence[ColumnStatement], names: Collection[str]) -> 
 
 
 def _in_order(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:
-    """Those of one statement mean the columns as they were before it: a name is taken after it was given away."""
+    """Return the changes of one statement in an order in which each name is free before it is used again.
+
+    All of them refer to the columns before the statement.
+    """
     waiting, ordered, taken = list(statements), list[ColumnStatement](), set(names)
     while waiting:
         given = [s.old for s in waiting if s.old is not None]
@@ -119,7 +125,7 @@ def _in_order(statements: Sequence[ColumnStatement], names: Collection[str]) -> 
 
 
 def _leads_back(statement: ColumnStatement, statements: Sequence[ColumnStatement]) -> bool:
-    """Whether its column's new name is that of a column that is renamed, and so on, back to itself."""
+    """Return whether the statement is part of a circle of renamed columns."""
     renames = {s.old: s.new for s in statements if s.new is not None}
     at = statement.new
     for _ in renames:
@@ -130,7 +136,7 @@ def _leads_back(statement: ColumnStatement, statements: Sequence[ColumnStatement
 
 
 def dropped_columns(table: TableContext) -> frozenset[str]:
-    """Names of columns that earlier versions of the schema had, and that are gone, not renamed."""
+    """Return the names of columns of earlier schemas that were dropped, not renamed."""
     newest = table.schema
     ids = {f.id for f in newest.fields}
     found: set[str] = set()

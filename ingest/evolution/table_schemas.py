@@ -1,4 +1,4 @@
-"""The schemas of a pipeline's tables while it runs: read again, altered, and taken over by what reads and writes."""
+"""The schemas of a running pipeline's tables: they are read again, altered, and adopted by decoders and writers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.table import TableContext
 
 
 class TableSchemas:
-    """Methods block, but `current`.
+    """Reads, alters and adopts the schemas of a pipeline's tables. All methods block, except `current`.
 
     sinks: the tables that exist, by name; it may grow.
     """
@@ -35,30 +35,30 @@ class TableSchemas:
         self._moved = moved
 
     def current(self, table: str) -> Target | None:
-        """What its records are decoded into now; None for a table that is not one of the pipeline."""
+        """Return the target into which the table's records are decoded now; None for a table of no pipeline entry."""
         return self._router.target(table)
 
     def newest(self, table: str) -> TableContext:
-        """As the catalog has it now."""
+        """Return the table in its current state in the catalog."""
         return self._catalog.load(table)
 
     def alter(self, table: str, changes: Sequence[SchemaChange]) -> TableContext:
-        """The table with these changes, made by another process at the same time or by us.
+        """Alter the table, and return it. Changes that another process made at the same time count as made.
 
-        Raises BadInput for a change that can't be made.
+        Raises BadInput for a change that is impossible.
         """
         self._catalog.alter_table(table, changes)
         return self._catalog.load(table)
 
     def adopt(self, table: TableContext) -> None:
-        """Read and write under this version of the schema from now on. Everything written before is committed."""
+        """Read and write under this version of the schema from now on. All rows written before must be committed."""
         old = self._require(table.name).schema
         self._sinks[table.name].adopt_schema(table)
         self._moved.of(table.name).adopt_schema(old, table.schema)
         self._router.add_target(self._targets.of(table))
 
     def leave(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
-        """Keep the table as it is, and read records as far as they fit (see `TableTargets`)."""
+        """Leave the table unchanged, and read records as far as they fit (see `TableTargets`)."""
         self._targets.ignore(table, ignored)
         self._targets.fix(table, fixed)
         self._router.add_target(self._targets.as_decided(self._require(table)))

@@ -1,9 +1,10 @@
-"""Which column types may become which while a pipeline runs: wider ones of their kind, so that no value loses a digit.
+"""Rules for type changes while a pipeline runs: a type may only become a wider one of its kind, so that no value loses
+digits.
 
-Stricter than `storage.schema.type_changes`, which tells what may be changed by hand.
+The rules are stricter than `storage.schema.type_changes`, which defines the changes that a user may make.
 
-Source: Paimon `sink/UpdatedDataFieldsProcessFunctionBase.java` (canConvert). A DECIMAL there may lose digits before the
-point for digits behind it; here it grows on both sides.
+Source: Paimon `sink/UpdatedDataFieldsProcessFunctionBase.java` (canConvert). There a DECIMAL may get more digits after
+the point and fewer before it; here neither number may decrease.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _BY_PRECISION: Final = frozenset({Root.TIME, Root.TIMESTAMP, Root.TIMESTAMP_LTZ}
 
 
 def is_widening(old: DataType, new: DataType) -> bool:
-    """Whether a column of type `old` may become `new`. Nullability is not looked at."""
+    """Return whether a column of type `old` may become `new`. Nullability is ignored."""
     if not isinstance(old, AtomicType) or not isinstance(new, AtomicType):
         return False
     for family in (_INTEGERS, _FLOATS):

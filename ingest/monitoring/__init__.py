@@ -1,1 +1,1 @@
-"""What a running pipeline reports: metrics, probes, a status page."""
+"""The monitoring of a running pipeline: metrics, probes, a status page."""

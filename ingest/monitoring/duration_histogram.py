@@ -1,4 +1,4 @@
-"""Durations counted in buckets, as Prometheus wants them."""
+"""Durations counted in buckets, in the form that Prometheus needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 
 class DurationHistogram:
-    """bounds_s: upper ends of the buckets, rising; what is longer counts in one more."""
+    """A histogram of durations.
+
+    bounds_s: upper bounds of the buckets, rising. Longer durations are counted in an additional bucket.
+    """
 
     def __init__(self, bounds_s: Sequence[float] = BOUNDS_S) -> None:
         self._bounds_s = bounds_s
@@ -27,6 +30,6 @@ class DurationHistogram:
         return sum(self._counts)
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """(upper end, how many were not longer), the last end being `+Inf`."""
+        """Return (upper bound, number of durations up to it). The last bound is `+Inf`."""
         ends = [*map(str, self._bounds_s), "+Inf"]
         return list(zip(ends, map(float, accumulate(self._counts)), strict=True))

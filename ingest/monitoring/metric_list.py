@@ -1,4 +1,4 @@
-"""Every metric there is: name, kind, labels, meaning. `docs/operations.md` shows this list."""
+"""The list of all metrics: name, kind, labels, meaning. `docs/operations.md` shows this list."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 PREFIX: Final = "tidelake_"
-OTHER: Final = "_other"  # the label of what is beyond `metrics.tables_max` or `metrics.partitions_max`
+OTHER: Final = "_other"  # the label of series beyond `metrics.tables_max` or `metrics.partitions_max`
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """name: without PREFIX, and of counters without `_total`.
+    """A metric.
 
-    beyond: what `_other` holds of several; None leaves it out.
+    name: the name without PREFIX; for counters also without `_total`.
+    beyond: how `_other` combines several series; None leaves them out.
     """
 
     name: str

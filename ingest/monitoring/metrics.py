@@ -1,6 +1,6 @@
 """The metrics of a pipeline for Prometheus, made from the observations at each request.
 
-Labels are bounded: tables and partitions beyond a limit are one series, `_other`.
+Labels are bounded: tables and partitions beyond a limit share one series, `_other`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Sample = tuple[Labels, float]
 
 @dataclass(frozen=True, slots=True)
 class ProcessGauges:
-    """What the process shares among its tables, asked when it is needed."""
+    """Gauges of resources that all tables of the process share. They are read when they are needed."""
 
     buffer_bytes: Callable[[], int]
     buffer_limit_bytes: int
@@ -35,7 +35,7 @@ class ProcessGauges:
 
 
 class PipelineCollector(Collector):
-    """Thread-safe, and quick enough to be called in a thread at every scrape."""
+    """The collector of a pipeline's metrics. It is thread-safe, and quick enough to be called at every scrape."""
 
     def __init__(
         self,
@@ -45,7 +45,14 @@ class PipelineCollector(Collector):
         tables_max: int,
         partitions_max: int,
     ) -> None:
-        """info: pipeline and release."""
+        """Create the collector.
+
+        observed: the observations of the run.
+        gauges: the gauges of the process.
+        info: pipeline and release.
+        tables_max: number of tables with a label.
+        partitions_max: number of partitions with a label.
+        """
         self._observed = observed
         self._gauges = gauges
         self._info = info
@@ -142,14 +149,14 @@ class PipelineCollector(Collector):
     # ------------------------------------------------------------ labels
 
     def _bounded(self, metric: Metric, samples: Iterable[Sample]) -> list[Sample]:
-        """At most as many tables, or partitions, as are allowed; the others are one."""
+        """Return samples of at most the allowed number of tables or partitions. The others are combined into one."""
         limit = {"table": self._tables_max, "topic": self._partitions_max}.get(next(iter(metric.labels), ""))
         if limit is None:
             return list(samples)
         kept: set[str] = set()
         bounded: dict[Labels, float] = {}
         for labels, value in samples:
-            # of a partition both labels tell which it is, of a level of a table only the first
+            # Both labels identify a partition. For a table's level, only the first label identifies the table.
             owner = " ".join(labels) if "partition" in metric.labels else labels[0]
             if len(kept) < limit:
                 kept.add(owner)
@@ -164,7 +171,7 @@ class PipelineCollector(Collector):
 
 
 def _beyond(metric: Metric) -> Callable[[Iterable[float]], float] | None:
-    """How the values of what is beyond the limit become one."""
+    """Return the function that combines the values beyond the limit; None if they are left out."""
     if metric.kind == "counter" or metric.beyond == "sum":
         return sum
     return max if metric.beyond == "max" else None
@@ -196,7 +203,7 @@ def _histogram(metric: Metric, histogram: DurationHistogram) -> Family:
 
 
 def registry_of(collector: PipelineCollector) -> CollectorRegistry:
-    """With the process's own metrics: memory, processor time, open files."""
+    """Return a registry with the collector and with metrics of the process: memory, processor time, open files."""
     registry = CollectorRegistry()
     registry.register(collector)
     for more in (ProcessCollector, PlatformCollector, GCCollector):

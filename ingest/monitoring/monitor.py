@@ -1,4 +1,4 @@
-"""Watches a pipeline while it runs: asks the source where its logs end, looks at the tables' files, serves the answers.
+"""Monitors a running pipeline: requests the log ends from the source, reads the tables' files, serves the results.
 
 Errors here are logged, and never stop the pipeline.
 """
@@ -25,26 +25,26 @@ from storage.table import TableContext
 from storage.threads import run_uncancellable
 
 _REFRESH_MS_MAX: Final = 5_000
-_OTHERS_MS: Final = 60_000  # a table that only others commit to is looked at so often: each look asks the store
-_SOURCE_LIMIT_S: Final = 5.0  # a broker that doesn't answer by then is reported, and asked again
+_OTHERS_MS: Final = 60_000  # interval for tables that only others commit to; each look sends requests to the store
+_SOURCE_LIMIT_S: Final = 5.0  # after this time, the missing answer of a broker is reported, and the request is repeated
 
 _log = get_logger(__name__)
 
 
 class OffsetBoundsProvider(Protocol):
-    """What is asked of a source."""
+    """The methods of a source that the monitor needs."""
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
-        """As `Source.bounds`."""
+        """See `Source.bounds`."""
         ...
 
     async def deleted_topics(self) -> Collection[str]:
-        """As `Source.deleted_topics`."""
+        """See `Source.deleted_topics`."""
         ...
 
 
 class PipelineMonitor:
-    """Make it before the pipeline, which tells `observed` what it does; `running` while it runs."""
+    """Monitors a pipeline. Create it before the pipeline, which reports to `observed`. Use `running` during the run."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class PipelineMonitor:
         self._settings = settings
         self._observed = observed
         self._levels: dict[str, TableLevelsReader] = {}
-        self._seen: dict[str, tuple[int | None, int]] = {}  # table to our snapshot then, and the time
+        self._seen: dict[str, tuple[int | None, int]] = {}  # table to our snapshot at the last look, and its time
         self._failed: dict[str, str] = {}
         release = version("tidelake")
         collector = PipelineCollector(
@@ -71,13 +71,13 @@ class PipelineMonitor:
         )
 
     def watch_table(self, context: TableContext) -> None:
-        """Tell of its files. Thread-safe; a table that is opened again takes the place of the one before."""
+        """Report the files of this table, too. Thread-safe. A table that is opened again replaces the earlier one."""
         self._levels[context.name] = TableLevelsReader(context)
         self._observed.table(context.name)
 
     @asynccontextmanager
     async def running(self, source: OffsetBoundsProvider) -> AsyncIterator[None]:
-        """Raises BadInput for an address that can't be had; nothing else."""
+        """Monitor the pipeline inside the block. Raises BadInput for an unavailable address, and no other error."""
         settings = self._settings
         async with self.server.serving(settings.host, settings.port or 0):
             watching = asyncio.create_task(self._watch(source), name="monitor")
@@ -95,7 +95,7 @@ class PipelineMonitor:
             await self.look(source)
 
     async def look(self, source: OffsetBoundsProvider) -> None:
-        """Once: at the source, and at tables that were committed to since the last look."""
+        """Look once at the source, and at tables with commits since the last look."""
         if self._observed.state == "RUNNING":
             await self._try("source", self._look_at_source, source)
             for name, reader in list(self._levels.items()):
@@ -106,7 +106,7 @@ class PipelineMonitor:
             async with asyncio.timeout(_SOURCE_LIMIT_S):
                 bounds = await source.bounds(list(self._observed.partitions))
         except TimeoutError:
-            gone = await source.deleted_topics()  # of which no broker tells where they end
+            gone = await source.deleted_topics()  # no broker reports the ends of these
             problem = f"no answer within {_SOURCE_LIMIT_S:g} s" + (f": {', '.join(gone)} was deleted" if gone else "")
             self._observed.source_failed(problem)
             raise TimeoutError(f"the source gave {problem}") from None

@@ -1,6 +1,6 @@
-"""Observations of a pipeline's parts while it runs, for metrics, probes, the status page, the log.
+"""Observations of a running pipeline's parts, for metrics, probes, the status page and the log.
 
-The parts tell it what happened; it decides nothing and waits for nothing. All methods are called in the pipeline's
+The parts report events. The observations make no decisions, and never block. All methods are called in the pipeline's
 event loop; numbers may be read from any thread.
 """
 
@@ -27,7 +27,11 @@ CHECKPOINTS_KEPT: Final = 60
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """waiting: partitions with a transaction that isn't whole yet. split: transactions that were handed on in parts."""
+    """Counts of source transactions.
+
+    waiting: number of partitions with an incomplete transaction.
+    split: number of transactions that were passed on in parts.
+    """
 
     waiting: int = 0
     split: int = 0
@@ -35,11 +39,16 @@ class TransactionCounts:
 
 @dataclass(slots=True)
 class TableObservation:
-    """Of one table, since the process started.
+    """Observations of one table since the process started.
 
-    rows: that its writer took. newest_written_ms, newest_committed_ms: the newest record time (epoch) among them, and
-    among those that are committed. commit_ms, commit_attempts: of its last commit. committed_at_ms: when that was,
-    epoch. committing_since_ms: monotonic; None while it is not being committed. levels: its files, as last looked at.
+    rows: number of rows that its writer accepted.
+    newest_written_ms: the newest record time (epoch) of these rows.
+    newest_committed_ms: the newest record time (epoch) of committed rows.
+    commit_attempts: attempts of all its commits.
+    commit_ms: duration of its last commit.
+    committed_at_ms: time of its last commit (epoch).
+    committing_since_ms: start of the running commit (monotonic); None if no commit is running.
+    levels: its files at the last look.
     """
 
     rows: int = 0
@@ -58,8 +67,12 @@ class TableObservation:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointObservation:
-    """One complete checkpoint. ended_at_ms: epoch. rows: written since the one before. records, nbytes: that it covers
-    and the one before did not.
+    """One complete checkpoint.
+
+    ended_at_ms: its end (epoch).
+    rows: number of rows written since the previous checkpoint.
+    records: number of records that it covers and the previous one did not.
+    nbytes: bytes of these records.
     """
 
     identifier: int
@@ -79,14 +92,16 @@ class TopicCounts:
 
 @dataclass(slots=True)
 class RunObservations:
-    """interval_ms: how far apart checkpoints are meant to be.
+    """Observations of one run of a pipeline.
 
-    patience_ms: how long a checkpoint may take before it counts as stalled, where that is longer than some intervals.
-    state: what the run does, as `run_states.RunState` calls it.
-    records, record_bytes: that came through to be written, skipped or set aside; `topics` has those that were read.
-    transactions: of the source, where checkpoints keep them whole.
-    waiting_since_ms: monotonic time since when something has waited to be committed; None when nothing does.
-    problems: the reason of each table that is held back
+    interval_ms: the configured interval of checkpoints.
+    state: the state of the run, as named by `run_states.RunState`.
+    patience_ms: how long a checkpoint may take before it counts as stalled, if that is longer than some intervals.
+    records: number of records that were passed on to be written, skipped or set aside. `topics` counts the read ones.
+    record_bytes: bytes of these records.
+    transactions: counts of the source's transactions, if checkpoints don't split them.
+    waiting_since_ms: monotonic time since which records have waited for a commit; None if none wait.
+    problems: returns the reason of each table that is held back
     """
 
     interval_ms: int
@@ -136,7 +151,7 @@ class RunObservations:
             self.waiting_since_ms = now_ms
 
     def offsets_were_read(self, partition: TopicPartition, start: int, end: int) -> None:
-        """As `was_read`, where others saw the records: each offset is taken for one."""
+        """Count records like `was_read`, if other processes read them. Each offset counts as one record."""
         now_ms = self.clock.now_ms()
         progress = self.partitions.setdefault(partition, PartitionProgress(start, start, now_ms))
         self.topics.setdefault(partition.topic, TopicCounts()).records += end - max(start, min(end, progress.read))
@@ -145,13 +160,19 @@ class RunObservations:
             self.waiting_since_ms = now_ms
 
     def came_through(self, batch: RawBatch, skipped: Mapping[str, int]) -> None:
-        """It is about to be written. skipped: kinds of records that no table takes."""
+        """Count a batch that is about to be written.
+
+        skipped: number of records of each kind that belong to no table.
+        """
         self.records += len(batch)
         self.record_bytes += batch.nbytes
         self.skipped.update(skipped)
 
     def was_written(self, table: str, rows: int, newest_ms: int | None) -> None:
-        """newest_ms: the newest record time among the rows, epoch."""
+        """Count rows that were written to a table.
+
+        newest_ms: the newest record time of the rows (epoch).
+        """
         found = self.table(table)
         found.rows += rows
         self._rows_uncommitted += rows
@@ -159,7 +180,7 @@ class RunObservations:
             found.newest_written_ms = max(newest_ms, found.newest_written_ms or 0)
 
     def ends_are(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Where the logs end now."""
+        """Set the current ends of the logs."""
         now_ms = self.clock.now_ms()
         for partition, end in ends.items():
             if partition in self.partitions:
@@ -170,22 +191,22 @@ class RunObservations:
             self.waiting_since_ms = None
 
     def source_answered(self) -> None:
-        """Also after it didn't."""
+        """Record that the source answers, and clear an earlier problem."""
         self.source_problem = self.source_problem_since_ms = None
 
     def source_failed(self, problem: str) -> None:
-        """Asked how far it goes, the source gave no answer."""
+        """Record that the source did not answer a request for the ends of its logs."""
         self.source_problem = problem
         if self.source_problem_since_ms is None:
             self.source_problem_since_ms = self.clock.now_ms()
 
     @property
     def lag(self) -> int:
-        """Over all partitions."""
+        """The lag of all partitions together, in offsets."""
         return sum(progress.lag for progress in list(self.partitions.values()))
 
     def lag_ms(self) -> int:
-        """Of the partition that is furthest behind in time."""
+        """Return the time lag of the partition that is furthest behind."""
         now_ms, now_epoch_ms = self.clock.now_ms(), epoch_ms()
         return max((p.lag_ms(now_ms, now_epoch_ms) for p in list(self.partitions.values())), default=0)
 
@@ -198,11 +219,14 @@ class RunObservations:
         self.table(table).committing_since_ms = self.clock.now_ms()
 
     def commit_ended(self, table: str) -> None:
-        """However it ended."""
+        """Record that the table's commit ended, successful or not."""
         self.table(table).committing_since_ms = None
 
     def committed(self, table: str, snapshot_id: int | None, took_ms: int, attempts: int) -> None:
-        """attempts: how often it was tried to create a snapshot of it."""
+        """Record a successful commit of the table.
+
+        attempts: number of attempts to create the snapshot.
+        """
         found = self.table(table)
         found.newest_committed_ms = found.newest_written_ms
         found.snapshot_id = snapshot_id if snapshot_id is not None else found.snapshot_id
@@ -214,7 +238,10 @@ class RunObservations:
     def checkpoint_completed(
         self, identifier: int, tables: int, took_ms: int, reached: Mapping[TopicPartition, int]
     ) -> CheckpointObservation:
-        """reached: the next offset of each partition that was written before."""
+        """Record a complete checkpoint, and return it.
+
+        reached: the next offset of each partition that the checkpoint covers.
+        """
         now_ms = self.clock.now_ms()
         records = nbytes = 0
         for partition, offset in reached.items():
@@ -240,7 +267,7 @@ class RunObservations:
         return done
 
     def table_compacted(self, table: str, result: CompactResult, took_s: float) -> None:
-        """A compaction's result was taken. From any thread."""
+        """Count a compaction whose result was accepted. It may be called from any thread."""
         kept = {file.file_name for file in result.before}
         nbytes = sum(file.file_size for file in result.after if file.file_name not in kept)
         with self._lock:
@@ -249,11 +276,14 @@ class RunObservations:
             found.compacted_bytes += nbytes
             self.compaction_durations.observe(took_s)
 
-    # ------------------------------------------------------------ what goes on
+    # ------------------------------------------------------------ activities
 
     @contextmanager
     def activity(self, name: str) -> Iterator[None]:
-        """What a part does as long as this is open, for the reason of a stall. name: in words."""
+        """Record an activity of a part for the duration of the block. It is named in the reason of a stall.
+
+        name: a description in words.
+        """
         self._activities[name] = self.clock.now_ms()
         try:
             yield
@@ -261,14 +291,14 @@ class RunObservations:
             self._activities.pop(name, None)
 
     def activities(self) -> list[tuple[str, int]]:
-        """What goes on, and for how many milliseconds; the longest first."""
+        """Return the current activities with their durations in milliseconds, the longest first."""
         now_ms = self.clock.now_ms()
         return sorted(((name, now_ms - since) for name, since in list(self._activities.items())), key=lambda a: -a[1])
 
     def log_fields(self, offsets_max: int = 32) -> dict[str, Any]:
-        """What the log says of the last checkpoint.
+        """Return the log fields of the last checkpoint.
 
-        offsets_max: of more partitions only the number is kept.
+        offsets_max: with more partitions than this, only their number is logged.
         """
         last = self.recent_checkpoints[-1]
         fields: dict[str, Any] = {"rows": last.rows, "records": last.records, "bytes": last.nbytes}

@@ -1,4 +1,4 @@
-"""How far one topic partition was read and committed, and how far that lags behind the log."""
+"""How far one topic partition was read and committed, and its lag behind the end of the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingest.raw_batch import RawBatch
 
 
 class _ReadBatch(NamedTuple):
-    """A batch that is read and not committed. Times are epoch milliseconds; None where its records have none."""
+    """A batch that was read and is not committed. Times are epoch milliseconds; None if its records have no times."""
 
     next_offset: int
     records: int
@@ -23,11 +23,13 @@ class _ReadBatch(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """committed: the next offset that every table's position, or what was set aside, has passed.
-    read: the next offset to come from the source.
-    end: the log's end, as far as it was asked and read; None while unknown.
-    newest_committed_ms: the newest record time (epoch) below `committed`; None before this process committed any.
-    caught_up_ms: when, by the monotonic clock, the partition last had nothing left to commit.
+    """The progress of one partition.
+
+    committed: the next offset after the records that are committed in every table, or were set aside.
+    read: the next offset to read from the source.
+    caught_up_ms: monotonic time when all records of the partition were last committed.
+    end: the end of the log, as last reported or read; None while unknown.
+    newest_committed_ms: the newest record time (epoch) below `committed`; None until this process commits a record.
     """
 
     committed: int
@@ -39,23 +41,25 @@ class PartitionProgress:
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether records were read that no commit covers yet."""
+        """Whether records were read that are not committed yet."""
         return bool(self._uncommitted)
 
     def was_read(self, batch: RawBatch, now_ms: int, now_epoch_ms: int) -> None:
-        """now_epoch_ms: no record counts as newer, whatever its producer's clock said: one of a far year would make
-        this partition look as if it lagged behind nothing any more.
+        """Add a batch that was read.
+
+        now_epoch_ms: the upper bound of record times. If a producer's clock is ahead, a record time in the far future
+            would hide the lag of this partition from then on.
         """
         self._reached(batch.next_offset)
         if len(batch):
             known = np.minimum(batch.timestamps_ms[batch.timestamps_ms > 0], now_epoch_ms)
             times = (int(known.min()), int(known.max())) if len(known) else (None, None)
             self._uncommitted.append(_ReadBatch(batch.next_offset, len(batch), batch.nbytes, *times))
-        elif not self._uncommitted:  # offsets that hold no record: there is nothing to commit
+        elif not self._uncommitted:  # these offsets hold no record, so nothing is to be committed
             self._passed(self.read, now_ms)
 
     def offsets_were_read(self, next_offset: int) -> None:
-        """Of records that others saw: their sizes and times are not known."""
+        """Add records that other processes read. Their sizes and times are unknown."""
         if next_offset > self.read:
             self._uncommitted.append(_ReadBatch(next_offset, next_offset - self.read, 0, None, None))
             self._reached(next_offset)
@@ -66,7 +70,10 @@ class PartitionProgress:
             self.end = max(self.end, self.read)
 
     def was_committed(self, next_offset: int, now_ms: int) -> tuple[int, int]:
-        """next_offset: everything below is committed. Returns records and bytes of the batches that are now, whole."""
+        """Record a commit. Returns the number of records and bytes of the batches that are now completely committed.
+
+        next_offset: all records below are committed.
+        """
         records = nbytes = 0
         while self._uncommitted and self._uncommitted[0].next_offset <= next_offset:
             done = self._uncommitted.popleft()
@@ -88,14 +95,14 @@ class PartitionProgress:
 
     @property
     def lag(self) -> int:
-        """Offsets between `committed` and the end of the log, as far as it is known."""
+        """The number of offsets between `committed` and the known end of the log."""
         return max(self.read, self.end or 0) - self.committed
 
     def lag_ms(self, now_ms: int, now_epoch_ms: int) -> int:
-        """How old the oldest record is that is not committed; 0 when there is none.
+        """Return the age of the oldest record that is not committed; 0 if all are committed.
 
-        Of records that were not read yet the age is unknown: they are no older than the time since the partition was
-        last caught up with, nor than the newest record that is committed.
+        The age of records that were not read yet is unknown. They arrived after the partition was last caught up, and
+        after the newest committed record.
         """
         if self.lag == 0:
             return 0
@@ -111,7 +118,7 @@ class PartitionProgress:
 def newest_time_ms(
     batch: RawBatch, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], now_epoch_ms: int
 ) -> int | None:
-    """The newest time of these records of the batch, epoch milliseconds; None where they have none.
+    """Return the newest time of these records of the batch, in epoch milliseconds; None if they have no times.
 
     now_epoch_ms: see `PartitionProgress.was_read`.
     """

@@ -1,4 +1,4 @@
-"""Whether a pipeline does its work, and if not, why."""
+"""Whether a pipeline is ready, and the reasons if it is not."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from typing import Final
 
 from ingest.monitoring.observations import RunObservations
 
-STALL_INTERVALS: Final = 2  # checkpoint intervals without a commit while something waits for one
+STALL_INTERVALS: Final = 2  # checkpoint intervals without a commit while records wait for one
 _ACTIVITIES_TOLD: Final = 3
 _TABLES_TOLD: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """code: stable, for machines. reason: for people. tables: that it is about; none where it is about all."""
+    """A reason why a pipeline is not ready.
+
+    code: a stable code for programs.
+    reason: a text for people.
+    tables: the affected tables; empty if the reason affects the whole pipeline.
+    """
 
     code: str
     reason: str
@@ -22,7 +27,7 @@ class NotReady:
 
 
 def not_ready(observed: RunObservations) -> list[NotReady]:
-    """Why the pipeline isn't ready; nothing when it is."""
+    """Return the reasons why the pipeline isn't ready; an empty list if it is ready."""
     reasons = []
     if observed.state not in ("RUNNING", "STOPPING"):
         reasons.append(NotReady("not_running", f"the pipeline is {observed.state.lower().replace('_', ' ')}"))
@@ -44,7 +49,7 @@ def _limit_ms(observed: RunObservations) -> int:
 
 
 def _source_timeout(observed: RunObservations) -> NotReady | None:
-    """The source has given no answer for longer than STALL_INTERVALS: what it holds is unknown."""
+    """Return a reason if the source has not answered for longer than STALL_INTERVALS, so that its lag is unknown."""
     since_ms = observed.source_problem_since_ms
     if since_ms is None:
         return None
@@ -55,7 +60,7 @@ def _source_timeout(observed: RunObservations) -> NotReady | None:
 
 
 def _stall(observed: RunObservations) -> NotReady | None:
-    """Records have waited for a commit for longer than STALL_INTERVALS."""
+    """Return a reason if records have waited for a commit for longer than STALL_INTERVALS."""
     since_ms = observed.waiting_since_ms
     if since_ms is None:
         return None

@@ -1,6 +1,6 @@
 """The HTTP endpoint of a pipeline, in its own event loop: `/metrics`, `/live`, `/ready`, `/status`, and a page at `/`.
 
-Nothing here waits for the pipeline's work, and nothing of the pipeline waits for this.
+The endpoint never waits for the pipeline, and the pipeline never waits for the endpoint.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _log = get_logger(__name__)
 
 
 class MonitoringServer:
-    """status: the document of `/status`; its `identity` says whose endpoint it is. reasons: why the pipeline is not
-    ready.
+    """The HTTP server of a pipeline.
+
+    status: returns the document of `/status`. Its member `identity` identifies the pipeline of the endpoint.
+    reasons: returns the reasons why the pipeline is not ready.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class MonitoringServer:
 
     @asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[None]:
-        """port: 0 takes a free one; see `port` then. One that an older process of this pipeline has is taken when that
-        one has ended: it is being taken over from.
+        """Serve requests inside the block.
 
-        Raises BadInput for an address that can't be had.
+        port: 0 chooses a free port; the attribute `port` has it then. If an older process of this pipeline uses the
+            port, the server gets it when that process ends, because this process takes over from it.
+
+        Raises BadInput for an unavailable address.
         """
         self._page = await asyncio.to_thread(files(__package__).joinpath("status_page.html").read_bytes)
         application = web.Application()
@@ -103,7 +107,7 @@ class MonitoringServer:
                 await self._listen(runner, host, port)
 
     async def _is_ours(self, host: str, port: int) -> bool:
-        """True if another process of this pipeline holds the port."""
+        """Return whether another process of this pipeline uses the port."""
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/status"
         limit = aiohttp.ClientTimeout(total=_ASK_LIMIT_S)
         try:
@@ -118,12 +122,12 @@ class MonitoringServer:
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        # in a thread: some hundred tables take a while, and the process's own numbers are read from files
+        # In a thread, because hundreds of tables take a while, and metrics of the process are read from files.
         body = await asyncio.to_thread(encode, self._registry)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _get_live(self, _: web.Request) -> web.Response:
-        """A process that answers is alive."""
+        """Answer the liveness probe: a process that answers is alive."""
         return _json({"live": True})
 
     async def _get_ready(self, _: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The state of a running pipeline as one JSON document: what `/status`, the status page and `ingest status` show."""
+"""The state of a running pipeline as one JSON document, for `/status`, the status page and `ingest status`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ingest.monitoring.readiness import not_ready
 from ingest.monitoring.table_levels import sorted_runs
 from storage.clock import epoch_ms
 
-BUCKETS_SHOWN: Final = 64  # of a table, those with the most sorted runs
+BUCKETS_SHOWN: Final = 64  # buckets per table, those with the most sorted runs
 
 
 def identity_of(pipeline: str, warehouse: str) -> str:
-    """Tells the processes of one pipeline from others; the warehouse can't be read from it."""
+    """Return an identity that all processes of one pipeline share. It does not reveal the warehouse."""
     return sha256(f"{warehouse}\0{pipeline}".encode()).hexdigest()[:16]
 
 
 def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: str, version: str) -> dict[str, Any]:
-    """Times that end in `_ms` are durations, those in `_at_ms` epoch milliseconds; what isn't known is null."""
+    """Return the document. Names in `_at_ms` are epoch milliseconds, others in `_ms` durations. Null means unknown."""
     now_ms, now_epoch_ms = observed.clock.now_ms(), epoch_ms()
     reasons, held_back = not_ready(observed), observed.problems()
     waiting = observed.waiting_since_ms
@@ -86,7 +86,11 @@ def _table(table: TableObservation, now_ms: int) -> dict[str, Any]:
 
 
 def _levels(table: TableObservation) -> dict[str, Any]:
-    """`buckets` has a number for each, by the order of partitions, and of each level files and bytes."""
+    """Return the levels of a table.
+
+    In `buckets`, `partition` is a number that counts the table's partitions. `levels` has files and bytes of each
+    level.
+    """
     if table.levels is None:
         return {"files": None, "file_bytes": None, "sorted_runs_max": None, "bucket_count": None, "buckets": []}
     by_level = table.levels.by_level().values()

@@ -1,7 +1,7 @@
-"""Files of a table by bucket and level, kept up to date from what each snapshot changed.
+"""The files of a table by bucket and level, kept up to date with the changes of each snapshot.
 
-The first look reads the whole state; later ones read the changes of the snapshots since, of all writers. Where one
-of those has expired, the state is read again.
+The first look reads the whole state. Later looks read the changes of all snapshots since then, of all writers. If one
+of these snapshots has expired, the whole state is read again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storage.write.bucket_router import BucketKey
 
 
 class LevelFiles(NamedTuple):
-    """Files of one level."""
+    """The files of one level."""
 
     files: int
     nbytes: int
@@ -28,13 +28,13 @@ class LevelFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableLevels:
-    """Of one snapshot: of each bucket its levels that hold files, lowest first."""
+    """The levels of one snapshot: for each bucket its levels with files, lowest first."""
 
     snapshot_id: int | None
     buckets: dict[BucketKey, dict[int, LevelFiles]]
 
     def by_level(self) -> dict[int, LevelFiles]:
-        """Over all buckets."""
+        """Return the files of each level, over all buckets."""
         found: dict[int, LevelFiles] = {}
         for levels in self.buckets.values():
             for level, (files, nbytes) in levels.items():
@@ -43,7 +43,7 @@ class TableLevels:
         return dict(sorted(found.items()))
 
     def sorted_runs_max(self) -> int:
-        """Of the bucket with the most: each file of level 0 is one, and each level above."""
+        """Return the sorted runs of the bucket with the most. Each file of level 0 is a run, and each level above."""
         return max(map(sorted_runs, self.buckets.values()), default=0)
 
 
@@ -52,7 +52,7 @@ def sorted_runs(levels: dict[int, LevelFiles]) -> int:
 
 
 class TableLevelsReader:
-    """Blocks; one thread at a time."""
+    """Reads the levels of a table. Methods block; call them from one thread at a time."""
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
@@ -60,7 +60,7 @@ class TableLevelsReader:
         self._counts: dict[tuple[BucketKey, int], tuple[int, int]] = {}
 
     def read(self) -> TableLevels:
-        """As the newest snapshot has them. Raises what the store raises, and CorruptFile."""
+        """Return the levels of the newest snapshot. Raises the store's errors, and CorruptFile."""
         latest = self._context.snapshots.latest()
         since = self._since(latest)
         if latest is None or since is None:
@@ -78,7 +78,7 @@ class TableLevelsReader:
         return TableLevels(None if latest is None else latest.id, buckets)
 
     def _since(self, latest: Snapshot | None) -> list[Snapshot] | None:
-        """The snapshots since the last look, oldest first; None when they don't lead to this one any more."""
+        """Return the snapshots since the last look, oldest first; None if one of them is missing."""
         if latest is None or self._snapshot is None or latest.id < self._snapshot.id:
             return None
         if latest.id == self._snapshot.id:

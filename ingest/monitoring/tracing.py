@@ -1,6 +1,6 @@
-"""Spans of checkpoints and commits for OpenTelemetry, where its package is installed; else nothing.
+"""OpenTelemetry spans of checkpoints and commits. Without the OpenTelemetry package, nothing is traced.
 
-Which exporter takes them, and what else is traced, is the environment's affair (`opentelemetry-instrument`, `OTEL_…`).
+The environment configures the exporter and other tracing (`opentelemetry-instrument`, `OTEL_…`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SCOPE: Final = "tidelake"
 
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-    """A span around the block, the current one in it; an exception that leaves the block is recorded."""
+    """Return a span around the block. It is the current span in the block, and records an exception of the block."""
     tracer = _tracer()
     if tracer is None:
         return nullcontext()

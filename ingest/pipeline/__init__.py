@@ -1,1 +1,1 @@
-"""The pipeline: from a source to committed tables, its start, its checkpoints and its end."""
+"""The pipeline: its start, its flow from a source to committed tables, its checkpoints, and its end."""

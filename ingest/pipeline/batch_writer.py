@@ -1,4 +1,4 @@
-"""Puts one decoded batch into the tables, and its failures where they belong."""
+"""Writes the rows of a decoded batch to the tables, and handles its failures."""
 
 from __future__ import annotations
 
@@ -33,11 +33,17 @@ from storage.write.bucket_router import RoutedRows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedBatch:
-    """A batch as far as it can be written: whole, or up to a record that can't be.
+    """A batch that is ready to be written: completely, or up to a record that can't be written.
 
-    opens_buckets: whether a table must be looked into before it takes its rows.
-    key_changes: by table, halves of key changes in their order, each with what the row held where it leaves its key.
-    next_offset, refused, awaited: see `WriteResult`; they hold once this is written.
+    parts: the rows of each table, with their buckets.
+    key_changes: for each table, the halves of key changes in their order. The half that deletes the old key has the
+        row's values.
+    dead_letters: the records that become dead letters.
+    opens_buckets: whether a table must read existing files before it accepts the rows.
+    next_offset: see `WriteResult`; valid after the batch is written.
+    refused: see `WriteResult`.
+    refused_by: see `WriteResult`.
+    awaited: see `WriteResult`.
     """
 
     raw: RawBatch
@@ -55,17 +61,17 @@ class StagedBatch:
 class WriteResult:
     """The result of writing a batch.
 
-    next_offset: the tables have all of the partition below it
-    rows: how many they got
-    dead_letters: how many records were set aside
-    dead_letter_codes: of those of them that had not been set aside before, the error codes
-    tables: (name, rows, newest time of their records in epoch ms) of each table that got any
-    refused: the record at `next_offset` stops the pipeline: nothing from it on was written
-    refused_by: the table that it is for, where that is known
+    next_offset: all records of the partition below it are in the tables
+    rows: number of rows written
+    dead_letters: number of records that became dead letters
+    refused: the record at `next_offset` stops the pipeline; neither it nor any later record was written
+    refused_by: the table of that record, if known
     awaited: the record at `next_offset` needs a row that no record has deleted under its old key yet
-    unblocked: partitions whose awaited row came with this batch
+    unblocked: partitions whose awaited row was in this batch
     is_memory_short: call `make_room` before the next write
-    failed: what tables raised; these have none of it, the others all
+    tables: (name, rows, newest time of their records in epoch ms) of each table with rows
+    dead_letter_codes: error codes of the dead letters that no earlier run had written
+    failed: the error of each table that raised one. Such a table has no row of the batch; the others have all
     """
 
     next_offset: int
@@ -82,13 +88,13 @@ class WriteResult:
 
 
 class BatchWriter:
-    """Every method blocks; call it from one thread at a time.
+    """Writes decoded batches. Every method blocks; call them from one thread at a time.
 
     sinks: the tables that exist, by name; it may grow, from any thread.
-    moved: rows on their way to another key.
-    scope: which tables it writes.
+    moved: the moved rows of the tables.
+    scope: the tables that it writes.
     written_from: called with (table, topic) of rows that are written.
-    truncate_filter: drops rows that their source had emptied before they came.
+    truncate_filter: drops rows that arrive after a truncate although the source changed them before it.
     """
 
     def __init__(
@@ -112,14 +118,14 @@ class BatchWriter:
         self._read_again: Mapping[TopicPartition, int] = {}
 
     def start_from(self, floors: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Leave out what tables have: after a restart the source is read from the smallest position of all tables.
+        """Skip records that tables already have: after a restart the source is read from the smallest position.
 
-        floors: table to partition to the offset below which the table has everything.
+        floors: table to partition to the offset below which the table has all its records.
         """
         self._floors = floors
 
     def read_again(self, up_to: Mapping[TopicPartition, int]) -> None:
-        """Records below come again, for tables that this one doesn't write: all that it writes have them."""
+        """Skip records below these offsets: they are read again only for tables that this writer doesn't write."""
         self._read_again = dict(up_to)
 
     def stage(
@@ -131,17 +137,15 @@ class BatchWriter:
         fail_waiting: bool = False,
         waiting: Collection[AwaitedRow] = (),
     ) -> StagedBatch:
-        """Get the records from offset `start` on ready to be written, as far as it goes. Looks up left-out values,
-        which
-        may take long; quick for a batch without any.
+        """Prepare the records from offset `start` on to be written.
 
-        It goes up to the first failure that isn't tolerated, or to a record that moved a row which was not seen leaving
-        its key yet;
+        Looking up unavailable values may take long. A batch without them is fast. The prepared part ends before the
+        first failure that isn't tolerated, or before a record of a moved row whose old key was not deleted yet.
 
-        fail_waiting: past such records, as long as this batch can't help them
-        waiting: what partitions wait for
+        fail_waiting: such records fail instead, up to the first record that another partition waits for
+        waiting: the rows that partitions wait for
 
-        Raises TableFailed when a table refuses rows that could be decoded, or can't be asked; then nothing was taken.
+        Raises TableFailed if a table refuses decoded rows, or can't be read. Then nothing was staged.
         """
         start = max(start, self._read_again.get(TopicPartition(raw.topic, raw.partition), 0))
         new = [self._new_rows(raw, rows, start) for rows in batch.tables if self._scope.takes(rows.target.name)]
@@ -181,11 +185,11 @@ class BatchWriter:
         )
 
     def write(self, staged: StagedBatch, waiting: Mapping[TopicPartition, AwaitedRow]) -> WriteResult:
-        """Quick where no bucket is opened. Failures that are tolerated become dead letters.
+        """Write a staged batch. This is fast if it opens no bucket. Tolerated failures become dead letters.
 
-        waiting: what partitions wait for.
+        waiting: the rows that partitions wait for.
 
-        What a table raised is in the result: what was written to it since its last commit must be dropped.
+        The result has the errors of tables. The rows written to such a table since its last commit must be dropped.
         """
         failed = dict[str, Exception]()
         for rows, parts in staged.parts:
@@ -221,15 +225,15 @@ class BatchWriter:
         )
 
     def reads_files(self, batch: DecodedBatch) -> bool:
-        """Whether it may have to wait for files to stage and write the batch, even where no bucket is opened."""
+        """Return whether staging and writing the batch may read files, even if no bucket is opened."""
         return any(self._sink_of(rows).writer.reads_files for rows in batch.tables if rows.target.name in self._sinks)
 
     def takes_failure(self, failure: DecodeFailure, raw: RawBatch) -> bool:
-        """Whether the record is one for the tables that this one writes."""
+        """Return whether the record belongs to a table that this writer writes."""
         return self._scope.takes_failure(failure, raw)
 
     def make_room(self) -> None:
-        """Have dead letters, and rows until those of all tables fit, leave memory. May take long."""
+        """Write dead letters, and rows until all tables fit into memory. This may take long."""
         if self._dead_letters.should_flush:
             self._dead_letters.flush()
         for sink in list(self._sinks.values()):
@@ -244,21 +248,21 @@ class BatchWriter:
         return self._sinks[rows.target.name]
 
     def _new_rows(self, raw: RawBatch, rows: TableRows, start: int) -> TableRows:
-        """What the table doesn't have yet."""
+        """Return the rows that the table doesn't have yet."""
         floor = self._floors.get(rows.target.name, {}).get(TopicPartition(raw.topic, raw.partition), 0)
         return slice_by_offset(rows, max(floor, start), None)
 
     def _was_emptied(self, failure: DecodeFailure, raw: RawBatch) -> bool:
-        """Whether the table has what came after a truncate that is read again."""
+        """Return whether the failure is a truncate that is read again, while the table has records after it."""
         if failure.kind is not FailureKind.TRUNCATE or failure.target is None:
             return False
         floors = self._floors.get(failure.target.name, {})
         return failure.offset < floors.get(TopicPartition(raw.topic, raw.partition), 0)
 
     def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _FilledBatch:
-        """With left-out cells filled in; records whose cells could not be are left out.
+        """Fill in unavailable values. Records whose values were not found are left out.
 
-        fail_up_to: up to this offset no record waits for anything any more.
+        fail_up_to: up to this offset, records without their values fail instead of waiting.
         """
         moved = self._moved.of(rows.target.name)
         read_again = rows.offsets < moved.read_again.get(TopicPartition(raw.topic, raw.partition), 0)
@@ -281,7 +285,10 @@ class BatchWriter:
         return _FilledBatch(rows, drop_records(whole, filled.lost), filled, read_again, failures, awaited)
 
     def _key_changes(self, part: _FilledBatch, stop: int | None) -> list[KeyChange | MovedRow]:
-        """The halves of key changes below the offset `stop`. Looks up rows that leave and don't come there, too."""
+        """Return the halves of key changes below the offset `stop`.
+
+        A row whose new key is not in this part of the batch is looked up.
+        """
         batch = slice_by_offset(part.came, 0, stop)
         found = list(key_change_halves(batch))
         if not found:
@@ -293,7 +300,7 @@ class BatchWriter:
                 pairs.add_departure(change, row)
             else:
                 pairs.match_arrival(change)
-        staying = sorted(kept for kept in pairs if isinstance(kept, int))  # the others' other half is in the batch
+        staying = sorted(kept for kept in pairs if isinstance(kept, int))  # the others have both halves here
         left: dict[int, MovedRow] = {}
         if staying:
             sink, at = self._sink_of(batch), np.array(staying, np.int64)
@@ -306,7 +313,7 @@ class BatchWriter:
         ]
 
     def _move(self, table: str, changes: Sequence[KeyChange | MovedRow]) -> Iterator[bytes]:
-        """Ids of rows that left."""
+        """Add the key changes to the table's moved rows. Yield the ids of rows deleted under their old key."""
         moved = self._moved.of(table)
         for change in changes:
             if isinstance(change, MovedRow):
@@ -325,10 +332,11 @@ class BatchWriter:
 
 
 def _first_awaited_offset(batch: Sequence[TableRows], waiting: Collection[AwaitedRow], end: int) -> int:
-    """The offset of the first record whose row leaves a key and is waited for; `end` when there is none.
+    """Return the offset of the first record that deletes an awaited row under its old key; `end` if no such record
+    exists.
 
-    What waits for it is written next, and may bring what later records of this batch wait for. Up to it, one try gives
-    up all that wait: they would find nothing between one try and the next.
+    The partition that waits for the row is written next, and may deliver rows that later records of this batch wait
+    for. Before that offset, all waiting records can fail at once: no row arrives for them in between.
     """
     awaited = {(one.table, one.change.id) for one in waiting}
     offsets = [
@@ -342,12 +350,14 @@ def _first_awaited_offset(batch: Sequence[TableRows], waiting: Collection[Awaite
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FilledBatch:
-    """A table's rows as they came, and those that can be written.
+    """A table's decoded rows, and the rows that can be written.
 
-    filled: the rows that came, with their cells.
-    read_again: which of those the table has had before.
-    failures: records without rows.
-    awaited: by the first of them that may find its values later.
+    came: the decoded rows.
+    rows: the rows that can be written.
+    filled: the decoded rows with their looked-up values.
+    read_again: for each decoded row, whether the table had it before.
+    failures: records that fail because their values were not found.
+    awaited: the row that the first waiting record needs.
     """
 
     came: TableRows

@@ -1,4 +1,4 @@
-"""A pipeline made from its configuration."""
+"""Builds a pipeline from its configuration."""
 
 from __future__ import annotations
 
@@ -72,14 +72,16 @@ def build_pipeline(
     open_source: Callable[[], Source] | None = None,
     clock: Clock | None = None,
 ) -> Pipeline:
-    """Open the warehouse and the tables that exist; the source is opened by the pipeline. Blocks.
+    """Open the warehouse and the existing tables, and build the pipeline. The pipeline opens the source. Blocks.
 
-    recovery_flags: what a person decided about positions that can't be proven.
-    command: what runs this pipeline, for messages.
-    io, open_source, clock: in place of those that the configuration names, and of the system's clock. A source is made
-        for the pipeline to read, and one for each time that some of its records are read again.
+    recovery_flags: an operator's decisions about positions that can't be proven.
+    command: the command that runs this pipeline, for messages.
+    io: replaces the file system of the configuration.
+    open_source: replaces the source of the configuration. It is called once for the pipeline's reading, and once more
+        each time that some records are read again.
+    clock: replaces the system clock.
 
-    Raises BadInput or UnsupportedFeature for what the configuration asks and can't be had.
+    Raises BadInput or UnsupportedFeature for a configuration that can't be fulfilled.
     """
     options, flags = config.warehouse_options, recovery_flags or RecoveryFlags()
     check_holds_files(config.warehouse, options)
@@ -131,7 +133,7 @@ def _sinks(
     observed: RunObservations,
     monitor: PipelineMonitor | None,
 ) -> Callable[[TableContext], StorageTableSink]:
-    """What makes the sink of a table."""
+    """Return the function that creates the sink of a table."""
     history = history_snapshots_of_each(len(config.tables))
 
     def open_sink(context: TableContext) -> StorageTableSink:
@@ -152,8 +154,9 @@ def _sinks(
 
 
 def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None = None) -> Config:
-    """With an entry for each table that entries of many tables have made already, and names as the catalog takes them.
-    Blocks.
+    """Add an entry for each existing table of the entries that stand for many tables. Blocks.
+
+    Names are converted to the catalog's case.
     """
     config = lower_case_for_catalog(config)
     if not config.templates:
@@ -174,11 +177,11 @@ def connect_parts(
     monitor: PipelineMonitor | None = None,
     quarantine: QuarantineParts | None = None,
 ) -> Pipeline:
-    """A pipeline of these parts: each is handed what it uses.
+    """Connect the parts to a pipeline. Each part gets the others that it uses.
 
-    observed: what the parts tell what they see.
-    monitor: tells others of it while the pipeline runs.
-    quarantine: None stops the pipeline when a table fails.
+    observed: gets the observations of the parts.
+    monitor: publishes the observations while the pipeline runs.
+    quarantine: None stops the pipeline if a table fails.
     """
     read, sinks, router, dead_letters = source.source, tables.sinks, tables.router, failing.dead_letters
     kept = None if quarantine is None else quarantine.quarantine(tables, observed.clock)
@@ -223,7 +226,7 @@ def connect_parts(
 
 
 def configuration_differences(config: Config, unreadable: Collection[str] = ()) -> list[TableDifference]:
-    """Where the configuration contradicts tables that exist, and can be read. Blocks."""
+    """Return the differences between the configuration and existing, readable tables. Blocks."""
     catalog = open_catalog(config.warehouse, config.warehouse_options)
 
     def of(table: TableSettings) -> list[TableDifference]:
@@ -239,9 +242,11 @@ async def run(
     recovery_flags: RecoveryFlags | None = None,
     command: str = DEFAULT_COMMAND,
 ) -> RunMetrics:
-    """Run a pipeline until its source ends, it fails, or SIGTERM or SIGINT comes (see `Pipeline.stop`).
+    """Run a pipeline until its source ends, it fails, or the process gets SIGTERM or SIGINT (see `Pipeline.stop`).
 
-    watch: gets the progress once, at the start; it changes while the pipeline runs. The rest: see `build_pipeline`.
+    watch: called once at the start, with an object that shows the progress of the run.
+    recovery_flags: see `build_pipeline`.
+    command: see `build_pipeline`.
     """
     pipeline = await asyncio.to_thread(build_pipeline, config, recovery_flags, command)
     if watch is not None:

@@ -1,8 +1,10 @@
-"""Checkpoints of a pipeline: each makes everything written so far visible, with the position that it was read to.
+"""Checkpoints of a pipeline: each makes all written rows visible, together with the position of their source.
 
-1. The source vouches for the records.  2. Dead letters are made durable, and rows on their way to another key.
-3. Writers turn rows into files.  4. Each table publishes files and position.  5. The source gets the offsets, as a
-hint.
+1. The source confirms its identity.
+2. Dead letters and moved rows are made durable.
+3. Writers flush their rows to files.
+4. Each table publishes its files and its position.
+5. The offsets are committed at the source, only for monitoring.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from storage.errors import WriterFenced
 from storage.logs import get_logger
 from storage.threads import map_uncancellable, run_uncancellable
 
-TABLES_AT_ONCE: Final = 8  # that flush, or publish, at the same time: either mostly waits for the disk or store
+TABLES_AT_ONCE: Final = 8  # tables that flush or publish at the same time; both mostly wait for the store
 
 _log = get_logger(__name__)
 
@@ -46,8 +48,8 @@ _log = get_logger(__name__)
 class SnapshotFacts:
     """Snapshot properties of each table, in addition to position, epoch and moved rows.
 
-    routings: what the configuration says of it.
-    lineage: where its rows came from.
+    routings: the configured routing of each table.
+    lineage: the lineage of each table.
     """
 
     routings: Mapping[str, Routing]
@@ -62,8 +64,8 @@ class SnapshotFacts:
 class Checkpointer:
     """Takes the checkpoints of a pipeline.
 
-    sinks: the tables that exist; it may grow meanwhile, a new one has no rows yet
-    quarantine: takes tables that fail; None: what a table raises is raised
+    sinks: the tables that exist. It may grow during a checkpoint; a new table has no rows yet
+    quarantine: takes tables that fail. None: the errors of tables are raised
     """
 
     def __init__(
@@ -97,19 +99,19 @@ class Checkpointer:
         self.priority = FlushPriority(policy.interval_ms, observed.clock)
 
     async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
-        """Publish an empty snapshot with a new epoch, and with the position found, in every table.
+        """Publish an empty snapshot in every table, with a new epoch and the recovered position.
 
-        fenced: called with each.
+        fenced: called with the name of each table whose snapshot exists.
 
-        Raises RecoveryOutdated where an older process committed since, WriterFenced where a newer one did.
-        *Crash in between: some tables are at an epoch that no process has; the next one goes above it.*
+        Raises RecoveryOutdated if an older process committed since the recovery, WriterFenced if a newer one did.
+        *Crash in between: some tables have an epoch that no process has; the next process takes a higher one.*
         """
         if self._quarantine is not None:
             await self._quarantine.quarantine_unreadable(recovered.unreadable)
         self._moved.begin(recovered.moved_rows)
         self._facts.lineage.restore(recovered.lineage)
         epoch = Epoch(recovered.last_epoch + 1, new_writer_id())
-        identifier = recovered.last_identifier + bool(self._sinks)  # none is used up where there is no table yet
+        identifier = recovered.last_identifier + bool(self._sinks)  # without tables no identifier is used
 
         def extra_properties(table: str) -> dict[str, str]:
             return {**self._moved.properties(table), **self._facts.properties(table)}
@@ -121,21 +123,21 @@ class Checkpointer:
             TableCommittable(table, identifier, (), recovered.positions[table], epoch, extra_properties(table))
             for table in sorted(self._sinks)
         ]
-        # The first table alone: of two processes that start at once the same one must come first in all of them.
+        # The first table is published alone. If two processes start at once, the winner must be the same in all tables.
         self.failed_at_start = {}
         for commits in (empty_commits[:1], empty_commits[1:]):
             try:
                 await self._publish(commits, fenced)
             except (TableFailed, ExceptionGroup) as error:
                 self._failed_to_begin(error)
-        # not how far the source is read: of what is kept of a table in quarantine, the table has nothing yet
+        # These are the positions of the tables, not the read positions: a table in quarantine lacks its kept records.
         held = resume_offsets(recovered.positions.values())
         await self._tracker.begin(self._source.identity, held, identifier, epoch, recovered.progress)
         await self._tracker.register()
         return coordinator
 
     def _failed_to_begin(self, error: TableFailed | ExceptionGroup[Exception]) -> None:
-        """Raises what tables raised, if the pipeline can't begin without them."""
+        """Raise the errors of tables if the pipeline can't start without these tables."""
         errors = [error] if isinstance(error, TableFailed) else list(error.exceptions)
         raised = [e.error if isinstance(e, TableFailed) else e for e in errors]
         failed = {e.table: e.error for e in errors if isinstance(e, TableFailed)}
@@ -148,9 +150,10 @@ class Checkpointer:
         self.failed_at_start = all_failed
 
     async def begin_tables(self, coordinator: CheckpointCoordinator, tables: Collection[str]) -> None:
-        """Publish where tables begin that a record named for the first time, before any other table passes the record.
+        """Publish the first position of tables that a record named for the first time.
 
-        Nothing may be written meanwhile. A table where it fails is left out of the pipeline, if that can do without.
+        This comes before any other table's position passes the record. Nothing may be written meanwhile. A table that
+        fails is quarantined, if the pipeline can continue without it.
         """
         committables = coordinator.first_committables(tables, self._source.identity)
         await self._tracker.mark_active(tables, coordinator.identifier)
@@ -164,7 +167,7 @@ class Checkpointer:
         await self.keep_place_of(coordinator, [table for table in tables if table not in self._sinks])
 
     async def keep_place_of(self, coordinator: CheckpointCoordinator, tables: Collection[str]) -> None:
-        """Tables that have no snapshot, and failed: what is kept for them says from now on where they begin."""
+        """Record the first position of failed tables without a snapshot, in the logs of their kept records."""
         if self._quarantine is not None and tables:
             await run_uncancellable(self._quarantine.keep_place_of, tables, self._source.identity)
 
@@ -189,7 +192,9 @@ class Checkpointer:
         await self._source.commit_offsets(self._confirmed(coordinator))
 
     def _confirmed(self, coordinator: CheckpointCoordinator) -> dict[TopicPartition, int]:
-        """What need not be read again: all tables have it, or it is kept for those in quarantine."""
+        """Return the offsets below which nothing is read again: all tables have the records, or the quarantine keeps
+        them.
+        """
         ends = resume_offsets(coordinator.positions.values())
         if self._quarantine is None or not self._quarantine.failed:
             return ends
@@ -203,7 +208,7 @@ class Checkpointer:
     async def _publish_checkpoint(
         self, coordinator: CheckpointCoordinator, always_publish: Collection[str]
     ) -> tuple[int, int]:
-        """The checkpoint's identifier, and how many tables have a snapshot of it."""
+        """Publish the checkpoint. Returns its identifier, and the number of tables with a snapshot."""
         identifier = coordinator.begin(self._clock.now_ms())
         try:
             with_moved, messages = await self._made_durable(identifier, coordinator)
@@ -215,11 +220,11 @@ class Checkpointer:
     async def _made_durable(
         self, identifier: int, coordinator: CheckpointCoordinator
     ) -> tuple[set[str], Mapping[str, Sequence[CommitMessage]]]:
-        """All but the commits. Returns the tables with moved rows that their snapshot tells, and what writers prepared.
+        """Do all steps before the commits. Returns the tables whose moved rows changed, and the commit messages.
 
-        Files that no snapshot names are visible to no reader, so they are written while the source is asked whether it
-        vouches for their records. What counts without a snapshot waits for the answer. A step without work is left out:
-        each is a change of threads, which takes milliseconds where another one decodes.
+        The source's identity is checked at the same time as writers write files, because no reader sees files that no
+        snapshot names. Data that counts without a snapshot is written only after the check. A step without work is
+        skipped: each step switches threads, which takes milliseconds while another thread decodes.
         """
         identity_check = asyncio.create_task(self._source.check_identity())
         try:
@@ -255,7 +260,7 @@ class Checkpointer:
         always_publish: Collection[str],
         with_moved: Collection[str],
     ) -> int:
-        """How many tables have a snapshot of it."""
+        """Publish the prepared tables. Returns the number of tables with a snapshot."""
         if self._quarantine is not None:
             always_publish = {*always_publish, *(self._quarantine.leaving.keys() & self._sinks.keys())}
         committables = coordinator.prepared(messages, self._source.identity, always_publish)
@@ -304,7 +309,7 @@ class Checkpointer:
         return saved - failed.keys()
 
     async def _fail(self, failed: Mapping[str, Exception]) -> None:
-        """Raises what they raised, if the pipeline can't do without them."""
+        """Quarantine the failed tables, or raise their errors if the pipeline can't continue without them."""
         if self._quarantine is None:
             errors = list(failed.values())
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several failed", errors)
@@ -326,10 +331,10 @@ class Checkpointer:
     async def _publish(self, committables: Sequence[TableCommittable], committed: Callable[[str], None]) -> None:
         """Publish, a few tables at a time.
 
-        committed: called with each table whose snapshot exists.
+        committed: called with the name of each table whose snapshot exists.
 
-        Raises what a table raised as TableFailed, several at once as a group. When one fails, or we are cancelled, the
-        others are published all the same: the tables that got through know how far they are.
+        Raises the error of a table as TableFailed, several errors as a group. If a table fails, or this is cancelled,
+        the other tables are still published: each table's snapshot has its own position.
         """
 
         def commit(committable: TableCommittable) -> tuple[int | None, int, int]:
@@ -353,11 +358,11 @@ class Checkpointer:
             await map_uncancellable(commit, committables, self._tables_at_once, notify, keep_going=True)
         except ExceptionGroup as group:
             fenced = [error for error in group.exceptions if isinstance(error, WriterFenced)]
-            raise fenced[0] if fenced else group from None  # every table says the same
+            raise fenced[0] if fenced else group from None  # the same error for every table
 
 
 def _of_tables(group: ExceptionGroup[Exception]) -> dict[str, Exception]:
-    """What each table raised. Raises the group if the pipeline itself failed, too."""
+    """Return the error of each table. Raises the group if it has an error that is not a table's."""
     found = {error.table: error.error for error in group.exceptions if isinstance(error, TableFailed)}
     if len(found) < len(group.exceptions):
         raise group

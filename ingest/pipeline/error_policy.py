@@ -1,4 +1,4 @@
-"""Which failures a pipeline lives with, and what it says when it doesn't."""
+"""Decides which failures a pipeline tolerates, and writes the message for the others."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def remedy_of(kind: FailureKind) -> str:
 
 
 class RecordRefused(BadInput):
-    """A record stops the pipeline. What came before it is committed; it is read again at the next start.
+    """A record stops the pipeline. The records before it are committed. It is read again at the next start.
 
-    failure: what is wrong with it.
+    failure: the failure of the record.
     """
 
     def __init__(self, message: str, failure: DecodeFailure | None = None) -> None:
@@ -41,14 +41,13 @@ class RecordRefused(BadInput):
 class ErrorPolicy:
     """Decides whether a record that can't be decoded becomes a dead letter or stops the pipeline.
 
-    tolerance: how many bad records one run may set aside, as `errors.tolerance` says it
+    tolerance: number of bad records that one run may set aside, as in `errors.tolerance`
+    skip: records that an operator decided to skip, whatever their error is. Each becomes a dead letter
 
-    Each record counts once: one that a run before has set aside, and that is read again as no table has passed it, is
-    free. So every start gets further than the one before, by as many as it may set aside.
+    A record that an earlier run has set aside, and that is read again because no position has passed it, is not counted
+    again. So each start gets further than the one before.
 
-    skip: records that a person decided to pass over, whatever is wrong with them; each becomes a dead letter
-
-    Unknown columns, columns of a type that is too narrow, and truncates always stop the pipeline: setting them aside
+    Unknown columns, columns with a too narrow type, and truncates always stop the pipeline: setting such records aside
     would lose good rows.
     """
 
@@ -56,7 +55,7 @@ class ErrorPolicy:
         self, tolerance: Literal["none", "all"] | int, skip: Collection[tuple[TopicPartition, int]] = ()
     ) -> None:
         self._skip = frozenset(skip)
-        self.unused_skips = set(skip)  # no record there has failed
+        self.unused_skips = set(skip)  # those where no record has failed yet
         self._allowed = {"none": 0, "all": math.inf}[tolerance] if isinstance(tolerance, str) else tolerance
         self._left = self._allowed
 
@@ -66,10 +65,10 @@ class ErrorPolicy:
         was_tolerated: Callable[[DecodeFailure], bool],
         partition: TopicPartition | None = None,
     ) -> DecodeFailure | None:
-        """The first of these, in order, that is too much; those before it are counted as tolerated.
+        """Return the first failure, in order, that is not tolerated. Those before it are counted as tolerated.
 
-        partition: where they come from.
-        was_tolerated: whether a run before has set the record aside for good.
+        was_tolerated: whether an earlier run has set the record aside durably.
+        partition: the partition of the records.
         """
         for failure in failures:
             if partition is not None and (partition, failure.offset) in self._skip:
@@ -85,11 +84,11 @@ class ErrorPolicy:
         return None
 
     def tolerates(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether a bad record there may become a dead letter, as far as the number of those allows it."""
+        """Return whether a bad record at this offset may become a dead letter, if their number is not exceeded."""
         return self._allowed > 0 or (partition, offset) in self._skip
 
     def refusal(self, failure: DecodeFailure, batch: RawBatch) -> RecordRefused:
-        """Says which record, why, and what to do."""
+        """Return the error for the record, with place, reason and remedy."""
         remedy = _REMEDIES[failure.kind]
         if failure.kind.is_tolerable and self._allowed:
             count = "1 record" if self._allowed == 1 else f"{self._allowed} records"

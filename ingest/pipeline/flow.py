@@ -1,13 +1,13 @@
-"""From the first record to the last commit: the tasks of a run, in one task group.
+"""The tasks of a run, from the first record to the last commit, in one task group.
 
     read ──RawBatch──► decode ──DecodedBatch──► write ──► tables
                                                   ▲
                                              checkpoint: due by time, by bytes, at the end
 
-Channels are bounded in bytes, so a slow table pauses the source. CPU-bound work runs in one thread,
-work that waits in others (`storage.threads`). A checkpoint and a write exclude each other: checkpoints fall between
-two batches, and the positions they publish are exactly what was written. Why a crash anywhere loses nothing and counts
-nothing twice: `checkpoint.states`.
+Channels are bounded in bytes, so a slow table pauses the source. CPU-bound work runs in one thread, blocking work in
+others (`storage.threads`). Checkpoints and writes exclude each other: a checkpoint runs between two batches, and
+publishes exactly the position that was written. `checkpoint.states` explains why a crash at any point neither loses nor
+duplicates records.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from ingest.sources.base import Source
 from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
 CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
-"""(batch, unrouted source tables with a row of each): make the tables for them. Returns whether there were any."""
+"""(batch, unrouted source tables with a row of each): creates tables for them. Returns whether any was created."""
 
 TablesOfTopic: TypeAlias = Callable[[str], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadAgain:
-    """Marker in the channels: when it arrives, everything read before it is written.
+    """A marker in the channels. When it arrives at the end, all records read before it are written.
 
-    starts: next offsets to read
+    starts: gets the next offsets to read
     """
 
     starts: asyncio.Future[dict[TopicPartition, int]]
@@ -56,7 +56,10 @@ class _ReadAgain:
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """routing: of the quarantine at that time."""
+    """A decoded batch.
+
+    routing: `Quarantine.routing` when the batch was decoded.
+    """
 
     raw: RawBatch
     batch: DecodedBatch
@@ -65,12 +68,12 @@ class _Decoded:
 
 @dataclass(frozen=True, slots=True)
 class FlowTables:
-    """The tables, as the flow sees them.
+    """The parts of the tables that the flow needs.
 
-    create: called for records that no table takes.
-    of_topic: whose position must tell how far a topic was read.
+    create: called for records that belong to no known table.
+    of_topic: returns the tables whose positions include a topic.
     existing: the tables that exist; it may grow when `create` is called.
-    tolerates: of records that should make a table.
+    tolerates: whether a bad record that should create a table may become a dead letter.
     """
 
     create: CreateTables
@@ -80,9 +83,9 @@ class FlowTables:
 
 
 class Flow:
-    """Run it once. `stop_reading` may be called at any time from the same event loop.
+    """The flow of one run. Call `run` once. `stop_reading` may be called at any time from the same event loop.
 
-    catch_up: of tables that fail; None: what a table raises ends the run.
+    catch_up: the catch-up of tables that fail. None: an error of a table ends the run.
     run_cpu_bound: runs the decoder.
     """
 
@@ -114,25 +117,26 @@ class Flow:
         self._clock = observed.clock
         self._queue_bytes = queue_bytes
         self._observed = observed
-        self._writing = asyncio.Lock()  # held for a write, and for a checkpoint
+        self._writing = asyncio.Lock()  # held during each write and each checkpoint
         self._checkpoint_wakeup = asyncio.Event()  # a checkpoint may have become due
-        self._drained = asyncio.Event()  # everything that was read is written
+        self._drained = asyncio.Event()  # all records that were read are written
         self._source_error: Exception | None = None
         self._read_task: asyncio.Task[None] | None = None
         self.is_stopping = False
-        self._read_all = asyncio.Event()  # nothing more comes from the source
+        self._read_all = asyncio.Event()  # no more records are read from the source
         self._without_first_position: set[str] = set()
         self._catching_up: asyncio.Task[None] | None = None
 
     async def run(
         self, coordinator: CheckpointCoordinator, starts: Mapping[TopicPartition, int], chosen: Collection[str]
     ) -> None:
-        """Until the source ends, `stop_reading` is called, or something fails; everything that was read is committed.
+        """Run until the source ends, `stop_reading` is called, or a task fails. All records that were read are
+        committed.
 
         starts: the next offset of each partition.
         chosen: tables that get a snapshot with their first position as soon as they exist.
 
-        Raises what a task raised, as a group; and what the source raised, once everything before it is committed.
+        Raises the errors of tasks, as a group. Raises an error of the source after all records before it are committed.
         """
         self._coordinator = coordinator
         self._observed.reading_began(starts)
@@ -176,12 +180,14 @@ class Flow:
                     await raw.send(again, 0)
                     starts = await again.starts
             except Exception as error:
-                # Raised once everything before it is committed: otherwise a broken line near the start of a source
-                # would keep the records before it from ever getting into a table.
+                # It is raised after all records before it are committed. Otherwise the records before a broken line
+                # near the start of a source would never be written.
                 self._source_error = error
 
     async def _read_from(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _ReadAgain]) -> bool:
-        """Returns whether it was interrupted, to read again from elsewhere; else the source ended."""
+        """Read from these offsets. Returns whether reading was interrupted to read again from other offsets; otherwise
+        the source ended.
+        """
         if self._quarantine is None:
             await self._read_batches(starts, raw)
             return False
@@ -210,7 +216,7 @@ class Flow:
                 if isinstance(batch, _ReadAgain):
                     await decoded.send(batch, 0)
                     continue
-                if not raw:  # one that lags behind has no time to give away
+                if not raw:  # a decoder that lags behind doesn't pause
                     await self._checkpoints.priority.give_way()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
                 async for part, result in decoded_parts(batch, self._decoded, self._created, self._tolerates):
@@ -221,7 +227,7 @@ class Flow:
             return await self._run_cpu_bound(self._decoder.decode, batch)
 
     async def _created(self, batch: RawBatch, result: DecodedBatch) -> bool:
-        """Whether tables were made for records of the batch."""
+        """Create tables for records of the batch. Returns whether any was created, or failed."""
         try:
             return await run_uncancellable(self._create_tables, batch, result.unrouted)
         except TableFailed as failed:
@@ -236,14 +242,14 @@ class Flow:
                 await self._quarantine.fail({failed.table: failed.error})
                 await self._checkpoints.keep_place_of(self._coordinator, added)
             await self._created(batch, result)
-            return True  # others may have been made before it
+            return True  # other tables may have been created before the failure
 
     async def _write(self, decoded: Channel[_Decoded | _ReadAgain]) -> None:
         async for item in decoded:
             async with self._writing_exclusively():
                 if isinstance(item, _ReadAgain):
                     starts = self._begin_reading_again()
-                    if not item.starts.done():  # no reader is left after a stop
+                    if not item.starts.done():  # after a stop, no reader waits for it
                         item.starts.set_result(starts)
                     continue
                 batch = PendingBatch(item.raw, item.batch, self._clock.now_ms(), routing=item.routing)
@@ -268,9 +274,9 @@ class Flow:
         return self._quarantine.begin_logs(reached)
 
     def _add_tables(self, tables: Collection[str], batch: RawBatch | None = None) -> list[str]:
-        """Those of them that a record named for the first time: they begin where the others are.
+        """Add the tables that a record named for the first time, and return them. They begin at the reached offsets.
 
-        batch: the first with such a record, if it is yet to be written: its partition may be new.
+        batch: the first batch with such a record, if it is not written yet. Its partition may be new.
         """
         added = [table for table in tables if table not in self._coordinator.positions]
         reached = self._coordinator.reached
@@ -296,19 +302,21 @@ class Flow:
             try:
                 yield
             except TableFailed:
-                raise  # one table's affair
+                raise  # concerns only this table
             except BaseException as error:
                 try:
-                    if isinstance(error, RecordRefused):  # all that came before the record is written
+                    if isinstance(error, RecordRefused):  # all records before it are written
                         await self._checkpoint()
                 finally:
-                    self._coordinator.failed()  # part of a batch may be written: no checkpoint may follow
+                    self._coordinator.failed()  # a batch may be written in part, so no checkpoint may follow
                 raise
 
     # ------------------------------------------------------------ checkpoints
 
     async def _checkpoint_loop(self) -> None:
-        """A checkpoint when one becomes due while nothing arrives, and one at the end; records that waited too long."""
+        """Take checkpoints that become due while no batch arrives, and one at the end. Fail records that waited too
+        long.
+        """
         while not self._drained.is_set():
             times = [self._coordinator.due_in_ms(self._clock.now_ms()), self._writes.fail_due_in_ms()]
             limit_ms = min((t for t in times if t is not None), default=None)
@@ -328,7 +336,7 @@ class Flow:
         return self._coordinator.due_in_ms(self._clock.now_ms()) == 0
 
     async def _publish_first_positions(self) -> None:
-        """Publish the first position of tables for which `start` chose it, as soon as they exist."""
+        """Publish the first position of tables that begin at `start`, as soon as these tables exist."""
         existing = self._without_first_position.intersection(self._existing)
         if existing:
             await self._checkpoint(always_publish=existing)
@@ -344,6 +352,6 @@ class Flow:
         await self._checkpoint(always_publish)
 
     async def _checkpoint(self, always_publish: Collection[str] = ()) -> None:
-        """Call it with `_writing` held, or before records flow."""
+        """Take a checkpoint if rows were written. Call it with `_writing` held, or before records flow."""
         if self._coordinator.due_in_ms(self._clock.now_ms()) is not None or always_publish:
             await self._checkpoints.take(self._coordinator, always_publish)

@@ -1,10 +1,10 @@
-"""Batches of partitions that can't go on before another partition has.
+"""Batches of partitions that wait for a row from another partition.
 
-A row that moved to another key may come before the record that its left-out values are in: partitions have no order
-among each other. Its partition then waits, with all that comes after, while the others are read on; its position
-stays before the record. When a row under the awaited key is written, the record is tried again. Waiting is
-bounded: some time after its batch came, or when too much waits, the record is given up. Time is counted for batches,
-not for records: however many wait in vain, a partition is never further behind.
+A moved row may arrive before the record with its unavailable values, because partitions have no common order. Its
+partition then waits, with all later records, while the other partitions are read. The partition's position stays
+before the record. When a record deletes the awaited row under its old key, the waiting record is tried again. Waiting
+is limited: the record fails some time after its batch arrived, or if too many bytes wait. The time is counted from the
+arrival of the batch, not of each record, so a partition never lags by more than the limit, however many records wait.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ingest.tables.unavailable_values import AwaitedRow
 class PendingBatch:
     """A batch whose records from offset `start` on are not written.
 
-    came_ms: when it came.
-    awaited: what the first of them waits for; None before it was tried.
-    routing: of the quarantine when it was decoded.
+    came_ms: when the batch arrived.
+    awaited: the row that the first of these records waits for; None before the first try.
+    routing: `Quarantine.routing` when the batch was decoded.
     """
 
     raw: RawBatch
@@ -40,10 +40,10 @@ class PendingBatch:
 
 
 class PendingBatches:
-    """Batches that wait for a value from another partition.
+    """Batches that wait for a row from another partition.
 
-    limit_ms: how long after it came a batch may wait
-    limit_bytes: how much may wait in all
+    limit_ms: how long a batch may wait after its arrival
+    limit_bytes: how many bytes may wait in total
     """
 
     def __init__(self, limit_ms: int, limit_bytes: int) -> None:
@@ -53,7 +53,7 @@ class PendingBatches:
         self._queues: dict[TopicPartition, deque[PendingBatch]] = {}
 
     def new(self) -> PendingBatches:
-        """Empty ones with the same limits."""
+        """Return an empty instance with the same limits."""
         return PendingBatches(self._limit_ms, self._limit_bytes)
 
     def __contains__(self, partition: TopicPartition) -> bool:
@@ -65,45 +65,45 @@ class PendingBatches:
         return {p: queue[0].awaited for p, queue in self._queues.items() if queue[0].awaited is not None}
 
     def longest_waiting(self) -> TopicPartition | None:
-        """The partition that waits and whose next batch came first."""
+        """Return the waiting partition whose first batch arrived earliest; None if none waits."""
         return min(self.awaited, key=lambda p: self._queues[p][0].came_ms, default=None)
 
     def add(self, pending: PendingBatch) -> None:
-        """Behind what waits already."""
+        """Append a batch after the waiting batches of its partition."""
         self._queues.setdefault(pending.partition, deque()).append(pending)
         self._bytes += pending.raw.nbytes
 
     def head(self, partition: TopicPartition) -> PendingBatch | None:
-        """What is to be written next; None when the partition doesn't wait any more."""
+        """Return the batch to write next; None if no batch of the partition is pending."""
         queue = self._queues.get(partition)
         return queue[0] if queue else None
 
     def remove_head(self, partition: TopicPartition) -> None:
-        """The head is written whole."""
+        """Remove the head, which is written completely."""
         queue = self._queues[partition]
         self._bytes -= queue.popleft().raw.nbytes
         if not queue:
             del self._queues[partition]
 
     def block_head(self, partition: TopicPartition, start: int, awaited: AwaitedRow) -> None:
-        """The head is written up to `start`, where a record waits."""
+        """Record that the head is written up to `start`, where a record waits."""
         queue = self._queues[partition]
         queue[0] = replace(queue[0], start=start, awaited=awaited)
 
     def replace_head(
         self, partition: TopicPartition, decoded: DecodedBatch, start: int, routing: int = 0
     ) -> PendingBatch:
-        """The head was decoded again, and is written up to `start`."""
+        """Replace the head by the same batch, decoded again. It is written up to `start`."""
         queue = self._queues[partition]
         queue[0] = replace(queue[0], decoded=decoded, start=start, routing=routing)
         return queue[0]
 
     def clear(self) -> None:
-        """Drop all waiting batches: they are read again."""
+        """Drop all waiting batches. Their records are read again."""
         self._queues, self._bytes = {}, 0
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """How long until a record is to be given up; None when none waits."""
+        """Return the time until a waiting record must fail; None if none waits."""
         partition = self.longest_waiting()
         if partition is None:
             return None

@@ -1,4 +1,4 @@
-"""One run of a pipeline: it starts up, lets records flow, and cleans up. `run_states` says what may follow what."""
+"""One run of a pipeline: start, flow of records, clean-up. `run_states` defines the order of its states."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _log = get_logger(__name__)
 
 
 class Pipeline:
-    """`run` it once, or `plan`; `stop` may be called at any time from the same event loop.
+    """One run of a pipeline. Call `run` or `plan`, once. `stop` may be called at any time from the same event loop.
 
     sinks: the tables that exist, by name; it may grow.
-    maintenance: maintains the tables, after commits
-    monitor: tells others of it, from the start of a run to its end.
+    maintenance: maintains the tables after commits.
+    monitor: publishes the observations, from the start of a run to its end.
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class Pipeline:
         self._reading_began = False
 
     def stop(self) -> None:
-        """First call: read no more, write and commit what was read, end. Second: end at once.
+        """Stop the run. The first call stops reading; the records read so far are written and committed. The second
+        call ends the run at once.
 
-        Nothing is lost either way: what was not committed is read again.
+        No record is lost in either case: records that were not committed are read again.
         """
         before = self._state
         self._enter(RunEvent.STOP_REQUESTED)
@@ -74,10 +75,11 @@ class Pipeline:
                 self._maintenance.cancel()
 
     async def run(self) -> RunMetrics:
-        """Until the source ends, `stop` is called, or something fails.
+        """Run until the source ends, `stop` is called, or a part fails.
 
-        Raises what a part raised: RecordRefused, PositionRefused, SourceUnavailable, CommitConflict and so on;
-        several at once come as a group. Cancelled: as after the second `stop`, and the cancellation goes on.
+        Raises the error of a part: RecordRefused, PositionRefused, SourceUnavailable, CommitConflict and others.
+        Several errors are raised as a group. If cancelled, the run ends as after the second `stop`, and the
+        cancellation is raised.
         """
         self._enter(RunEvent.STARTED)
         self._run_task = asyncio.current_task()
@@ -88,11 +90,11 @@ class Pipeline:
         except asyncio.CancelledError:
             if self._state is not RunState.CANCELLED or self._run_task is None or self._run_task.uncancel():
                 raise
-            # before reading begins there is nothing that a stop could leave uncommitted
+            # Before reading begins, no records can be left uncommitted.
             self.metrics.ended = "stopped at once" if self._reading_began else "stopped"
         except BaseExceptionGroup as group:
             one = sole_error(group)
-            raise one from one.__cause__  # not None: that would take the cause away
+            raise one from one.__cause__  # `from None` would remove the cause
         finally:
             self._enter(RunEvent.WORK_ENDED)
             is_complete = self._reading_began and self.metrics.ended in ("stopped", "end of source")
@@ -101,9 +103,10 @@ class Pipeline:
         return self.metrics
 
     async def plan(self) -> RecoveredPipeline:
-        """Where `run` would start; writes nothing. Instead of `run`, not before it. Raises what `run` would.
+        """Return where `run` would start. Writes nothing. Call it instead of `run`, not before it.
 
-        `observed` then tells how far each partition lags, as far as the source knows where it ends.
+        Raises the errors that `run` would raise at its start. Afterwards `observed` has the lag of each partition, if
+        the source reports where it ends.
         """
         try:
             recovered = await self._startup.plan()
@@ -121,7 +124,7 @@ class Pipeline:
     def _cancel(self) -> None:
         assert self._run_task is not None
         self._run_task.cancel()
-        for sink in list(self._sinks.values()):  # a checkpoint that waits for them would hold up the end
+        for sink in list(self._sinks.values()):  # a checkpoint that waits for compactions would delay the end
             sink.writer.cancel_compactions()
 
     async def _work(self) -> None:
@@ -141,14 +144,14 @@ class Pipeline:
             raise
 
     async def _raise_refusal_of_next_start(self) -> None:
-        """Raise what the next start would refuse with, if it would: that says for each table what each option does."""
+        """Raise the refusal of the next start, if it would be refused: it has the options of each table."""
         with suppress(BadInput, SourceUnavailable):
             await self._startup.plan_next()
 
     async def _clean_up(self, *, is_maintenance_finished: bool) -> None:
-        """Each step is tried, whatever became of the others; what is raised stays how the run itself ended.
+        """Do every step, even if others fail. An error of the run is not replaced by errors of the clean-up.
 
-        Cancelled: the other steps are done first.
+        If cancelled, the remaining steps are done first.
         """
         cancellation = None
         steps: dict[str, Callable[[], Awaitable[None]]] = {

@@ -1,4 +1,6 @@
-"""Recovery of a pipeline: where it goes on in each table, checked against the source, or as a person decided."""
+"""Recovers where a pipeline continues in each table: at its position, checked against the source, or as an operator
+decided.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,18 @@ _TABLES_AT_ONCE: Final = 32
 class RecoveredPipeline:
     """Where a run continues.
 
-    positions: of each table.
-    starts: the next offset of each partition there is.
+    positions: the position of each table.
+    starts: the next offset of each existing partition.
     fresh: tables that this pipeline never committed to.
-    chosen: tables with partitions that begin where `start` says, other than at the oldest record.
-    last_identifier, last_epoch: the largest of the pipeline.
-    progress: what the progress file said.
-    moved_rows: by table, what is on its way to another key.
-    moved_row_files: by table, the files that its snapshots name for that.
-    kept: what waits for tables that a process before left in quarantine; they go on with it.
-    lineage: by table, where its rows came from; of those with a snapshot of the pipeline.
-    unreadable: tables that are left out of all this: their positions are unknown.
+    chosen: tables with partitions that begin at `start`, unless `start` is the oldest record.
+    last_identifier: the largest identifier of the pipeline.
+    last_epoch: the largest epoch of the pipeline.
+    progress: the contents of the progress file.
+    moved_rows: the moved rows of each table.
+    moved_row_files: for each table, the files of moved rows that its snapshots name.
+    kept: the logs of kept records, for tables that an earlier process left in quarantine and that continue with them.
+    lineage: the lineage of each table with a snapshot of the pipeline.
+    unreadable: tables with unknown positions and their errors. The other fields leave them out.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -71,11 +74,12 @@ class RecoveredPipeline:
 class PipelineRecovery:
     """Finds where a starting pipeline continues.
 
-    routings: what the configuration says of each table; tables that are absent are not compared
-    start: for tables that the pipeline is new to
-    command: runs the pipeline, for messages
-    open_logs: what waits for tables in quarantine
-    unreadable: tables that were found so already, and are left out; None: one that can't be read ends the start
+    start: where tables that are new to the pipeline start
+    routings: the configured routing of each table; absent tables are not compared
+    progress: the progress file; None if it is not used
+    command: the command that runs the pipeline, for messages
+    open_logs: opens the logs of records kept for tables in quarantine
+    unreadable: tables that were found unreadable before, and are left out. None: an unreadable table ends the start
     """
 
     def __init__(
@@ -106,11 +110,11 @@ class PipelineRecovery:
         self._source_partitions: frozenset[TopicPartition] | None = None
 
     async def recover(self, flags: RecoveryFlags) -> RecoveredPipeline:
-        """Look at the tables as they are now, and at the source. Writes nothing; may be called again.
+        """Recover from the current state of the tables and the source. Writes nothing. May be called again.
 
-        flags: what a person decided.
+        flags: an operator's decisions.
 
-        Raises PositionRefused with the recovery options, and BadInput for a flag where nothing was refused.
+        Raises PositionRefused with the recovery options, and BadInput for a flag of a table that is not refused.
         """
         self._flags = flags
         progress = IdleProgress() if self._progress is None else await asyncio.to_thread(self._progress.read)
@@ -152,7 +156,7 @@ class PipelineRecovery:
         read_from = {**positions, **{table: joined.read_from for table, joined in self._joined.items()}}
         starts = {p: at for p, at in resume_offsets(read_from.values()).items() if p in self._source_partitions}
         unread = {p for p in self._source_partitions - starts.keys() if self._router.templates.take_topic(p.topic)}
-        if unread:  # of an entry of many tables that has none yet
+        if unread:  # topics of an entry that stands for many tables and has none of them yet
             starts |= await self._source.offsets(unread, self._start)
         return RecoveredPipeline(
             positions,
@@ -172,10 +176,9 @@ class PipelineRecovery:
         )
 
     async def recover_next_start(self) -> RecoveredPipeline:
-        """What the next start would find; raises what it would refuse with.
+        """Return what the next start would recover. Raises its refusal.
 
-        The source is opened a second time: only then it reports topics that were deleted, and those that took the place
-        of the ones that were read.
+        The source is opened again, because only then it reports deleted topics, and topics that replaced them.
         """
         await self._source.close()
         self._source_partitions = None
@@ -196,13 +199,13 @@ class PipelineRecovery:
         return {table: state for table, state in states if state is not None}
 
     def _quarantine(self, table: str, error: TableUnusable) -> None:
-        """Raises the error where the pipeline can't do without the table, or a person decided about its position."""
+        """Leave the table out. Raises the error without a quarantine, or if an operator decided about its position."""
         if self._found_unreadable is None or table in self._flags.tables:
             raise error
         self._unreadable[table] = self._found_unreadable[table] = error
 
     def _read_by_others(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:
-        """Partitions that others have read for tables of ours."""
+        """Return the partitions that other commit users have read into our tables."""
         return {
             partition
             for table, seen in table_states.items()
@@ -220,7 +223,7 @@ class PipelineRecovery:
     async def _position(
         self, table: str, recovered: RecoveredTable, table_state: TableState, source: SourceState
     ) -> tuple[SourcePosition, Sequence[PositionProblem]]:
-        """The position to go on from, and what speaks against it."""
+        """Return the position where the table continues, and the problems of that position."""
         problems = list(recovered.problems)
         if not problems and table in self._logs and table not in self._flags.tables:
             newest = table_state.own[0] if table_state.own else None
@@ -231,7 +234,7 @@ class PipelineRecovery:
         if not {problem.kind for problem in problems} & POSITION_LOST:
             problems += compare_with_source(table, recovered.position, source)
         if recovered.is_fresh and problems:
-            # nothing of ours is in it: then it is read as `start` says
+            # The table has no rows of this pipeline, so it is read from `start`.
             recovered, problems = replace(recovered, position=SourcePosition()), []
         position = recovered.position
         taken = self._routed(table) | position.ranges.keys()
@@ -262,7 +265,7 @@ class PipelineRecovery:
                 ends = {
                     **rewound_offsets(recovered, problems, {}),
                     **ends,
-                }  # it says nothing of what only we have read
+                }  # their snapshot lacks partitions that only this pipeline has read
             return decided_position(recovered, ends, source, accepted)
         if table in flags.rewinds:
             starts = await self._starts(table, flags.rewinds[table], flag)
@@ -278,7 +281,7 @@ class PipelineRecovery:
         return decided_position(recovered, offsets, source, accepted)
 
     async def _of_snapshot(self, table: str, snapshot_id: int, flag: str) -> tuple[str, Mapping[TopicPartition, int]]:
-        """Its commit user, and where it ended."""
+        """Return the snapshot's commit user, and the ends of its position."""
         snapshot = await asyncio.to_thread(self._sinks[table].history.snapshot, snapshot_id)
         position = None if snapshot is None else position_of(snapshot)
         if snapshot is None or position is None:
@@ -302,9 +305,9 @@ class PipelineRecovery:
         position: SourcePosition,
         source: SourceState,
     ) -> MovedRowsState:
-        """What is on its way according to the newest own snapshot, for a table that goes on from `position`.
+        """Return the moved rows of the newest own snapshot, for a table that continues at `position`.
 
-        After a rewind, records are read again: the table has what came after them.
+        After a rewind, records are read again although the table has later ones. `read_again` records this.
         """
         if not table_state.own:
             return MovedRowsState()
@@ -317,19 +320,20 @@ class PipelineRecovery:
         if {problem.kind for problem in recovered.problems} & POSITION_LOST and not had:
             had = recovered.lost.ends if recovered.lost is not None else {p: at.end for p, at in source.bounds.items()}
         elif identity_changes(before.identity, source.identity):
-            return state  # these are other records
+            return state  # the new source has other records, so none is read again
         again = {p: max(end, state.read_again.get(p, 0)) for p, end in had.items() if p in ends and ends[p] < end}
         return replace(state, read_again={**state.read_again, **again})
 
-    # ------------------------------------------------------------ partitions that came up since
+    # ------------------------------------------------------------ new partitions
 
     async def _with_new_partitions(
         self, proven: Mapping[str, SourcePosition]
     ) -> tuple[dict[str, SourcePosition], list[str]]:
-        """Where each table stands, its new partitions included, and the tables for which `start` chose a place.
+        """Return the position of each table with its new partitions, and the tables with partitions that begin at
+        `start`.
 
-        A partition that came up since in a topic the table knows is read from its oldest record; a topic that is new
-        to the table from where `start` says.
+        A new partition of a known topic is read from its oldest record. A topic that is new to the table is read from
+        `start`.
         """
         grown: dict[str, set[TopicPartition]] = {}
         begun: dict[str, set[TopicPartition]] = {}
@@ -351,7 +355,7 @@ class PipelineRecovery:
     async def _offsets_of_all(
         self, partitions: Mapping[str, set[TopicPartition]], start: Start
     ) -> Mapping[TopicPartition, int]:
-        """The source is asked once for all tables."""
+        """Return the offsets of all tables' partitions, with one request to the source."""
         wanted: set[TopicPartition] = set().union(*partitions.values())
         return await self._source.offsets(wanted, start) if wanted else {}
 
@@ -362,7 +366,7 @@ def _moved_row_files(table_state: TableState) -> frozenset[str]:
 
 
 def _check_goes_back(flag: str, starts: Mapping[TopicPartition, int], proven: Mapping[TopicPartition, int]) -> None:
-    """Rewinding forward would drop the records between in silence."""
+    """Raise BadInput for a rewind to a later offset: the records in between would be lost without a trace."""
     for partition, at in sorted(starts.items()):
         if partition in proven and at > proven[partition]:
             raise BadInput(

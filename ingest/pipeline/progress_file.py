@@ -1,4 +1,4 @@
-"""Where a pipeline's progress is kept: one small file in its warehouse."""
+"""The file with a pipeline's progress: one small file in its warehouse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def progress_path(warehouse: str, pipeline: str) -> str:
 
 
 class ProgressFile:
-    """Methods block.
+    """The progress file of a pipeline. Methods block.
 
     path: see `progress_path`.
     """
@@ -27,7 +27,7 @@ class ProgressFile:
         self._path = path
 
     def read(self) -> IdleProgress:
-        """Empty where there is no file, or none that can be understood: then records are read again, no more."""
+        """Return the progress. It is empty if the file is missing or invalid; then some records are read again."""
         try:
             return IdleProgress.from_text(self._io.read(self._path), self._path)
         except FileNotFoundError:
@@ -37,5 +37,5 @@ class ProgressFile:
             return IdleProgress()
 
     def write(self, progress: IdleProgress) -> None:
-        """Replaces the file at once, durably."""
+        """Replace the file atomically and durably."""
         self._io.write(self._path, progress.to_text().encode())

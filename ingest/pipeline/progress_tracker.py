@@ -1,7 +1,7 @@
 """Tracks progress outside of snapshots: the consumer registration at each table, and the progress file.
 
-Neither decides where it stands. The one keeps its newest snapshots from expiring; the other spares it from reading
-again what idle tables had no rows in, and remembers what was there if they expire all the same
+Neither decides the pipeline's position. The registration keeps its newest snapshots from expiring. The progress file
+avoids reading records again that had no rows for idle tables, and records the state if the snapshots expire anyway
 (`checkpoint.idle_progress`).
 """
 
@@ -23,23 +23,23 @@ from storage.errors import TidelakeError
 from storage.logs import get_logger
 from storage.threads import map_uncancellable, run_uncancellable
 
-INTERVAL_MS: Final = 60_000  # between two writes of either, while the pipeline runs
-REFRESH_MS: Final = 3_600_000  # a registration that doesn't move is written again: some expire consumers by their age
+INTERVAL_MS: Final = 60_000  # between two writes of either one, while the pipeline runs
+REFRESH_MS: Final = 3_600_000  # age at which an unchanged registration is written again: some setups expire old ones
 _AT_ONCE: Final = 32
 
 _log = get_logger(__name__)
 
 
 class ProgressTracker:
-    """Keeps the progress file of a pipeline. Call it between checkpoints, or with writing excluded.
+    """Maintains the progress file and the consumer registrations of a pipeline.
 
     sinks: all tables that exist, by name; it may grow
-    tables: all that are configured
-    routings: what is said of them
-    file: None keeps none
-    left_out: tables in quarantine: that the source was read says nothing of them. It may change.
+    tables: all configured tables
+    routings: their configured routings
+    file: the progress file; None if progress is not stored
+    left_out: tables in quarantine: their progress doesn't follow the source's. It may change
 
-    Call what is about progress between checkpoints, or with writing excluded.
+    Call the methods on progress between checkpoints, or with writing excluded.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class ProgressTracker:
         self._file = file
         self._clock = clock
         self._written = IdleProgress()
-        self._others: dict[str, IdleTable] = {}  # of tables that are not configured, or unreadable, now
-        self._busy: set[str] = set()  # had a snapshot since the progress was written
+        self._others: dict[str, IdleTable] = {}  # tables that are not configured now, or unreadable
+        self._busy: set[str] = set()  # tables with a snapshot since the progress was written
         self._identifier, self._epoch = 0, 0
         self._written_ms = clock.now_ms()
         self._registered: dict[str, tuple[int, int]] = {}  # table to snapshot and time
@@ -74,9 +74,9 @@ class ProgressTracker:
         epoch: Epoch,
         before: IdleProgress,
     ) -> None:
-        """Everything is taken over, nothing is read yet: every table is idle.
+        """Begin after the take-over. No record was read yet, so every table is idle.
 
-        before: what the file said till now
+        before: the contents of the file so far
         """
         self._identifier, self._epoch = identifier, epoch.number
         if left := before.left_behind(self._tables):
@@ -94,9 +94,9 @@ class ProgressTracker:
         await self._write(self._tables, identity, reached)
 
     async def mark_active(self, tables: Collection[str], identifier: int) -> None:
-        """These tables get a snapshot next: the file must not go on saying that nothing came since their last one.
+        """Mark tables as active before they get a snapshot: the file must not call them idle any longer.
 
-        Raises what the store raises: then the snapshots must not be made.
+        Raises the store's errors. After an error, the snapshots must not be published.
         """
         self._busy |= set(tables)
         self._others = {name: entry for name, entry in self._others.items() if name not in tables}
@@ -105,7 +105,7 @@ class ProgressTracker:
             await run_uncancellable(self._write_active, self._file, tables)
 
     def _write_active(self, file: ProgressFile, tables: Collection[str]) -> None:
-        """Blocks."""
+        """Write the file with these tables as active. Blocks."""
         idle = {name: entry for name, entry in self._written.tables.items() if name not in tables}
         active = {**self._written.active, **self._states(tables)}
         progress = IdleProgress(self._written.reached, idle, self._identifier, self._epoch, active)
@@ -113,7 +113,7 @@ class ProgressTracker:
         self._written = progress
 
     async def committed(self, identity: SourceIdentity, reached: Mapping[TopicPartition, int]) -> None:
-        """A checkpoint is complete. Tables that had nothing for a while are noted, now and then."""
+        """Record a complete checkpoint. Tables without rows for a while are written as idle, at intervals."""
         if self._clock.now_ms() - self._written_ms >= INTERVAL_MS:
             idle = [table for table in self._tables if table not in self._busy]
             if idle or self._written.tables:
@@ -122,7 +122,7 @@ class ProgressTracker:
             self._busy = set()
 
     async def end(self, identity: SourceIdentity, reached: Mapping[TopicPartition, int]) -> None:
-        """Everything is committed, nothing more is read: every table is idle."""
+        """Record the end of the run. All records are committed and none is read any more, so every table is idle."""
         await self._write(self._tables, identity, reached)
 
     async def _write(
@@ -134,7 +134,7 @@ class ProgressTracker:
             await run_uncancellable(self._save, self._file, idle, position.with_identity(identity))
 
     def _save(self, file: ProgressFile, idle: Collection[str], reached: SourcePosition) -> None:
-        """Blocks."""
+        """Write the file with these idle tables. Blocks."""
         active = {**self._states(name for name in self._tables if name not in idle), **self._others}
         progress = IdleProgress(reached, self._states(idle), self._identifier, self._epoch, active)
         if progress == self._written:
@@ -143,12 +143,12 @@ class ProgressTracker:
             file.write(progress)
             self._written = progress
         except OSError as error:
-            # What is there now may be either file, and both are true: no table named in them has had a snapshot since.
+            # The file may now be the old or the new one. Both are valid: no idle table in them got a snapshot since.
             self._written = replace(progress, tables={**self._written.tables, **progress.tables})
             _log.warning("progress was not written; after a restart more is read again", error=str(error))
 
     def _states(self, tables: Iterable[str]) -> dict[str, IdleTable]:
-        """Of each table, as it stands now."""
+        """Return the entry of each table for its current state."""
         return {table: self._state(table) for table in tables}
 
     def _state(self, table: str) -> IdleTable:
@@ -160,10 +160,10 @@ class ProgressTracker:
     # ------------------------------------------------------------ registration
 
     async def register(self) -> None:
-        """Register as a consumer of each table, so that expiry keeps its newest own snapshot and all after it.
+        """Register as a consumer of each table, so that expiry keeps the newest own snapshot and all later ones.
 
-        What was registered less than REFRESH_MS ago is left alone. A table where it fails is logged: its snapshots
-        then live no longer than others do.
+        An unchanged registration younger than REFRESH_MS is not written again. If the registration fails, the table is
+        logged: its snapshots may then expire like others.
         """
         now_ms = self._clock.now_ms()
 
@@ -183,7 +183,7 @@ class ProgressTracker:
         await map_uncancellable(register, outdated, _AT_ONCE)
 
     async def keep_registered(self, end: asyncio.Event) -> None:
-        """`register` every so often until the end, also while nothing is committed."""
+        """Call `register` at intervals until the end, also while nothing is committed."""
         while not await wait_at_most(end, INTERVAL_MS, self._clock):
             await self.register()
 

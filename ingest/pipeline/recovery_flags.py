@@ -1,4 +1,4 @@
-"""Recovery flags of the command line: what a person decided where a pipeline refused to go on."""
+"""Recovery flags of the command line: an operator's decisions after a pipeline refused to continue."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ RewindTo = Earliest | AtTimestamp | AtOffsets
 class RecoveryFlags:
     """The recovery options of a start: at most one per table, and records to skip.
 
-    texts: each table's option as it was written.
-
-    rewinds: read again from there.
-    snapshots: go on where this snapshot of the table ended. A table of `texts` that is in neither goes on beyond what
-        is lost.
+    texts: each table's option as the operator wrote it. A table that is in neither `rewinds` nor `snapshots` accepts
+        the gap.
+    rewinds: where a table is read again.
+    snapshots: the snapshot of a table at whose end it continues.
     """
 
     rewinds: Mapping[str, RewindTo] = field(default_factory=dict)
@@ -37,7 +36,7 @@ class RecoveryFlags:
         return self.texts.keys()
 
     def without(self, tables: Collection[str]) -> RecoveryFlags:
-        """Once a table says where it stands, what was decided for it is done."""
+        """Return the flags without these tables. Their snapshots record the position now, so the flags are done."""
         return replace(self, texts={table: text for table, text in self.texts.items() if table not in tables})
 
 
@@ -48,13 +47,13 @@ def parse_recovery_flags(
     tables: Collection[str],
     skip_record: Sequence[str] = (),
 ) -> RecoveryFlags:
-    """accept_gap: `TABLE`.
-    rewind_to: `TABLE=WHERE`.
-    from_snapshot: `TABLE=ID`.
-    tables: all of the pipeline.
-    skip_record: `TOPIC:PARTITION:OFFSET`.
+    """Parse the recovery flags. Raises BadInput.
 
-    WHERE is `earliest`, an ISO time, or `TOPIC:PARTITION:OFFSET,…`. Raises BadInput.
+    accept_gap: `TABLE`.
+    rewind_to: `TABLE=WHERE`. WHERE is `earliest`, an ISO time, or `TOPIC:PARTITION:OFFSET,…`.
+    from_snapshot: `TABLE=ID`.
+    tables: all tables of the pipeline.
+    skip_record: `TOPIC:PARTITION:OFFSET`.
     """
     rewinds = [_parted("--rewind-to", text, "earliest") for text in rewind_to]
     snapshots = [_parted("--from-snapshot", text, "17") for text in from_snapshot]

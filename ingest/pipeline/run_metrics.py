@@ -1,4 +1,4 @@
-"""What a run of a pipeline has done so far, and how long its checkpoints take."""
+"""The metrics of a pipeline's run, and the durations of its checkpoints."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class RunMetrics:
-    """Since the pipeline started, as its parts counted in `observed`. Changes while it runs.
+    """Metrics since the pipeline started, from `observed`. They change while it runs.
 
-    unused_skips: of `--skip-record`: nothing failed there.
+    unused_skips: records of `--skip-record` that did not fail.
     """
 
     observed: RunObservations
@@ -31,7 +31,7 @@ class RunMetrics:
 
     @property
     def records(self) -> int:
-        """That came through to be written, skipped or set aside."""
+        """Number of records that were written, skipped or set aside."""
         return self.observed.records
 
     @property
@@ -56,16 +56,18 @@ class RunMetrics:
 
     @property
     def snapshots(self) -> dict[str, int]:
-        """Of each table its newest one of ours."""
+        """The newest snapshot of this pipeline in each table."""
         tables = list(self.observed.tables.items())
         return {name: table.snapshot_id for name, table in tables if table.snapshot_id is not None}
 
 
 class CheckpointTimer:
-    """How long the steps of each checkpoint take. The operator is warned when they take longer than the interval.
+    """Measures the steps of each checkpoint. The log warns if a checkpoint takes longer than the interval.
 
-    activity: open as long as a step takes.
-    interval_ms: how far apart checkpoints are meant to be. One checkpoint at a time; `begin` starts the next.
+    interval_ms: the configured interval of checkpoints.
+    activity: returns a context manager that is open for the duration of a step.
+
+    Only one checkpoint is measured at a time; `begin` starts the next.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class CheckpointTimer:
         self._clock = clock
         self._begun_ms = clock.now_ms()
         self._steps: dict[str, int] = {}
-        self._late_count = 0  # since it was logged
+        self._late_count = 0  # late checkpoints since the last warning
         self._warned_ms: int | None = None
 
     def begin(self) -> None:
@@ -87,7 +89,10 @@ class CheckpointTimer:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """name: a word for the log."""
+        """Measure a step for the duration of the block.
+
+        name: a word for the log.
+        """
         started_ms = self._clock.now_ms()
         try:
             with self._activity(name):
@@ -96,9 +101,9 @@ class CheckpointTimer:
             self._steps[f"{name}_ms"] = self._clock.now_ms() - started_ms
 
     def end(self, tables: int) -> dict[str, int]:
-        """What the log says of the checkpoint: `took_ms`, and `late_ms` of one that took longer than the interval.
+        """Return the log fields of the checkpoint: `took_ms`, and `late_ms` if it took longer than the interval.
 
-        A late one also gets a warning of its own, at most once a minute.
+        A late checkpoint is also logged as a warning, at most once a minute.
         """
         took_ms = self._clock.now_ms() - self._begun_ms
         late_ms = max(0, took_ms - self._interval_ms)

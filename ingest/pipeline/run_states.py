@@ -1,4 +1,4 @@
-"""The life of one run of a pipeline, as data: everything that affects a transition lives in this file.
+"""The states of one run of a pipeline, and the transitions between them, as data.
 
     CREATED ──STARTED──► STARTING ──READING_BEGAN──► RUNNING ──STOP_REQUESTED──► STOPPING ──STOP_REQUESTED──► CANCELLED
                            │ STOP_REQUESTED: CANCELLED │ WORK_ENDED                 │ WORK_ENDED        WORK_ENDED │
@@ -8,8 +8,8 @@
                            └───────────────────────────────────────────────────────┘  ▼
                                                                               CLEANING_UP_CANCELLED
 
-Nothing is lost in any of them: what was not committed is read again by the next run. What is absent from the table is
-illegal: it raises, and changes nothing. A stop that changes nothing leaves the state as it is.
+No record is lost in any state: the next run reads records again that were not committed. A transition that the table
+below lacks is illegal: it raises, and changes nothing. A stop request without effect keeps the state.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TRANSITIONS: Final[Mapping[tuple[RunState, RunEvent], RunState]] = MappingProxyT
         (_S.CREATED, _E.STOP_REQUESTED): _S.CREATED,
         (_S.STARTING, _E.READING_BEGAN): _S.RUNNING,
         (_S.STARTING, _E.STOP_REQUESTED): _S.CANCELLED,
-        (_S.STARTING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,  # it failed: its maintenance is not awaited
+        (_S.STARTING, _E.WORK_ENDED): _S.CLEANING_UP_STOPPED,  # the start failed, so maintenance is not awaited
         (_S.RUNNING, _E.STOP_REQUESTED): _S.STOPPING,
         (_S.RUNNING, _E.WORK_ENDED): _S.CLEANING_UP,
         (_S.STOPPING, _E.STOP_REQUESTED): _S.CANCELLED,
@@ -71,14 +71,14 @@ TRANSITIONS: Final[Mapping[tuple[RunState, RunEvent], RunState]] = MappingProxyT
 
 
 class IllegalRunTransition(RuntimeError):
-    """Steps of a run came in an order that it doesn't have: a mistake of the caller."""
+    """The caller called the steps of a run in an order that is not allowed."""
 
     def __init__(self, state: RunState, event: RunEvent) -> None:
         super().__init__(f"{event.name} is not possible in state {state.name}: it {state.value}")
 
 
 def next_run_state(state: RunState, event: RunEvent) -> RunState:
-    """Raises IllegalRunTransition for what the table lacks."""
+    """Return the state after the event. Raises IllegalRunTransition for a transition that the table lacks."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -1,7 +1,7 @@
-"""Before the first record: a process finds where to go on, and becomes the owner of its pipeline.
+"""The start of a process: it recovers where to continue, and becomes the owner of its pipeline.
 
-Each process of a pipeline has an epoch. It publishes an empty snapshot with it in every table before it reads: from
-then on an older process can commit no more (`checkpoint.fence`).
+Each process of a pipeline has an epoch. Before it reads, it publishes an empty snapshot with its epoch in every table.
+From then on, older processes can't commit any more (`checkpoint.fence`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ingest.pipeline.recovery_flags import RecoveryFlags
 from ingest.quarantine.quarantine import Quarantine
 from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 
-ATTEMPTS: Final = 20  # each one lost means that an older process committed meanwhile
+ATTEMPTS: Final = 20  # an attempt fails if an older process commits meanwhile
 
 
 class Startup:
     """The start of a pipeline: recovery and take-over.
 
-    flags: what a person decided
-    quarantine: None for a pipeline without
+    flags: an operator's decisions
+    quarantine: None for a pipeline without quarantine
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Startup:
         self._flags = flags
 
     async def run(self) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
-        """Become the owner, and have every part know what earlier processes left. Raises as `fence` does."""
+        """Become the owner, and restore the state of earlier processes in every part. Raises the errors of `fence`."""
         recovered, coordinator = await fence(self._recovery, self._checkpoints, self._flags)
         await asyncio.to_thread(self._dead_letters.recover, recovered.starts)
         await asyncio.to_thread(self._moved.restore, recovered.moved_row_files, self._flags.tables)
@@ -60,7 +60,7 @@ class Startup:
         return recovered, coordinator
 
     async def plan(self) -> RecoveredPipeline:
-        """Find where `run` would start; writes nothing."""
+        """Find where `run` would start. Writes nothing."""
         return await self._recovery.recover(self._flags)
 
     async def plan_next(self) -> RecoveredPipeline:
@@ -71,10 +71,10 @@ class Startup:
 async def fence(
     recovery: PipelineRecovery, checkpoints: Checkpointer, flags: RecoveryFlags
 ) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
-    """Find where to go on, and publish in every table that this process does.
+    """Recover where to continue, and publish this process's epoch in every table.
 
-    An older process that committed since we looked makes us look again. Raises WriterFenced when another process that
-    started at the same time came first.
+    If an older process commits in between, the recovery is repeated. Raises WriterFenced if another process that
+    started at the same time was faster.
     """
     attempt = 0
     while True:

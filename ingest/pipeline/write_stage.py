@@ -1,4 +1,4 @@
-"""Writes the batches of a run: each partition's in their order, as far as they need not wait for another partition."""
+"""Writes the batches of a run, in the order of each partition. A batch may wait for a row from another partition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NEEDS_COLUMNS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN)
 
 
 class _CommitFailed(Exception):
-    """Not a matter of the table whose schema was to change."""
+    """A commit failed before a schema change or a truncate. The failure does not concern the changed table."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -48,9 +48,9 @@ class _CommitFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
-    """Records before which all that came is committed.
+    """Handlers of records that need a commit of all earlier records.
 
-    schemas: what becomes of records that don't fit their table.
+    schemas: handles records that don't fit their table.
     truncates: empties tables; None: a truncate stops the pipeline.
     """
 
@@ -59,15 +59,16 @@ class Barriers:
 
 
 class WriteStage:
-    """Nothing may be committed while a method runs, but by itself, where a table's schema changes. `WriteProgress`
-    learns how far each partition was written.
+    """Writes batches, and reports to `WriteProgress` how far each partition was written.
 
-    pending: what partitions hold back.
-    decode: as the batches were; for tables that change, or come out of quarantine.
-    barriers: what becomes of records that change a table as a whole.
-    commit: makes a checkpoint.
-    quarantine: takes tables that fail, and keeps their records; None: what a table raises is raised.
-    run_cpu_bound: runs what never waits.
+    While a method runs, nothing else may commit. The stage itself commits before schema changes and after truncates.
+
+    pending: the batches of waiting partitions.
+    decode: decodes a batch again, after a table changed or left the quarantine.
+    barriers: handlers of records that change a whole table.
+    commit: takes a checkpoint.
+    quarantine: takes tables that fail, and keeps their records. None: the errors of tables are raised.
+    run_cpu_bound: runs work that never blocks.
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class WriteStage:
         self._unrouted: set[SourceTable] = set()
 
     async def write(self, batch: PendingBatch, coordinator: WriteProgress) -> None:
-        """Write a batch, and what waited for a row that it may have.
+        """Write a batch, and batches that waited for a row in it.
 
-        Raises RecordRefused for a record that stops the pipeline; everything before it is written.
+        Raises RecordRefused for a record that stops the pipeline. All records before it are written.
         """
         batch = await self._up_to_date(batch)
         self._count(batch)
@@ -115,7 +116,7 @@ class WriteStage:
             await self.fail_longest_waiting(coordinator)
 
     def fail_due_in_ms(self) -> int | None:
-        """Time until a record exceeds the wait limit; None if none waits."""
+        """Return the time until a record exceeds the wait limit; None if none waits."""
         return self._pending.due_in_ms(self._clock.now_ms())
 
     async def fail_longest_waiting(self, coordinator: WriteProgress) -> None:
@@ -125,16 +126,16 @@ class WriteStage:
             await self._write_partition(partition, coordinator, fail_waiting=True)
 
     async def fail_all_waiting(self, coordinator: WriteProgress) -> None:
-        """End of input: all waiting records fail."""
+        """Fail all waiting records, because no more input arrives."""
         while self._pending.longest_waiting() is not None:
             await self.fail_longest_waiting(coordinator)
 
     async def _write_partition(
         self, partition: TopicPartition, coordinator: WriteProgress, *, fail_waiting: bool = False
     ) -> None:
-        """Write what is pending of a partition, up to a record that must wait; then of those that waited for that.
+        """Write the pending batches of a partition, up to a record that must wait; then those of unblocked partitions.
 
-        fail_waiting: the record it waits for now doesn't come.
+        fail_waiting: the record that waits now fails.
         """
         found = await self._write_pending(partition, coordinator, fail_waiting=fail_waiting)
         while found:
@@ -145,7 +146,7 @@ class WriteStage:
     async def _write_pending(
         self, partition: TopicPartition, coordinator: WriteProgress, *, fail_waiting: bool = False
     ) -> set[TopicPartition]:
-        """Returns the partitions that may find now what they wait for."""
+        """Write the pending batches of one partition. Returns the partitions whose awaited rows have arrived."""
         found = set[TopicPartition]()
         while (head := self._pending.head(partition)) is not None:
             if self._is_outdated(head):
@@ -153,7 +154,7 @@ class WriteStage:
             written = await self._write_head(head, fail_waiting=fail_waiting)
             await self._keep(head, written.next_offset)
             now_ms = self._clock.now_ms()
-            # a second try is no second batch
+            # The bytes of a batch are counted only at its first try.
             nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
             coordinator.record_write(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
             for table, rows, newest_ms in written.tables:
@@ -174,7 +175,7 @@ class WriteStage:
         return found
 
     async def _refused(self, written: WriteResult, head: PendingBatch, coordinator: WriteProgress) -> None:
-        """Have the table fit the record, or take part no more. Raises what stops the pipeline where neither can be."""
+        """Change the table for the refused record, or quarantine it. Raises the error if neither is possible."""
         assert written.refused is not None
         try:
             failure = written.refused.failure
@@ -193,9 +194,9 @@ class WriteStage:
     async def _truncate(
         self, refused: RecordRefused, failure: DecodeFailure, head: PendingBatch, coordinator: WriteProgress
     ) -> None:
-        """Empty the table, in a snapshot whose position passes the truncate. Raises `refused` where that can't be.
+        """Empty the table, in a snapshot whose position passes the truncate. Raises `refused` if this is impossible.
 
-        *A crash before: rows and truncate are read again. After: the table's position is behind both.*
+        *Crash before the commit: rows and truncate are read again. After it: the table's position is past both.*
         """
         if self._truncates is None:
             raise refused
@@ -215,10 +216,10 @@ class WriteStage:
             raise _CommitFailed(error) from error
 
     async def _change_schema(self, refused: RecordRefused, head: PendingBatch, coordinator: WriteProgress) -> None:
-        """Have the table fit the record. Raises `refused` where that can't be.
+        """Change the table's schema so that the record fits. Raises `refused` if this is impossible.
 
-        Other tables that later records of the batch don't fit change at once: each change alone would cost a commit of
-        all tables, and have the batch decoded once more.
+        Other tables that need changes for later records of the batch are changed, too. Otherwise each change would cost
+        a commit of all tables, and another decoding of the batch.
         """
 
         async def commit() -> None:
@@ -242,17 +243,17 @@ class WriteStage:
         return 0 if self._quarantine is None else self._quarantine.routing
 
     def _is_outdated(self, batch: PendingBatch) -> bool:
-        """Whether tables have changed since it was decoded, or came out of quarantine."""
+        """Return whether tables have changed, or have left the quarantine, since the batch was decoded."""
         return batch.routing != self._routing or self._schemas.is_outdated(batch.decoded)
 
     async def _decode_head_again(self, partition: TopicPartition, start: int) -> PendingBatch:
-        """Its tables have changed."""
+        """Decode the first pending batch again, because its tables have changed."""
         head = self._pending.head(partition)
         assert head is not None
         return self._pending.replace_head(partition, await run_cpu_bound(self._decode, head.raw), start, self._routing)
 
     async def _write_head(self, head: PendingBatch, *, fail_waiting: bool) -> WriteResult:
-        """Write it as far as it goes. What may have to wait is not done where others take turns."""
+        """Write the batch as far as possible. Work that may block runs outside of the thread for CPU-bound work."""
         in_memory = run_cpu_bound if self._writer.reads_files(head.decoded) else self._run_cpu_bound
         stage = run_uncancellable if head.decoded.needs_lookups else in_memory
         while True:
@@ -281,7 +282,7 @@ class WriteStage:
     # ------------------------------------------------------------ tables that fail
 
     async def _fail(self, failed: Mapping[str, Exception]) -> None:
-        """Raises what they raised, if the pipeline can't do without them."""
+        """Quarantine the failed tables, or raise an error if the pipeline can't continue without them."""
         if self._quarantine is None:
             raise next(iter(failed.values()))
         await self._quarantine.fail(failed)
@@ -291,23 +292,23 @@ class WriteStage:
             await run_cpu_bound(self._quarantine.keep, head.raw, head.decoded, head.start, stop)
 
     def read_again(self, reached: Mapping[TopicPartition, int]) -> None:
-        """The source is read again, for tables in quarantine; the others have all below `reached`."""
+        """Prepare to read the source again for tables in quarantine. The others have all records below `reached`."""
         self._pending.clear()
         self._writer.read_again(reached)
 
-    # ------------------------------------------------------------ one table apart
+    # ------------------------------------------------------------ one table that catches up
 
     async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: WriteProgress) -> Exception | None:
-        """A batch that was kept for a table in quarantine. Returns the error that names a record which stops it."""
+        """Write a batch that was kept for a quarantined table. Returns the error of a record that stops the table."""
         try:
             batch = await self._up_to_date(PendingBatch(raw, decoded, self._clock.now_ms()))
-            await self._add(batch, progress)  # counted when it was kept
+            await self._add(batch, progress)  # its records were counted when they were kept
         except RecordRefused as refused:
             return refused
         return None
 
     async def give_up_waiting(self, progress: WriteProgress, *, all_of_it: bool) -> Exception | None:
-        """Records that have waited too long, or all that wait, find nothing."""
+        """Fail records that waited too long, or all waiting ones. Returns the error of one that stops the table."""
         try:
             if all_of_it:
                 await self.fail_all_waiting(progress)

@@ -1,1 +1,1 @@
-"""Tables that failed: their records are kept in order, aside, while the other tables go on."""
+"""The quarantine of failed tables: their records are kept in order, while the other tables continue."""

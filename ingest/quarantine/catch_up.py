@@ -1,7 +1,7 @@
 """Catch-up of quarantined tables: each is opened again after a while, and gets the records that were kept for it.
 
-It writes during the main flow, one batch at a time, in turns with the batches of the source, so that the other tables
-are not delayed. Its rows are committed by the same checkpoints, under a position of its own.
+It writes during the main flow, one batch at a time, alternating with batches of the source, so that the other tables
+are not delayed. The same checkpoints commit its rows, with a separate position.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput
 from storage.threads import run_cpu_bound, run_uncancellable
 
-_HELD_AT_ONCE: Final = 4 << 20  # bytes of records that are written in one go before the table joins the others
-_JOINED_BYTES: Final = 8 << 20  # of records that are written as one batch
+_HELD_AT_ONCE: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins
+_JOINED_BYTES: Final = 8 << 20  # bytes of records that are written as one batch
 _WAIT_MS: Final = 100
 
 
 class BatchSink(Protocol):
-    """What writes batches into one table: `ingest.pipeline.write_stage.WriteStage`, for that table alone.
+    """Writes batches to one table: `ingest.pipeline.write_stage.WriteStage`, only for that table.
 
-    Methods raise TableFailed; a record that stops the table is returned as the error that says so.
+    Methods raise TableFailed. The error of a record that stops the table is returned.
     """
 
     async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: CatchUpProgress) -> Exception | None: ...
 
     async def give_up_waiting(self, progress: CatchUpProgress, *, all_of_it: bool) -> Exception | None:
-        """Records that have waited too long for others, or all that wait, count as bad ones."""
+        """Fail records that have waited too long for others, or all waiting records."""
         ...
 
     @property
     def is_waiting(self) -> bool:
-        """Whether records wait for others that have not come yet."""
+        """Whether records wait for rows that have not arrived yet."""
         ...
 
 
 class TableOpener(Protocol):
-    """What opens tables: `ingest.tables.pipeline_tables.PipelineTables`."""
+    """Opens tables: `ingest.tables.pipeline_tables.PipelineTables`."""
 
     def reopen(self, table: str) -> tuple[TableSink, Target] | None: ...
     def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool: ...
@@ -69,7 +69,7 @@ class TableOpener(Protocol):
 
 @dataclass(slots=True)
 class CatchUpProgress:
-    """How far one table was written, as the coordinator sees it."""
+    """Reports to the coordinator how far one table was written."""
 
     coordinator: CheckpointCoordinator
     table: str
@@ -89,10 +89,12 @@ class CatchUpProgress:
 
 @dataclass(slots=True)
 class CatchUp:
-    """opener: opens tables, and makes them.
-    new_batch_sink: what writes a table from these offsets on.
-    new_decoder: decodes the pipeline's format.
-    tolerates: of records that should make a table.
+    """The catch-up of a pipeline's quarantined tables.
+
+    opener: opens and creates tables.
+    new_batch_sink: returns the sink that writes a table from the given offsets on.
+    new_decoder: returns a decoder of the pipeline's format.
+    tolerates: whether a bad record that should create a table may become a dead letter.
     """
 
     quarantine: Quarantine
@@ -108,7 +110,7 @@ class CatchUp:
     tolerates: Tolerates = lambda partition, offset: False
 
     async def run(self, flow: FlowControl, end: asyncio.Event) -> None:
-        """Until `end` is set, when what can be tried is tried once more."""
+        """Retry tables until `end` is set. Then every table that can be tried is tried once more."""
         while True:
             for entry in self.quarantine.due(at_end=end.is_set()):
                 try:
@@ -126,7 +128,7 @@ class CatchUp:
             await self._wait(end)
 
     async def _find_position(self, entry: QuarantinedTable, flow: FlowControl) -> None:
-        """Of a table that could not be read at the start. Raises TableFailed where it still can't be."""
+        """Find the position of a table that was unreadable at the start. Raises TableFailed if it still is."""
         table = entry.name
         with failures_of(table):
             opened = await run_uncancellable(self.opener.reopen, table)
@@ -162,7 +164,7 @@ class CatchUp:
 
 
 class FlowControl(Protocol):
-    """What is asked of the flow of a run (`ingest.pipeline.flow`)."""
+    """The methods that the catch-up needs of a run's flow (`ingest.pipeline.flow`)."""
 
     @property
     def coordinator(self) -> CheckpointCoordinator: ...
@@ -170,20 +172,20 @@ class FlowControl(Protocol):
     def is_stopping(self) -> bool: ...
 
     def exclusively(self) -> AbstractAsyncContextManager[None]:
-        """Nothing else is written or committed meanwhile."""
+        """Return a context in which nothing else is written or committed."""
         ...
 
     async def checkpoint(self, always_publish: Collection[str] = ()) -> None:
-        """Call it in the context."""
+        """Take a checkpoint. Call it in the context of `exclusively`."""
         ...
 
 
 class _FailedElsewhere(TableFailed):
-    """A checkpoint found the table failing again."""
+    """A checkpoint found that the table fails again."""
 
 
 class _Attempt:
-    """One try with one table."""
+    """One attempt to catch up with one table."""
 
     def __init__(self, parts: CatchUp, entry: QuarantinedTable, flow: FlowControl, end: asyncio.Event) -> None:
         assert entry.log is not None
@@ -197,14 +199,14 @@ class _Attempt:
         self._decoder = parts.new_decoder(self._target_of)
         self._progress = CatchUpProgress(flow.coordinator, entry.name)
         self._segments_read = 0
-        self._given: dict[TopicPartition, int] = {}  # to `_batch_sink`
+        self._given: dict[TopicPartition, int] = {}  # next offsets after the records passed to `_batch_sink`
 
     def _target_of(self, source: SourceTable) -> Target | None:
         router = self._parts.quarantine.router
         return router.target(self._table) if router.table_of(source) == self._table else None
 
     async def run(self) -> None:
-        """Raises TableFailed for what the table raises."""
+        """Run the attempt. Raises the table's errors as TableFailed."""
         await self._begin()
         while not self._flow.is_stopping:
             async for batch in self._kept():
@@ -219,7 +221,7 @@ class _Attempt:
                 await self._wait_for_records()
             elif self._is_read_again() or self._is_ahead() or self._has_yet_to_be_made():
                 if self._end.is_set():
-                    return  # what is missing is read by the next process
+                    return  # the next process reads the missing records
                 await self._parts.clock.sleep_ms(_WAIT_MS)
 
     async def _begin(self) -> None:
@@ -273,13 +275,14 @@ class _Attempt:
         with failures_of(self._table):
             self._segments_read = self._log.segments_written
             batches = self._log.read_after(dict(self._given))
-            # A record whose value is nowhere is needless where the batch has a later one of its key.
+            # In a large batch, a record with an unavailable value may have a later record of its key, and is not
+            # needed then.
             joined = join_batches(batches, _JOINED_BYTES)
             while found := await run_uncancellable(next, joined, None):
                 yield found
 
     async def _write(self, batch: RawBatch) -> None:
-        """What the table was not given of it. Call it with writing excluded."""
+        """Write the records of the batch that the table was not given yet. Call it with writing excluded."""
         self._check_takes_part()
         partition = TopicPartition(batch.topic, batch.partition)
         batch = batch.slice(int(np.searchsorted(batch.offsets, self._given.get(partition, 0))), len(batch))
@@ -300,7 +303,7 @@ class _Attempt:
 
     async def _check(self, refused: Exception | None) -> None:
         if refused is not None:
-            await self._flow.checkpoint()  # what came before the record is written: it becomes visible
+            await self._flow.checkpoint()  # makes the rows before the record visible
             self._check_takes_part()
             raise TableFailed(self._table, refused) from refused
 
@@ -326,24 +329,28 @@ class _Attempt:
             raise
 
     def _is_read_again(self) -> bool:
-        """Whether the source is yet to bring records again that the other tables have, and the log has not."""
+        """Return whether the source must still be read again: the log lacks records that the other tables have."""
         coordinator, ends = self._flow.coordinator, self._log.ends
         known = coordinator.positions[self._table].ranges
         return any(end > ends.get(p, end) for p, end in coordinator.reached.items() if p in known)
 
     def _is_ahead(self) -> bool:
-        """Whether the source is yet to bring records again that the log has, and the other tables have not: from there
-        on the table must not take what comes.
+        """Return whether the log has records that the other tables lack, and that will be read again.
+
+        The table must not rejoin before the others have them, or it would get these records twice.
         """
         reached = self._flow.coordinator.reached
         return any(end > reached.get(p, end) for p, end in self._log.ends.items())
 
     def _has_yet_to_be_made(self) -> bool:
-        """Only what is kept makes it: batches on their way have been decoded without it."""
+        """Return whether the table must still be created, which only its kept records do.
+
+        Batches in the channels were decoded without the table.
+        """
         return self._table not in self._parts.sinks and not self._end.is_set()
 
     async def _wait_for_records(self) -> None:
-        """Others have yet to bring what records wait for."""
+        """Wait for rows from other partitions that records need."""
         if not self._end.is_set():
             await self._parts.clock.sleep_ms(_WAIT_MS)
         async with self._flow.exclusively():
@@ -353,9 +360,12 @@ class _Attempt:
             await self._check(refused)
 
     async def _join(self) -> bool:
-        """Write what is in memory only; then the table has all that the others have. Call it with writing excluded."""
+        """Write the records that are only in memory. Then the table has all records of the others, and rejoins them.
+
+        Call it with writing excluded. Returns whether the table rejoined.
+        """
         if self._log.segments_written != self._segments_read:
-            return False  # a checkpoint wrote down what was in memory
+            return False  # a checkpoint wrote the records in memory to a new segment
         if self._is_read_again() or self._is_ahead():
             return False
         if self._log.held_bytes > _HELD_AT_ONCE:

@@ -13,7 +13,7 @@ from storage.errors import PositionRefused, TidelakeError, WriterFenced
 
 
 class TableFailed(TidelakeError):
-    """What one table raised, as `error`; the other tables can go on."""
+    """One table failed; `error` is the reason. The other tables can continue."""
 
     def __init__(self, table: str, error: Exception) -> None:
         super().__init__(f"{table}: {error}")
@@ -23,8 +23,9 @@ class TableFailed(TidelakeError):
 
 @contextmanager
 def failures_of(table: str) -> Iterator[None]:
-    """What is raised inside is the table's, unless it says something of the pipeline: that another process owns it,
-    or another one reads the same records.
+    """Raise errors of the block as TableFailed, except errors that concern the whole pipeline.
+
+    Those are: another process owns the pipeline, or another one reads the same records.
     """
     try:
         yield
@@ -35,11 +36,11 @@ def failures_of(table: str) -> Iterator[None]:
 
 
 OwnerOf: TypeAlias = Callable[[DecodeFailure, RawBatch], str | None]
-"""The table that a record belongs to which can't be decoded; None where that is unknown."""
+"""Returns the table of a record that can't be decoded; None if the table is unknown."""
 
 
 def owner_of(router: TableRouter) -> OwnerOf:
-    """By the record's source table, else by its topic where that feeds one table."""
+    """Return a function that finds a record's table: by its source table, or by a topic that feeds only one table."""
 
     def owner(failure: DecodeFailure, raw: RawBatch) -> str | None:
         if failure.target is not None:
@@ -53,10 +54,10 @@ def owner_of(router: TableRouter) -> OwnerOf:
 
 
 class TableScope:
-    """Which tables a writer of batches writes.
+    """The tables that a batch writer writes.
 
-    excluded: those that it passes over; the collection may change.
-    only: if not None, the only one that it writes, and whose failures it looks at.
+    excluded: tables that it skips; the collection may change.
+    only: if not None, the only table that it writes and whose failures it handles.
     """
 
     def __init__(self, owner: OwnerOf, excluded: Collection[str] = (), only: str | None = None) -> None:

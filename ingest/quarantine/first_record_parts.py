@@ -1,6 +1,7 @@
-"""Records that a table should be made from, and that don't say what it has: bad records, which may be set aside.
+"""Handles records from which a table should be created, but can't be, because they don't show its columns.
 
-They stand alone in a batch then, and the next record makes the table.
+They are bad records, which may be set aside. Each gets a separate part of the batch, and the next record creates the
+table.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, TableN
 from ingest.raw_batch import RawBatch
 
 Tolerates: TypeAlias = Callable[[TopicPartition, int], bool]
-"""(partition, offset): whether a bad record there may become a dead letter."""
+"""(partition, offset): returns whether a bad record there may become a dead letter."""
 
 Decode: TypeAlias = Callable[[RawBatch], Awaitable[DecodedBatch]]
 
 Create: TypeAlias = Callable[[RawBatch, DecodedBatch], Awaitable[bool]]
-"""Makes tables for records that none takes; returns whether there were any. Raises TableNotInferred."""
+"""Creates tables for records without a table. Returns whether any was created. Raises TableNotInferred."""
 
 
 async def decoded_parts(
@@ -27,9 +28,9 @@ async def decoded_parts(
     create: Create,
     tolerates: Tolerates,
 ) -> AsyncIterator[tuple[RawBatch, DecodedBatch]]:
-    """The batch in its order, in one part or several, with the tables that its records make.
+    """Decode the batch in one or several parts, in order, and create the tables of its records.
 
-    Raises TableNotInferred where `tolerates` says no.
+    Raises TableNotInferred if `tolerates` returns False.
     """
     begin = 0
     while True:
@@ -45,7 +46,7 @@ async def decoded_parts(
                 before = rest.slice(0, error.row)
                 yield before, await decode(before)
             end, failures = begin + error.row, list[DecodeFailure]()
-            # neighbours are mostly alike: to decode all that follows for each would take long
+            # Neighbouring records mostly fail alike. Decoding the whole rest of the batch for each would take long.
             while failure := await _failure(batch.slice(end, end + 1), len(failures), decode, create, tolerates):
                 failures.append(failure)
                 end += 1
@@ -61,7 +62,7 @@ async def decoded_parts(
 async def _failure(
     record: RawBatch, number: int, decode: Decode, create: Create, tolerates: Tolerates
 ) -> DecodeFailure | None:
-    """Of a record alone; None for one that makes a table, or needs none, and where no record is left."""
+    """Return the failure of a single record. None: the record creates a table or needs none, or no record is left."""
     if not len(record):
         return None
     decoded = await decode(record)

@@ -1,7 +1,8 @@
-"""Which records of a batch may be a table's: all but those that surely are not.
+"""Selects the records of a batch that may belong to a quarantined table.
 
-A quarantined table's records are not decoded. So those are kept that no other table took, where something in the batch
-was for the table. What is kept too much (tombstones, records of no table) gives no row when it is decoded later.
+Records of a quarantined table are not decoded. So if a batch has anything for the table, all records are kept that no
+other table took. Records that are kept needlessly (tombstones, records of no table) give no rows when they are decoded
+later.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from ingest.tables.table_router import TableRouter
 def kept_records(
     table: str, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int, router: TableRouter, owner: OwnerOf
 ) -> RawBatch | None:
-    """Those with offsets in [start, stop); None for none."""
+    """Return the records to keep, with offsets in [start, stop); None if no record is to be kept."""
     if not _holds_any(table, raw, decoded, router, owner):
         return None
     keep = (raw.offsets >= start) & (raw.offsets < stop)
     others = [part.offsets for part in decoded.tables if part.target.name != table]
-    if others:  # all at once: a search for each of a thousand tables would take longer than decoding
+    if others:  # one search for all: a search for each of a thousand tables would take longer than decoding
         keep[np.searchsorted(raw.offsets, np.concatenate(others))] = False
     for failure in decoded.failures:
         if owner(failure, raw) not in (None, table):
@@ -39,7 +40,7 @@ def _holds_any(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRo
         return True
     if any(owner(failure, raw) in (None, table) for failure in decoded.failures):
         return True
-    # whose these are is unknown
+    # The tables of these records are unknown.
     other = decoded.skipped.get(Skipped.SCHEMA_CHANGE, 0) + decoded.skipped.get(Skipped.TRUNCATE, 0)
     return other > 0 and table in router.tables_of(raw.topic)
 

@@ -1,4 +1,4 @@
-"""The notice of a quarantined table, shown also while no pipeline runs: a small file next to its records."""
+"""The notice of a quarantined table: a small file next to its records, which is shown even if no pipeline runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """state: `failed`, or `catching up`.
-    since_ms: when it failed first, epoch milliseconds.
-    reason: what it failed with last, the remedy included.
-    attempts: how often it was tried to go on.
-    records, nbytes: what was kept for it at the last change.
+    """The notice of a quarantined table.
+
+    state: `failed`, or `catching up`.
+    since_ms: time of its first failure, epoch milliseconds.
+    reason: its last error, with the remedy.
+    attempts: number of failed attempts.
+    records: number of records kept for it at the last update.
+    nbytes: bytes of these records.
     """
 
     table: str
@@ -33,14 +36,14 @@ class Notice:
 
 
 def write_notice(io: FileIO, location: str, notice: Notice) -> None:
-    """Blocks."""
+    """Write the notice. Blocks."""
     members = {"version": _VERSION, **asdict(notice)}
     path = f"{directory_of(location, notice.table)}/{_NAME}"
     io.write(path, json.dumps(members, ensure_ascii=False, indent=2).encode())
 
 
 def read_notice(io: FileIO, location: str, table: str) -> Notice | None:
-    """None where there is none. Blocks. Raises CorruptFile for an invalid notice."""
+    """Return the notice of a table; None if it has none. Blocks. Raises CorruptFile for an invalid notice."""
     path = f"{directory_of(location, table)}/{_NAME}"
     try:
         members = json.loads(io.read(path))
@@ -52,6 +55,6 @@ def read_notice(io: FileIO, location: str, table: str) -> Notice | None:
 
 
 def read_notices(io: FileIO, location: str) -> list[Notice]:
-    """Of all tables in quarantine, by name. Blocks."""
+    """Return the notices of all quarantined tables, in the order of their names. Blocks."""
     found = [read_notice(io, location, table) for table in tables_with_directory(io, location)]
     return [notice for notice in found if notice is not None]

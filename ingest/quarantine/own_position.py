@@ -1,4 +1,4 @@
-"""Where a quarantined table goes on: its snapshots say so, and the log of its records begins there or before."""
+"""Where a quarantined table continues: its snapshots have the position, and its log has the records from there on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from ingest.quarantine.record_log import RecordLog
 
 @dataclass(frozen=True, slots=True)
 class JoinedLog:
-    """position: of the table, its partitions that began with the log included; records from there on are in the log.
-    read_from: where the source is read on for the table: the end of the log.
+    """A table's position, joined with the log of its kept records.
+
+    position: the position of the table, including partitions that began with the log. The log has the records from
+        there on.
+    read_from: where reading of the source continues for the table: the end of the log.
     """
 
     position: SourcePosition
@@ -20,13 +23,14 @@ class JoinedLog:
 
 
 def join_log(log: RecordLog, position: SourcePosition, newest: SnapshotSummary | None) -> JoinedLog | None:
-    """None where records between the two would be missing.
+    """Join a log with a position. Returns None if records between the two would be missing.
 
-    position: of the table, as its next snapshot without records would have it: it begins where the newest one ended.
-    newest: that snapshot; None for none.
+    position: the position that the table's next snapshot without records would have: it starts where the newest
+        snapshot ended.
+    newest: that snapshot; None if the table has none.
 
-    Where the log begins after the position, there was no record for the table in between: that was known when the log
-    began, and holds as long as the table has had no snapshot since.
+    If the log begins after the position, no record in between belonged to the table. This was known when the log began,
+    and stays true while the table gets no snapshot.
     """
     base = (None, None) if newest is None else (newest.id, newest.manifest_list)
     is_as_it_was = base == (log.base_id, log.base_manifest_list)
@@ -34,7 +38,7 @@ def join_log(log: RecordLog, position: SourcePosition, newest: SnapshotSummary |
     if not is_as_it_was and any(ends.get(p, start) < start for p, start in log.starts.items()):
         return None
     if newest is None and not is_as_it_was:
-        return None  # another table of the name
+        return None  # another table with the same name
     joined = position.with_partitions(log.starts).extended_to(log.starts)
     read = {p: max(end, log.durable_ends.get(p, end)) for p, end in joined.ends.items()}
     ranges = {p: OffsetRange(end, end) for p, end in read.items()}

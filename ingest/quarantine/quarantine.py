@@ -1,9 +1,9 @@
-"""Tables that failed, while the others go on: which ones, why, since when, and the records that wait for them.
+"""The quarantine of failed tables, while the others continue: which tables, why, since when, and their waiting records.
 
-A table that fails loses what was written to it since its last commit, and takes part in nothing any more. From the
-offset up to which it certainly has everything, the source is read again, and the table's records go to its log
-(`record_log`), before any other table's position passes them. `catch_up` tries the table again, and writes what the
-log holds. The table's own snapshots say how far it is, as always: the log only replaces the source.
+If a table fails, its uncommitted rows are dropped, and it is excluded from writes and checkpoints. The source is read
+again from the offset up to which the table certainly has all records. The table's records are written to its log
+(`record_log`) before any other table's position passes them. `catch_up` tries the table again, and writes the records
+of the log. As always, the table's own snapshots have its position. The log only replaces the source.
 
                   fail                  the source is read again          a retry works         the log's end is reached
     healthy ──────────────► waits for its log ──────────► kept in its log ──────────► catching up ──────────► healthy
@@ -36,17 +36,17 @@ from storage.fileio.base import FileIO
 from storage.logs import get_logger
 from storage.threads import run_uncancellable
 
-MARK_INTERVAL_MS: Final = 60_000  # how often a log without new records notes how far it is
+MARK_INTERVAL_MS: Final = 60_000  # interval at which a log without new records stores its end
 
 _log = get_logger(__name__)
 
 
 class QuarantineFull(TidelakeError):
-    """More records wait for a table than may. What is kept stays; the source is read on with the next start."""
+    """Too many records wait for a table. Kept records stay; the next start continues to read the source after them."""
 
 
 class OwnPositions(Protocol):
-    """What is asked of `checkpoint.coordinator.CheckpointCoordinator`."""
+    """The methods that the quarantine needs of `checkpoint.coordinator.CheckpointCoordinator`."""
 
     @property
     def positions(self) -> Mapping[str, SourcePosition]: ...
@@ -56,13 +56,15 @@ class OwnPositions(Protocol):
 
 @dataclass(slots=True, eq=False)
 class QuarantinedTable:
-    """complete_up_to: all records below are in the table, or never were for it.
-    error: what it failed with last.
-    retry_at_ms: when it is tried again, on the pipeline's clock.
-    log: None until the source is read again for it.
-    waits_for_log: the source is to be read again, from `complete_up_to`.
-    is_unreadable: its position can't be read; no records are kept for it until it can.
-    base: the pipeline's newest snapshot of it, id and manifest list; None for none.
+    """A table in quarantine.
+
+    complete_up_to: all records of the table below these offsets are in it.
+    error: its last error.
+    retry_at_ms: time of the next retry, on the pipeline's clock.
+    log: the log of its records; None until the source is read again for it.
+    waits_for_log: the source must be read again for it, from `complete_up_to`.
+    is_unreadable: its position can't be read. Until it can, no records are kept.
+    base: id and manifest list of the pipeline's newest snapshot in it; None if it has none.
     """
 
     name: str
@@ -87,15 +89,15 @@ class QuarantinedTable:
 
 @dataclass(slots=True)
 class Quarantine:
-    """Call it from the event loop, with writing excluded, but where it says otherwise.
+    """The quarantine of a pipeline. Call it from the event loop, with writing excluded, unless a method says otherwise.
 
-    tables: all that are configured.
-    sinks: the tables that take part; one that fails leaves it.
-    location: where records and notices are kept.
-    forget: called with each table that fails: other parts drop what they know of it.
-    read_again: set when the source is to be read again, for tables that wait for their log.
-    routing: rises when a table comes back: what was decoded before lacks its rows.
-    leaving: tables that caught up, and have yet to commit: until then they may fail on with what they failed with.
+    tables: all configured tables.
+    sinks: the tables that are written; a table that fails is removed.
+    location: the folder of records and notices.
+    forget: called with each table that fails, so that other parts drop their state of it.
+    leaving: tables that caught up and have not committed yet. If one fails again, its old log and times continue.
+    read_again: set when the source must be read again, for tables that wait for their log.
+    routing: rises when a table rejoins: batches that were decoded before lack its rows.
     """
 
     tables: Collection[str]
@@ -117,11 +119,11 @@ class Quarantine:
     # ------------------------------------------------------------ into quarantine
 
     def can_take(self, tables: Collection[str]) -> bool:
-        """Whether another table is left that goes on."""
+        """Return whether these tables can be quarantined: at least one other table must continue."""
         return self.settings.enabled and bool(set(self.tables) - self.failed.keys() - set(tables))
 
     async def fail(self, failed: Mapping[str, Exception]) -> None:
-        """These tables take part no more. Raises what they raised where no other table is left."""
+        """Quarantine these tables. Raises their errors if no other table is left."""
         if failed and not self.can_take(failed.keys()):
             errors = list(failed.values())
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
@@ -147,7 +149,7 @@ class Quarantine:
     def _quarantined(self, table: str, error: Exception, base: tuple[int, str] | None) -> QuarantinedTable:
         complete = {} if self.positions is None else self.positions.complete_up_to(table)
         entry = QuarantinedTable(table, epoch_ms(), complete, error, waits_for_log=True, base=base)
-        if (left := self.leaving.pop(table, None)) is not None:  # it committed nothing since
+        if (left := self.leaving.pop(table, None)) is not None:  # it has not committed since it rejoined
             assert left.log is not None
             entry.complete_up_to, entry.log = {**complete, **left.log.ends}, left.log
             entry.since_ms, entry.attempts = left.since_ms, left.attempts
@@ -156,7 +158,7 @@ class Quarantine:
         return entry
 
     async def quarantine_unreadable(self, unreadable: Mapping[str, Exception]) -> None:
-        """Tables that can't be read at the start. What an earlier process kept for them stays."""
+        """Quarantine tables that can't be read at the start. Records that an earlier process kept for them stay."""
         new = {table: error for table, error in unreadable.items() if table not in self.failed}
         await self.fail(new)
         for table in new:
@@ -168,9 +170,10 @@ class Quarantine:
     async def readable(
         self, table: str, ends: Mapping[TopicPartition, int], base: tuple[int, str], log: RecordLog | None
     ) -> None:
-        """The table's snapshots tell where it goes on: the source is read again from there, or from the end of its log.
+        """Continue with a table whose position can be read now. The source is read again from the position, or from
+        the end of the table's log.
 
-        log: what an earlier process kept, if it joins; else that goes.
+        log: the records that an earlier process kept, if they join the position. None: such records are deleted.
         """
         entry = self.failed[table]
         if log is None:
@@ -181,11 +184,11 @@ class Quarantine:
         self.read_again.set()
 
     def open_logs_of(self, tables: Collection[str]) -> dict[str, RecordLog]:
-        """What is kept on disk for tables that are not read for yet. Blocks."""
+        """Open the logs on disk of tables for which the source is not read yet. Blocks."""
         return open_logs(self.io, self.location, tables)
 
     async def restore(self, kept: Mapping[str, RecordLog]) -> None:
-        """Tables that an earlier process left in quarantine catch up at once. Other kept records are deleted."""
+        """Let tables catch up that an earlier process left in quarantine. Other kept records are deleted."""
         unreadable = {entry.name for entry in self.failed.values() if entry.is_unreadable}
         unneeded = set(self.tables) - kept.keys() - unreadable
         await run_uncancellable(_delete_others, self.io, self.location, unneeded)
@@ -207,7 +210,7 @@ class Quarantine:
         return int(backoff.wait_ms(attempts - 1))
 
     def _report(self, entry: QuarantinedTable, is_news: bool) -> None:
-        log = _log.error if is_news else _log.debug  # the same reason again is in the notice
+        log = _log.error if is_news else _log.debug  # a repeated reason is only written to the notice
         log(
             "table in quarantine",
             table=entry.name,
@@ -230,9 +233,9 @@ class Quarantine:
     # ------------------------------------------------------------ records
 
     def begin_logs(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The source is read from here on for all tables; returns where. `keep` gets all that comes.
+        """Begin logs, and return the offsets from which the source is read for all tables. `keep` gets all records.
 
-        reached: what was written up to now.
+        reached: the offsets up to which the other tables were written.
         """
         starts = dict(reached)
         for entry in self.failed.values():
@@ -252,14 +255,15 @@ class Quarantine:
         return starts
 
     def _begins(self, entry: QuarantinedTable) -> dict[TopicPartition, int]:
-        """Where records for the table begin that are in it or in its log; a partition may have come up since it
-        failed: then all that was read of it so far passed the table by.
+        """Return where the table's log begins in each partition.
+
+        For a partition that appeared after the failure, this is its first offset: the table got none of its records.
         """
         known = None if self.positions is None else self.positions.positions.get(entry.name)
         return {**(known.ends if known else {}), **entry.complete_up_to}
 
     def keep_place_of(self, tables: Collection[str], identity: SourceIdentity) -> None:
-        """Of tables without a snapshot: only their logs tell where they start, before others go on. Blocks."""
+        """Store the first position of tables without a snapshot in their logs, before the others continue. Blocks."""
         for table in tables:
             entry = self.failed.get(table)
             if entry is not None and entry.log is None:
@@ -268,9 +272,9 @@ class Quarantine:
                 entry.log.note_starts(identity)
 
     def keep(self, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int) -> None:
-        """Keep what may be of quarantined tables, of the records with offsets in [start, stop). Quick.
+        """Keep records that may belong to quarantined tables, with offsets in [start, stop). This is fast.
 
-        Raises QuarantineFull; then nothing of it is kept.
+        Raises QuarantineFull; then none of the records is kept.
         """
         partition = TopicPartition(raw.topic, raw.partition)
         found = list[tuple[RecordLog, RawBatch | None]]()
@@ -306,7 +310,7 @@ class Quarantine:
         return any(entry.log is not None and entry.log.should_flush for entry in self.failed.values())
 
     def flush(self, identity: SourceIdentity, *, at_end: bool = False) -> None:
-        """What is kept is durable: the others' positions may pass it. Blocks."""
+        """Make kept records durable, so that the positions of other tables may pass them. Blocks."""
         now_ms = self.clock.now_ms()
         for entry in list(self.failed.values()):
             if entry.log is None or entry.waits_for_log:
@@ -318,7 +322,9 @@ class Quarantine:
                 self._write_notice(entry)
 
     def read_up_to(self, table: str) -> Mapping[TopicPartition, int] | None:
-        """How far the source need not be read again for a quarantined table; None for a healthy one."""
+        """Return the offsets below which the source need not be read again for a quarantined table; None for a healthy
+        one.
+        """
         entry = self.failed.get(table)
         if entry is None:
             return None
@@ -327,15 +333,15 @@ class Quarantine:
     # ------------------------------------------------------------ out of quarantine
 
     def raise_failures(self) -> None:
-        """At the end of the run: raises what the quarantined tables failed with, several as a group."""
+        """Raise the errors of quarantined tables, several as a group. Call it at the end of the run."""
         errors = [entry.error for entry in self.failed.values()]
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
 
     def due(self, *, at_end: bool) -> list[QuarantinedTable]:
-        """Those to be tried now.
+        """Return the tables to retry now.
 
-        at_end: nothing more comes: all at once.
+        at_end: no more records arrive, so all tables are retried at once.
         """
         now_ms = self.clock.now_ms()
         return [
@@ -343,18 +349,21 @@ class Quarantine:
         ]
 
     def due_in_ms(self) -> int | None:
-        """How long until one is to be tried; None for none."""
+        """Return the time until the next retry; None if no table is to be retried."""
         now_ms = self.clock.now_ms()
         waiting = [entry.retry_at_ms for entry in self.failed.values() if _may_be_tried(entry)]
         return max(0, min(waiting) - now_ms) if waiting else None
 
     def rejoin(self, table: str) -> None:
-        """Its writer holds all that its log held: from now on it is read with the others."""
+        """End the quarantine of a table: its writer has all records of its log. It is read with the others again."""
         self.leaving[table] = self.failed.pop(table)
         self.routing += 1
 
     def committed(self, published: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """published: next offsets in these tables' newest snapshots: kept records below are deleted. Blocks."""
+        """Delete kept records that are committed. Blocks.
+
+        published: next offsets in the newest snapshots of these tables; kept records below are deleted.
+        """
         for table, ends in published.items():
             if (entry := self.leaving.pop(table, None)) is not None and entry.log is not None:
                 records = entry.log.records

@@ -1,11 +1,11 @@
-"""The records of one table that can't be written now, in the order of the source, on disk.
+"""The log of one quarantined table: its records in the order of the source, on disk.
 
     <location>/<table>/0000000003-1a2b3c4d.arrow      a segment: records of [start, end) of each partition
     <location>/<table>/notice.json                    since when, and why (`notices`)
 
-A segment is created whole or not at all, and begins where the one before ended. So after a crash the log is as long as
-its segments join; those of another process of the pipeline, written before it was fenced, join as well or are
-left out. What the log lacks is read from the source again: the pipeline starts where the log ends.
+A segment is created atomically, and begins where the previous one ended. So after a crash the log consists of the
+segments that join. This includes segments of another process of the pipeline, written before it was fenced, if they
+join. Records that the log lacks are read from the source again: the pipeline starts at the end of the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ingest.raw_batch import RawBatch
 from storage.errors import CorruptFile
 from storage.fileio.base import FileIO
 
-SEGMENT_BYTES: Final = 16 << 20  # of records, undecoded: what is held in memory, and what one segment holds
+SEGMENT_BYTES: Final = 16 << 20  # bytes of undecoded records, in memory and in one segment
 _SUFFIX: Final = ".arrow"
 
 
@@ -35,11 +35,12 @@ class _Segment:
 
 
 class RecordLog:
-    """Methods that read or write files block. Call it from one thread at a time.
+    """The log of a table's records. Methods that read or write files block. Call them from one thread at a time.
 
-    starts: where it begins in each partition.
-    ends: up to where it has the records, those in memory included.
-    base_id, base_manifest_list: see `SegmentHead`.
+    starts: the first offset of each partition in the log.
+    ends: the next offset after the records in the log, including those in memory.
+    base_id: see `SegmentHead`.
+    base_manifest_list: see `SegmentHead`.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class RecordLog:
 
     @classmethod
     def open(cls, io: FileIO, directory: str, table: str) -> RecordLog | None:
-        """What a process before left; None for nothing. Raises CorruptFile for a segment that can't be read."""
+        """Open the log of an earlier process. Returns None if no log exists. Raises CorruptFile for an unreadable
+        segment.
+        """
         found = sorted(
             (
                 _Segment(number, path, entry.size_bytes, decode_head(io.read(path), path))
@@ -95,7 +98,7 @@ class RecordLog:
 
     @property
     def nbytes(self) -> int:
-        """On disk and in memory."""
+        """Bytes on disk and in memory."""
         return sum(segment.nbytes for segment in self._segments) + self._held_bytes
 
     @property
@@ -108,12 +111,12 @@ class RecordLog:
 
     @property
     def segments_written(self) -> int:
-        """So far; it only rises."""
+        """The number of segments written so far. It only rises."""
         return self._next_number - 1
 
     @property
     def held(self) -> Sequence[RawBatch]:
-        """What is in memory only."""
+        """The records that are only in memory."""
         return self._held
 
     @property
@@ -121,12 +124,15 @@ class RecordLog:
         return self._held_bytes
 
     def add_partition(self, partition: TopicPartition, start: int) -> None:
-        """Records of a partition come from there on. Known ones stay."""
+        """Add a partition whose records begin at `start`. A known partition is not changed."""
         for offsets in (self.starts, self.durable_ends, self.ends):
             offsets.setdefault(partition, start)
 
     def append(self, partition: TopicPartition, records: RawBatch | None, next_offset: int) -> None:
-        """records: those of the table between the log's end and `next_offset`; None for none."""
+        """Append records, and extend the log to `next_offset`.
+
+        records: the table's records between the log's end and `next_offset`; None if none exist.
+        """
         self.starts.setdefault(partition, next_offset if records is None else int(records.offsets[0]))
         self.ends[partition] = max(next_offset, self.ends.get(partition, next_offset))
         if records is not None:
@@ -134,7 +140,10 @@ class RecordLog:
             self._held_bytes += records.nbytes
 
     def flush(self, identity: SourceIdentity, *, even_without_records: bool = False) -> None:
-        """Make durable all up to `ends`. Without new records it is left for later, unless asked for."""
+        """Make the log durable up to `ends`.
+
+        even_without_records: write a segment even if the log has no new records.
+        """
         if not self._held and not (even_without_records and self.ends != self.durable_ends):
             return
         ranges = {p: OffsetRange(self.durable_ends.get(p, self.starts[p]), end) for p, end in self.ends.items()}
@@ -150,12 +159,12 @@ class RecordLog:
         self._held, self._held_bytes = [], 0
 
     def note_starts(self, identity: SourceIdentity) -> None:
-        """Have a new log say where it begins, though nothing is in it."""
+        """Store the start of a new log, although it has no records."""
         self.durable_ends = {}
         self.flush(identity, even_without_records=True)
 
     def read_after(self, reached: Mapping[TopicPartition, int]) -> Iterator[RawBatch]:
-        """Durable records from these next offsets on, batch by batch, in order."""
+        """Yield the durable records from these offsets on, batch by batch, in order."""
         return self._read_after(list(self._segments), reached)
 
     def _read_after(self, segments: Sequence[_Segment], reached: Mapping[TopicPartition, int]) -> Iterator[RawBatch]:
@@ -165,7 +174,7 @@ class RecordLog:
             yield from decode_batches(self._io.read(segment.path), segment.path)
 
     def trim(self, ends: Mapping[TopicPartition, int]) -> None:
-        """The table has all below: drop what is wholly in there."""
+        """Delete segments that are completely below `ends`: the table has their records."""
         done = 0
         for segment in self._segments:
             if any(ends.get(p, 0) < end for p, end in segment.head.position.ends.items()):
@@ -177,7 +186,7 @@ class RecordLog:
         self._io.delete_all([segment.path for segment in gone])
 
     def delete(self) -> None:
-        """The table needs it no more."""
+        """Delete the log, because the table doesn't need it any more."""
         self._io.delete_directory(self._directory)
 
 
@@ -186,7 +195,7 @@ def directory_of(location: str, table: str) -> str:
 
 
 def tables_with_directory(io: FileIO, location: str) -> list[str]:
-    """Tables of which something is kept there. Blocks."""
+    """Return the tables with a directory in this location. Blocks."""
     return sorted(unquote(entry.name) for entry in io.list_directory(location) if entry.is_directory)
 
 

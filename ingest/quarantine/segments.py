@@ -1,7 +1,7 @@
-"""Raw records as the bytes of one file: batch by batch, as they came from the source.
+"""Encodes raw records as the bytes of one file, batch by batch, in the order of arrival.
 
-Arrow's IPC stream, compressed. A batch of the stream is a `RawBatch`; its topic, partition and next offset are its
-metadata. The metadata of the schema hold what the file says of itself (`SegmentHead`).
+The file is a compressed Arrow IPC stream. Each batch of the stream is a `RawBatch`, with topic, partition and next
+offset as its metadata. The metadata of the schema contain the head of the segment (`SegmentHead`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
 VERSION: Final = 1
 _HEAD: Final = b"tidelake.quarantine"
 _HEADER: Final = pa.struct([("name", pa.string()), ("value", pa.binary())])
-_TIMESTAMP_TYPE: Final = "timestamp_type"  # segments of the first releases lack it, and those releases look past it
+_TIMESTAMP_TYPE: Final = "timestamp_type"  # segments of the first releases lack it, and these releases ignore it
 _SCHEMA: Final = pa.schema(
     [
         ("offset", pa.int64()),
@@ -37,13 +37,14 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SegmentHead:
-    """What a segment says of itself.
+    """The head of a segment.
 
-    table: whose records these are.
-    position: [start, end) of each partition: every record of the table in there is in the segment.
-    base_id, base_manifest_list: the pipeline's newest snapshot of the table when its first segment began; None for
-        none, or where it was unknown.
-    records: how many there are.
+    table: the table of the records.
+    position: [start, end) of each partition. The segment has every record of the table in these ranges.
+    base_id: id of the pipeline's newest snapshot in the table when the first segment began; None if it had none, or if
+        it was unknown.
+    base_manifest_list: manifest list of that snapshot.
+    records: number of records.
     """
 
     table: str
@@ -54,7 +55,7 @@ class SegmentHead:
 
 
 def encode_segment(head: SegmentHead, batches: Iterable[RawBatch]) -> bytes:
-    """The file's bytes."""
+    """Return the bytes of the file."""
     text = {
         "version": VERSION,
         "table": head.table,
@@ -72,7 +73,10 @@ def encode_segment(head: SegmentHead, batches: Iterable[RawBatch]) -> bytes:
 
 
 def decode_head(data: bytes, path: str) -> SegmentHead:
-    """Raises CorruptFile for what is no segment, UnsupportedFeature for a version that this release doesn't know."""
+    """Return the head of a segment.
+
+    Raises CorruptFile for data that is no segment, UnsupportedFeature for a version that this release doesn't know.
+    """
     try:
         return _head(pa.ipc.open_stream(pa.py_buffer(data)).schema, path)
     except (pa.ArrowInvalid, OSError) as error:
@@ -80,7 +84,7 @@ def decode_head(data: bytes, path: str) -> SegmentHead:
 
 
 def decode_batches(data: bytes, path: str) -> Iterator[RawBatch]:
-    """Raises as `decode_head` does."""
+    """Yield the batches of a segment. Raises the errors of `decode_head`."""
     try:
         reader = pa.ipc.open_stream(pa.py_buffer(data))
         _head(reader.schema, path)

@@ -1,1 +1,1 @@
-"""Dead letters read again: the table becomes what it would have been had they never failed."""
+"""Replays dead letters: afterwards the table is as if they had never failed."""

@@ -1,4 +1,4 @@
-"""Dead letters as raw batches again, so that the pipeline's decoder reads them as it would have."""
+"""Converts dead letters back to raw batches, so that the pipeline's decoder reads them like the original records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from checkpoint.offsets import TopicPartition
 from ingest.raw_batch import RawBatch, binary_column, timestamp_types_of
 
 DeadLetter = dict[str, Any]
-"""A row of the dead letters' table, as `dead_letter_table.values_of` gives it."""
+"""A row of the dead-letter table, as `dead_letter_table.values_of` returns it."""
 
 
 def place_of(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:
@@ -20,10 +20,12 @@ def place_of(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:
 
 
 def raw_batches(dead_letters: Sequence[DeadLetter]) -> Iterator[tuple[RawBatch, list[DeadLetter]]]:
-    """dead_letters: in the order of topic, partition and offset. Rows of a batch are the dead letters at the same
-    places.
+    """Yield raw batches. Each comes with its dead letters, in the order of the batch's rows.
 
-    A place that comes twice (a topic that was created again) makes another batch: offsets of a batch rise.
+    dead_letters: in the order of topic, partition and offset.
+
+    Two dead letters may have the same topic, partition and offset, if a topic was created again. They get different
+    batches, because the offsets of a batch rise.
     """
     for partition, of_partition in groupby(dead_letters, lambda one: place_of(one)[0]):
         batch: list[DeadLetter] = []

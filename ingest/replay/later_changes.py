@@ -1,4 +1,4 @@
-"""Which keys changed after a dead letter, read from the log: an older change must not overwrite a newer one."""
+"""Finds the keys that changed after a dead letter, from the log: an older change must not overwrite a newer one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Key: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a key. order: the values of the table's sequence fields; () without any."""
+    """One change of a key.
+
+    order: the values of the table's sequence fields; () if it has none.
+    """
 
     partition: TopicPartition
     offset: int
@@ -29,9 +32,9 @@ class Change:
 
 @dataclass(slots=True)
 class LaterChanges:
-    """By table and key what the log holds behind the oldest dead letter of a partition, up to the table's position.
+    """The changes in the log after the oldest dead letter of a partition, up to the table's position, by table and key.
 
-    unread: partitions whose log doesn't hold that any more.
+    unread: partitions whose log doesn't have all of these records any more.
     """
 
     changes: Mapping[str, dict[Key, list[Change]]] = field(default_factory=lambda: defaultdict(dict))
@@ -52,15 +55,16 @@ async def find_later_changes(
     counted: Collection[tuple[TopicPartition, int]],
     order_columns: Mapping[str, Sequence[str]],
 ) -> LaterChanges:
-    """Reads the log from `starts`, each partition up to the furthest of `ends`.
+    """Read the log from `starts`, each partition up to the largest of `ends`.
 
-    wanted: by table, the keys of the dead letters.
-    starts: by partition, the offset after its oldest dead letter.
-    ends: by table, how far its position goes: what is behind comes into the table later anyway.
-    passed_over: records whose changes don't count: dead letters that wait for a replay themselves.
-    counted: records whose changes count wherever `ends` are: dead letters that were replayed.
+    wanted: the keys of the dead letters, for each table.
+    starts: the offset after the oldest dead letter, for each partition.
+    ends: the position of each table. Later records are not needed: the pipeline writes them later.
+    passed_over: records whose changes don't count: dead letters that are not replayed yet.
+    counted: records whose changes always count, whatever `ends` are: dead letters that were replayed.
+    order_columns: the sequence fields of each table.
 
-    Raises what the source raises.
+    Raises the source's errors.
     """
     partitions = await source.open(list(starts))
     bounds = await source.bounds(list(partitions | starts.keys()))
@@ -84,7 +88,7 @@ async def find_later_changes(
                     del left[partition]
             if not left:
                 break
-    found.unread = unread | left.keys()  # a source that ended before it got there doesn't hold it
+    found.unread = unread | left.keys()  # the source ended before these ranges were read completely
     return found
 
 
@@ -115,8 +119,9 @@ def keys_of(rows: TableRows) -> list[Key]:
 
 
 def row_values(rows: pa.RecordBatch, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Of each row the values of these columns, to be compared. Timestamps are numbers: Python's have neither the years
-    nor the nanoseconds that a column may hold.
+    """Return the values of these columns for each row, for comparison.
+
+    Timestamps are numbers, because Python's datetime lacks nanoseconds and some years that a column may have.
     """
     if not columns:
         return [()] * rows.num_rows

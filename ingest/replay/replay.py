@@ -1,13 +1,13 @@
 """Replay of dead letters: exactly once, and never over a newer row.
 
-1. The dead letters are decoded as the pipeline's configuration says now.
-2. The log behind them is read again, up to the tables' positions: keys that changed since keep what they have.
+1. The dead letters are decoded with the current configuration of the pipeline.
+2. The log after them is read again, up to the tables' positions: keys that changed since keep their rows.
 3. The dead letters get the replay's id.
-4. Their rows are committed under that id, by a commit user of the replay's own.
+4. Their rows are committed with that id, under a separate commit user of the replay.
 5. The dead letters get their outcome.
 
-A crash after 3 leaves dead letters with an id and no outcome: the next replay completes that one first, and tables
-that have its commit are passed over.
+A crash after 3 leaves dead letters with an id and without an outcome. The next replay completes the interrupted one
+first. It skips tables that have its commit.
 """
 
 from __future__ import annotations
@@ -50,22 +50,24 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
-_ATTEMPTS: Final = 5  # each one lost means that the pipeline committed meanwhile
+_ATTEMPTS: Final = 5  # an attempt fails if the pipeline commits meanwhile
 _IDS_AT_ONCE: Final = 500
 
 _log = get_logger(__name__)
 
 
 class _TableMoved(Exception):
-    """The pipeline committed since the log was read: newer rows may be there now."""
+    """The pipeline committed after the log was read, so the table may have newer rows now."""
 
 
 @dataclass(slots=True)
 class ReplayReport:
-    """replay_id: None when nothing was to be written.
-    outcomes: by outcome, how many dead letters have it.
-    rows: by table, how many were written.
-    remaining: dead letters that stay, each with its offset and the reason.
+    """The result of a replay.
+
+    replay_id: None if nothing was to be written.
+    outcomes: number of dead letters with each outcome.
+    rows: number of rows written to each table.
+    remaining: dead letters that could not be replayed, with topic, partition, offset and reason.
     """
 
     replay_id: int | None = None
@@ -75,7 +77,10 @@ class ReplayReport:
 
 
 class DeadLetterReplay:
-    """One pipeline's. Blocks, but for `run`. source: in place of the configured one."""
+    """The replay of one pipeline's dead letters. All methods block, except `run`.
+
+    source: replaces the configured source.
+    """
 
     def __init__(self, config: Config, source: Source | None = None) -> None:
         if config.dead_letters_table is None:
@@ -104,10 +109,12 @@ class DeadLetterReplay:
         self._kept_headers = format_.KEPT_HEADERS
 
     async def run(self, where: Predicate | Any = None, *, is_dry: bool = False) -> list[ReplayReport]:
-        """Completes a replay that was interrupted; then replays the dead letters that fulfil the condition.
+        """Complete an interrupted replay, and then replay the dead letters that match the condition.
 
+        where: the condition; None: all dead letters.
         is_dry: nothing is written.
-        Raises CommitConflict when the pipeline runs and commits again and again: stop it first.
+
+        Raises CommitConflict if the pipeline runs and commits again and again. Stop it first.
         """
         waiting = await asyncio.to_thread(self._read_waiting, None)
         reports = []
@@ -122,7 +129,7 @@ class DeadLetterReplay:
         return reports
 
     def _read_waiting(self, where: Predicate | Any) -> list[DeadLetter]:
-        """Dead letters without an outcome."""
+        """Return the dead letters without an outcome."""
         found = values_of(self._dead_letters.read(where))
         return [one for one in found if one["replayed_at"] is None]
 
@@ -131,7 +138,7 @@ class DeadLetterReplay:
         return {place_of(one) for one in found if one["replayed_at"] is not None}
 
     def _check_known(self, replay_id: int) -> None:
-        """Raises PositionRefused when the snapshots that would show what the interrupted replay committed are gone."""
+        """Raise PositionRefused if the snapshots have expired that show whether the interrupted replay committed."""
         dead_letters = self._dead_letters.name
         for name, table in self._tables.items():
             earliest = table.context.snapshots.earliest()
@@ -227,7 +234,7 @@ class DeadLetterReplay:
     # ------------------------------------------------------------ writing
 
     def _new_replay_id(self) -> int:
-        """Rises, whatever became of the dead letters' table and the clock."""
+        """Return a new id above all earlier ones, also if dead letters were deleted or the clock went back."""
         used = self._dead_letters.read(columns=("replay_id",))["replay_id"].to_pylist()
         for table in self._tables.values():
             newest = TableCommit(table.context, self._commit_user).latest_of_user()
@@ -239,7 +246,9 @@ class DeadLetterReplay:
         return f"{self._pipeline}.replay"
 
     def _carry_out(self, plan: ReplayPlan, newest: Mapping[str, Snapshot | None], replay_id: int) -> None:
-        """Raises _TableMoved or CommitConflict when the pipeline was first; tables before that have their commit."""
+        """Carry out the plan. Raises _TableMoved or CommitConflict if the pipeline committed first. The tables before
+        the failed one keep their commits.
+        """
         context = self._dead_letters.open() if plan.outcomes else None
         if context is None:
             return
@@ -269,7 +278,7 @@ class DeadLetterReplay:
         try:
             for batch in batches:
                 writer.write(batch)
-            # the writer's base is fixed now: what others commit from here on is a conflict
+            # The writer's base is fixed now, so later commits of others cause a conflict.
             if TableCommit(context, self._pipeline).latest_of_user() != newest:
                 raise _TableMoved
             commit.commit(Committable(replay_id, writer.prepare_commit(replay_id, is_last=True)))

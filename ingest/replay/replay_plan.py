@@ -1,4 +1,4 @@
-"""The plan of a replay: what to do with each dead letter, from decoded rows and later changes. Writes nothing."""
+"""Plans a replay: decides what to do with each dead letter, from decoded rows and later changes. Writes nothing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from storage.options import MergeEngine
 from storage.table import TableContext
 
 REPLAYED: Final = "replayed"
-SUPERSEDED: Final = "superseded"  # every row of it had changed again since
-NO_ROWS: Final = "no rows"  # a record skipped on purpose
+SUPERSEDED: Final = "superseded"  # all its rows have changed again since
+NO_ROWS: Final = "no rows"  # the record is skipped intentionally
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayTable:
-    """A table as a replay sees it.
+    """A table of a replay.
 
-    takes_any_order: rows can be written in any order: no key, or an aggregation whose functions don't depend on it
-    is_newest_wins: an older row of a key is left out if there is a newer one
+    takes_any_order: rows can be written in any order: the table has no key, or aggregates that don't depend on order
+    is_newest_wins: an older row of a key is left out if a newer one exists
     order_columns: the sequence fields
     """
 
@@ -49,11 +49,11 @@ class ReplayTable:
 
 @dataclass(slots=True)
 class ReplayPlan:
-    """The result of planning.
+    """The plan of a replay.
 
-    outcomes: dead letter's id to its outcome
-    remaining: dead letter's id to the reason why it stays
-    rows: table to the rows to write, in order
+    outcomes: the outcome of each dead letter, by its id
+    remaining: the reason of each dead letter that can't be replayed, by its id
+    rows: the rows to write to each table, in order
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -63,7 +63,12 @@ class ReplayPlan:
 
 @dataclass(frozen=True, slots=True)
 class DecodedDeadLetters:
-    """dead_letters: those of one raw batch. tables: their rows. failed: offset to why it still can't be decoded."""
+    """The decoded dead letters of one raw batch.
+
+    dead_letters: the dead letters.
+    tables: their rows.
+    failed: offset to the reason why the record still can't be decoded.
+    """
 
     dead_letters: Sequence[DeadLetter]
     tables: Sequence[TableRows]
@@ -73,7 +78,10 @@ class DecodedDeadLetters:
 def plan_replay(
     decoded: Sequence[DecodedDeadLetters], tables: Mapping[str, ReplayTable], later: LaterChanges
 ) -> ReplayPlan:
-    """tables: those that exist, by name."""
+    """Plan the replay.
+
+    tables: the existing tables, by name.
+    """
     plan = ReplayPlan()
     for part in decoded:
         kept, reasons, has_rows = _judged(part, tables, later)
@@ -101,7 +109,7 @@ def plan_replay(
 def _judged(
     part: DecodedDeadLetters, tables: Mapping[str, ReplayTable], later: LaterChanges
 ) -> tuple[dict[str, dict[int, set[int]]], dict[int, str], set[int]]:
-    """(table to offset to the rows that are written, offset to why its dead letter stays, offsets with rows)."""
+    """Return (table to offset to the rows to write, offset to the reason why its letter stays, offsets with rows)."""
     kept: dict[str, dict[int, set[int]]] = defaultdict(dict)
     reasons: dict[int, str] = {}
     has_rows: set[int] = set()
@@ -134,7 +142,7 @@ def _verdict(
     order: tuple[Any, ...],
     partition: Any,
 ) -> bool | str:
-    """Whether the row is written; a text: why its dead letter must stay."""
+    """Return whether the row is written, or the reason why its dead letter must stay."""
     if table.takes_any_order:
         return True
     if is_unread:
@@ -156,7 +164,9 @@ def _verdict(
 
 
 def _comes_after(order: tuple[Any, ...], change: Change, is_descending: bool) -> bool:
-    """By the sequence fields; of equal ones the later record wins, and a null is the oldest."""
+    """Return whether `order` is after the change, by the sequence fields. Null is the oldest. If they are equal, the
+    later record wins.
+    """
     for own, other in zip(order, change.order, strict=True):
         if own != other:
             if own is None or other is None:

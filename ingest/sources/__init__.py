@@ -1,1 +1,1 @@
-"""Where change records come from."""
+"""The sources of change records."""

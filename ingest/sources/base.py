@@ -1,4 +1,4 @@
-"""What a pipeline needs from the log it reads."""
+"""The interface between a pipeline and the log that it reads."""
 
 from __future__ import annotations
 
@@ -20,31 +20,33 @@ class SourceUnavailable(TidelakeError):
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """From the oldest record there is."""
+    """Start at the oldest existing record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Only what comes after now."""
+    """Start at the current end."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamp:
-    """From the first record of each partition that is not older; a partition without one starts at its end."""
+    """Start at the first record of each partition that is not older. A partition without such a record starts at its
+    end.
+    """
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """From these next offsets. A partition that is not named is refused."""
+    """Start at these next offsets. A partition that is not named is refused."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class FromGroup:
-    """From where a consumer group stands. A partition without a committed offset is refused."""
+    """Start at the committed offsets of a consumer group. A partition without a committed offset is refused."""
 
     group_id: str
 
@@ -53,65 +55,74 @@ Start: TypeAlias = Earliest | Latest | AtTimestamp | AtOffsets | FromGroup
 
 
 def empty_batch(partition: TopicPartition, next_offset: int) -> RawBatch:
-    """A batch without records: the partition is read from here, or holds nothing more up to here."""
+    """Return a batch without records: the partition is read from this offset, or has no more records below it."""
     offsets = np.empty(0, np.int64)
-    # Not `pa.array([])`: Arrow's first array from Python objects imports pandas where there is one, and that takes a
-    # while.
+    # Not `pa.array([])`: Arrow's first array from Python objects imports pandas if it is installed, which takes time.
     nulls = pa.nulls(0, pa.binary())
     return RawBatch(partition.topic, partition.partition, offsets, offsets, nulls, nulls, next_offset)
 
 
 class Source(Protocol):
-    """A set of ordered logs. Used by one task, in the order open, offsets, read, close; `close` in any case, and then
-    it may be opened again. `check_identity` and `commit_offsets` are called during `read`.
+    """A set of ordered logs.
 
-    Every wait ends: an unreachable source raises SourceUnavailable within its time limit, it never hangs.
+    One task calls its methods in the order open, offsets, read, close. `close` is always called; afterwards the source
+    may be opened again. `check_identity` and `commit_offsets` are called during `read`.
+
+    No method waits forever: an unreachable source raises SourceUnavailable within its time limit.
     """
 
     async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """Connect, and say which partitions there are. Others may come up while reading.
+        """Connect, and return the existing partitions. Others may appear during reading.
 
-        known: those that tables have positions for. What a source can't see before reading it takes from them.
+        known: partitions with positions in the tables. A source that can't list its partitions before reading returns
+            these.
         """
         ...
 
     @property
     def identity(self) -> SourceIdentity:
-        """As known now, from `open` on; it gains topic ids with topics, and never changes what it has said."""
+        """The identity as known now, valid from `open` on. New topics add their ids; existing values never change."""
         ...
 
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
-        """The next offset of each partition for a first read. Raises BadInput for a start the source can't find."""
+        """Return the next offset of each partition for a first read.
+
+        Raises BadInput for a start that the source can't find.
+        """
         ...
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
-        """Which offsets there are now: the oldest record's, and the next to come. Left out where it is unknown."""
+        """Return the current offsets of each partition: the oldest record's and the end. Unknown ones are left out."""
         ...
 
     def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
-        """Records from these next offsets on, partition by partition in offset order, forever or to the end.
+        """Yield records from these next offsets on, each partition in offset order, forever or to the end.
 
-        A partition that `positions` lacks is read from its oldest record, and announced: its first batch has no
-        records, and its `next_offset` is where reading begins. Batches without records also report offsets that hold
-        nothing. Raises PositionRefused when a position is not there any more, BadInput for what is no record. A
-        cancelled iteration is over: what it had read and not yet yielded is read again from the positions of a new
-        one.
+        A partition that `positions` lacks is read from its oldest record. It is announced by a first batch without
+        records, whose `next_offset` is where reading begins. Batches without records also report offsets without
+        records.
+
+        Raises PositionRefused if the source doesn't have a position any more, BadInput for data that is no record.
+
+        A cancelled iteration can't continue. A new one reads again from its positions.
         """
         ...
 
     async def check_identity(self) -> None:
-        """Everything handed on so far is from the logs that `identity` names; asked before it is published.
+        """Check that all records delivered so far are from the logs of `identity`. Called before they are published.
 
-        Raises PositionRefused when it may be from a log that took the place of one of them.
+        Raises PositionRefused if records may be from a log that replaced one of these.
         """
         ...
 
     async def deleted_topics(self) -> Collection[str]:
-        """Those that are read and not there any more, as far as that can be said."""
+        """Return the topics that are being read and were deleted, as far as this is known."""
         ...
 
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Every table has these. A hint for people who watch: trouble is logged, nothing is ever read back."""
+        """Commit offsets that every table has passed. They only serve monitoring, and are never read back. Errors are
+        logged.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The lines of one change-log file, plain or compressed, as far as they are complete."""
+"""Reads the complete lines of one change-log file, plain or compressed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import zstandard
 from storage.errors import BadInput, CorruptFile
 from storage.fileio.access import Access, access
 
-# Lines at a time. Each batch has its price: with 4 MiB a pipeline takes half as much CPU time again as with 24. But
-# several blocks, and what they became, are on their way at once: with 32 MiB they take 25 MiB more memory, for nothing.
+# Size of a block of lines. Each batch has a fixed cost: with 4 MiB a pipeline takes 50 % more CPU time than with 24.
+# Several blocks and their decoded batches are in memory at once: 32 MiB take 25 MiB more memory, and are not faster.
 BLOCK_BYTES: Final = 24 << 20
 MAX_RECORD_BYTES: Final = 64 << 20  # Kafka's default is 1 MiB; a file without line ends must not fill the memory
 _READ_BYTES: Final = 1 << 20
-_COMPRESSED_READ_BYTES: Final = 64 << 10  # change logs shrink twentyfold and more
+_COMPRESSED_READ_BYTES: Final = 64 << 10  # change logs are compressed by a factor of 20 and more
 
 
 class _Decompressor(Protocol):
-    """What `zlib` and `zstandard` have in common. One for each member or frame of a file."""
+    """The common interface of `zlib` and `zstandard`. Each member or frame of a file has its own decompressor."""
 
     @property
     def eof(self) -> bool: ...
@@ -34,8 +34,11 @@ class _Decompressor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """new: what reads one member or frame. slice_bytes: how much it is given at once. What comes out of a slice is held
-    whole, so this bounds memory: deflate makes up to 1,032 bytes of one, zstd 32 KiB (a block of 128 KiB in 4 bytes).
+    """A compression codec.
+
+    new: creates the decompressor of one member or frame.
+    slice_bytes: number of compressed bytes that are decompressed at once. The whole output of a slice is in memory, so
+        this bounds memory. From one byte, deflate makes up to 1,032 bytes, zstd 32 KiB (a block of 128 KiB in 4 bytes).
     """
 
     new: Callable[[], _Decompressor]
@@ -53,7 +56,7 @@ class _Readable(Protocol):
 
 
 class _ChunkReader:
-    """Bytes that come in pieces, to be read."""
+    """Reads from an iterator of byte chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -75,24 +78,24 @@ SUFFIXES: Final = (".jsonl", *_CODECS)
 
 
 class ChangeLogFile:
-    """Reads a file from front to back, in as many passes as it takes to grow.
+    """Reads a file from beginning to end, in several passes while it grows.
 
-    Plain files may be appended to; compressed ones too (by whole members or frames, or while the first is being
-    written). Lines end with `\\n` only: U+2028 and its like are text.
+    Plain files may be appended to. So may compressed ones: by whole members or frames, or while the first one is
+    written. Only `\\n` ends a line: U+2028 and similar characters are text.
 
-    max_record_bytes: how long a line may be, uncompressed. Memory is bounded by it, whatever a file was made to hold.
+    max_record_bytes: maximum length of a line, uncompressed. It bounds memory for every file.
     """
 
     def __init__(self, path: Path, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
         self.path = path
         self._max_record_bytes = max_record_bytes
-        self.tail = b""  # what follows the last line end, after a pass
+        self.tail = b""  # the data after the last line end, after a pass
         self.is_cut = False  # the compressed data ended before its end, after a pass
-        self._consumed_bytes = 0  # uncompressed, all in complete lines
+        self._consumed_bytes = 0  # uncompressed bytes, all in complete lines
         self._seen_bytes = -1  # size of the file when it was last read to its end
 
     def has_grown(self, size_bytes: int) -> bool:
-        """Whether a pass may find more than the last one did. Raises BadInput for a file that got smaller."""
+        """Return whether a pass may find new data. Raises BadInput for a file that got smaller."""
         if size_bytes < self._seen_bytes:
             raise BadInput(
                 f"{self.path} shrank from {self._seen_bytes} to {size_bytes} bytes: change logs are only appended to. "
@@ -101,10 +104,11 @@ class ChangeLogFile:
         return size_bytes != self._seen_bytes
 
     def blocks(self) -> Iterator[memoryview]:
-        """One pass: the lines since the last one, whole, in blocks of about BLOCK_BYTES.
+        """Do one pass: yield the complete lines since the last pass, in blocks of about BLOCK_BYTES.
 
-        A block is gone when the next one is asked for: they share a buffer, as fresh memory for each costs more than
-        filling it. After the last one `tail` holds what has no line end yet (see `consume_tail`).
+        A block is valid until the next one is requested. Blocks share a buffer, because new memory for each costs more
+        than filling it. After the last block, `tail` has the data without a line end (see `consume_tail`).
+
         Raises CorruptFile for broken compression, BadInput for a line that is too long.
         """
         self.tail, self.is_cut = b"", False
@@ -114,7 +118,7 @@ class ChangeLogFile:
                 held += read
                 if held >= wanted:
                     held = yield from self._yield_whole_lines(buffer, held)
-                    # twice as much of a line that is still without end: it is not searched for each piece of it
+                    # The size doubles while a line has no end, so that the line is not searched again for each chunk.
                     wanted = max(BLOCK_BYTES, min(2 * held, self._max_record_bytes + 1))
                 if held == len(buffer):
                     buffer += bytes(min(held, wanted - held))
@@ -123,8 +127,8 @@ class ChangeLogFile:
         self.tail = bytes(memoryview(buffer)[:held])
 
     def _yield_whole_lines(self, buffer: bytearray, held: int) -> Generator[memoryview, None, int]:
-        """Hand out the whole lines among the first `held` bytes, if there are any. Returns how many are left, moved to
-        the front.
+        """Yield the complete lines in the first `held` bytes, if any. Moves the remaining bytes to the front, and
+        returns their number.
         """
         end = buffer.rfind(b"\n", 0, held) + 1
         if (start := _long_line(buffer, held, self._max_record_bytes)) is not None:
@@ -142,12 +146,12 @@ class ChangeLogFile:
         return held - end
 
     def consume_tail(self) -> None:
-        """The tail was a complete record without a line end: go on after it."""
+        """Continue after the tail, which was a complete record without a line end."""
         self._consumed_bytes += len(self.tail)
         self.tail = b""
 
     def line_of(self, block_offset: int) -> int:
-        """The number, from 1, of the line at this byte of the block that was yielded last. Reads the file again."""
+        """Return the number, from 1, of the line at this byte of the last block. Reads the file again."""
         left = self._consumed_bytes + block_offset
         lines = 1
         buffer = bytearray(_READ_BYTES)
@@ -159,7 +163,7 @@ class ChangeLogFile:
 
     @contextmanager
     def _opened(self, skip_bytes: int) -> Iterator[tuple[BinaryIO, _Readable]]:
-        """The file, and its data from this byte of it on, as far as they go."""
+        """Open the file. Yields it, and a reader of its uncompressed data from this byte on."""
         suffix = next(s for s in reversed(SUFFIXES) if self.path.name.endswith(s))
         with access(Access.READ, str(self.path)):
             opened = self.path.open("rb", buffering=0)
@@ -193,9 +197,10 @@ def _slices(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _long_line(buffer: bytearray, held: int, limit: int) -> int | None:
-    """Where the first line of more than `limit` bytes begins among the first `held`; None if there is none.
+    """Return the start of the first line of more than `limit` bytes in the first `held` bytes; None if no such line
+    exists.
 
-    Leaps from line end to line end, each as far as the limit reaches: lines are not counted.
+    The search jumps to the last line end within the limit each time, so it doesn't visit every line.
     """
     start = 0
     while held - start > limit:
@@ -214,6 +219,6 @@ def _skip(skip_bytes: int, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _read_after(data: _Readable, buffer: bytearray, held: int) -> int:
-    """Read behind the first `held` bytes of the buffer. Returns how many bytes; 0 at the end."""
+    """Read into the buffer after its first `held` bytes. Returns the number of bytes; 0 at the end."""
     with memoryview(buffer) as view, view[held:] as rest:
         return data.readinto(rest) or 0

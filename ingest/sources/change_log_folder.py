@@ -1,11 +1,11 @@
-"""A folder of change-log files as a source: the one that needs no server.
+"""A folder of change-log files as a source. It needs no server.
 
-The folder's `*.jsonl`, `*.jsonl.gz` and `*.jsonl.zst` files are read in the order of their names; new files, and what
-is appended to known ones, as they are noticed. Positions are the offsets that the records themselves carry: after a
-restart the files are read again from the first, and what is below the position is dropped (at the speed of reading:
-some hundred thousand lines a second). A file whose records were all read may be removed.
+The folder's `*.jsonl`, `*.jsonl.gz` and `*.jsonl.zst` files are read in the order of their names. New files and
+appended data are read when they are found. Positions are the offsets in the records. After a restart all files are read
+again from the first one, and records below the position are dropped, at some hundred thousand lines per second. A file
+may be removed after all its records were read.
 
-Refused, because a change would be lost or come twice: a partition whose offsets don't rise in the order of reading.
+A partition whose offsets don't rise in the order of reading is refused, because a change would be lost or read twice.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ POLL_INTERVAL_MS: Final = 1_000
 
 
 class ChangeLogFolder:
-    """See the module.
+    """A folder of change logs. See the module.
 
-    follow: wait for more at the end; otherwise reading ends with what is there, and every file must be complete. While
-        following, a cut line or cut compression waits for the rest.
-    known: partitions that are there, whatever has been read.
+    follow: wait for more data at the end. A truncated line or truncated compressed data then waits for the rest.
+        Otherwise reading ends after the existing data, and every file must be complete.
     kept_headers: names of the record headers that the format reads.
+    known: partitions that exist even if no record of them was read.
     """
 
     def __init__(
@@ -61,11 +61,14 @@ class ChangeLogFolder:
         self._known = frozenset(known)
         self._identity = SourceIdentity()
         self._files: dict[str, ChangeLogFile] = {}
-        self._positions: dict[TopicPartition, int] = {}  # records below were read before the restart
-        self._next: dict[TopicPartition, tuple[int, Path | None]] = {}  # least offset to come, and who set it
+        self._positions: dict[TopicPartition, int] = {}  # records below these were read before the restart
+        # The lowest allowed next offset, and the file that set it.
+        self._next: dict[TopicPartition, tuple[int, Path | None]] = {}
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
-        """Raises BadInput if the folder does not exist. New partitions appear with their first record."""
+        """See `Source.open`. Raises BadInput if the folder does not exist. New partitions appear with their first
+        record.
+        """
         with access(Access.READ, str(self._path)):
             is_folder = await asyncio.to_thread(self._path.is_dir)
         if not is_folder:
@@ -76,18 +79,18 @@ class ChangeLogFolder:
 
     @property
     def identity(self) -> SourceIdentity:
-        """A folder is known by its absolute path; its topics have no ids."""
+        """The identity of a folder is its absolute path. Its topics have no ids."""
         return self._identity
 
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
-        """A partition that `start` doesn't name begins with its first record."""
+        """See `Source.offsets`. A partition that `start` doesn't name begins with its first record."""
         if not isinstance(start, Earliest | AtOffsets):
             raise BadInput(f"a folder of change logs is read from its beginning or offsets; it has no start {start}")
         named = start.offsets if isinstance(start, AtOffsets) else {}
         return {partition: named.get(partition, 0) for partition in partitions}
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """Nothing: a file that was read may be removed, and where the folder ends is known when it was read."""
+        """Return no bounds: files may be removed after they were read, and the end is known only after reading it."""
         return {}
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
@@ -104,21 +107,21 @@ class ChangeLogFolder:
             await self._clock.sleep_ms(self._poll_interval_ms)
 
     async def check_identity(self) -> None:
-        """Nothing to ask: a folder has no identity but its path."""
+        """Do nothing: a folder has no identity other than its path."""
 
     async def deleted_topics(self) -> Collection[str]:
         return ()
 
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
-        """No-op: a folder has no consumer group."""
+        """Do nothing: a folder has no consumer group."""
 
     async def close(self) -> None:
-        """Files are open only while a block is read."""
+        """Do nothing: files are open only while a block is read."""
 
     def _pass(self) -> Iterator[tuple[bytes | memoryview, ChangeLogFile]]:
-        """All that is new in the folder, a block of lines at a time, and where it is from. Blocks the thread.
+        """Yield the new lines in the folder, block by block, each with its file. Blocks the thread.
 
-        A block is to be done with when the next one is asked for.
+        A block is valid until the next one is requested.
         """
         for name, size_bytes in self._listing():
             file = self._files.setdefault(name, ChangeLogFile(self._path / name, self._max_record_bytes))
@@ -134,12 +137,12 @@ class ChangeLogFolder:
         with access(Access.READ, str(self._path)), os.scandir(self._path) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIXES) and entry.is_file():
-                    with suppress(FileNotFoundError):  # removed since; one that was read may be
+                    with suppress(FileNotFoundError):  # a file that was read may be removed
                         found.append((entry.name, entry.stat().st_size))
         return sorted(found)
 
     def _has_last_line(self, file: ChangeLogFile) -> bool:
-        """Whether the file ends with a record without line end: it is one as soon as it is whole."""
+        """Return whether the file ends with a complete record without a line end."""
         if file.is_cut and not self._follow:
             raise BadInput(f"{file.path} ends in the middle of its compressed data. Write it whole, or remove it")
         if not file.tail.strip():
@@ -158,7 +161,7 @@ class ChangeLogFolder:
         return [batch for records in found for batch in self._new(records, file)]
 
     def _new(self, records: PartitionRecords, file: ChangeLogFile) -> Iterator[RawBatch]:
-        """What of these records was not read before, announced if the partition is new."""
+        """Yield the records that were not read before. A new partition is announced first."""
         partition = records.partition
         if partition not in self._next:
             self._next[partition] = (0, None)

@@ -1,9 +1,9 @@
-"""Lines of a change log as columns: one JSON object a line, a Kafka record written down.
+"""Parses lines of a change log to columns. Each line is a JSON object that represents a Kafka record.
 
     {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, text], …]}
 
-`key` and `value` are text or null; `key_base64`, `value_base64` stand for bytes that are no text. `timestamp_type` may
-be CreateTime, LogAppendTime or NoTimestampType, as Kafka calls them. Other members are ignored.
+`key` and `value` are text or null. `key_base64` and `value_base64` contain bytes that are no text. `timestamp_type` may
+be CreateTime, LogAppendTime or NoTimestampType, as in Kafka. Other members are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**63 - 1)]
 _Timestamp = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _Line(msgspec.Struct, gc=False):  # without gc: a block's worth of tracked objects costs more than decoding them
+class _Line(msgspec.Struct, gc=False):  # without gc: tracking the objects of a block costs more than decoding them
     topic: str
     partition: _Partition
     offset: _Offset
@@ -38,13 +38,13 @@ class _Line(msgspec.Struct, gc=False):  # without gc: a block's worth of tracked
     value: str | None = None
     key_base64: bytes | None = None
     value_base64: bytes | None = None
-    timestamp_type: Any = None  # any: what only looks like Kafka's is another tool's, and tells nothing
-    headers: msgspec.Raw = msgspec.Raw(b"[]")  # almost always the same text over and over: decoded once
+    timestamp_type: Any = None  # any type: other values come from other tools, and are ignored
+    headers: msgspec.Raw = msgspec.Raw(b"[]")  # the same text in almost all lines, so it is decoded once
 
 
 _LINE_END: Final = re.compile(rb"\n")
 _SHOWN_BYTES: Final = 120
-_PIECE_BYTES: Final = 1 << 20  # the objects of so many lines stay in the processor's cache; of a block, they would not
+_PIECE_BYTES: Final = 1 << 20  # the objects of this many bytes stay in the CPU cache; those of a block don't
 
 _line_decoder: Final = msgspec.json.Decoder(_Line)
 _headers_decoder: Final = msgspec.json.Decoder(list[tuple[str, str | None]] | None)
@@ -53,9 +53,9 @@ _headers_decoder: Final = msgspec.json.Decoder(list[tuple[str, str | None]] | No
 class BadLine(Exception):
     """A line that is no record.
 
-    offset: where it begins, in bytes from the first line that was given.
-    text: of it, at most as much as an error shows.
-    reason: what is wrong with it.
+    offset: its start, in bytes from the first given line.
+    text: the beginning of the line, as much as an error shows.
+    reason: the reason why it is no record.
     """
 
     def __init__(self, offset: int, text: bytes, reason: str) -> None:
@@ -65,7 +65,10 @@ class BadLine(Exception):
         self.reason = reason
 
     def sentence(self, where: str) -> str:
-        """For people. where: the line."""
+        """Return the error message.
+
+        where: the place of the line.
+        """
         return (
             f"{where}: not a change record: {self.reason}: {self.text!r}. A line is an object with topic, partition, "
             "offset, key, value, timestamp_ms and headers"
@@ -74,7 +77,7 @@ class BadLine(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """Records of one partition out of one block, in the order of their lines."""
+    """Records of one partition in one block, in the order of their lines."""
 
     partition: TopicPartition
     offsets: NDArray[np.int64]
@@ -85,7 +88,7 @@ class PartitionRecords:
     timestamp_types: TimestampTypes | None = None
 
     def batch(self, first: int) -> RawBatch:
-        """From row `first` on. Offsets must rise."""
+        """Return the records from row `first` on. Their offsets must rise."""
         whole = RawBatch(
             self.partition.topic,
             self.partition.partition,
@@ -101,7 +104,9 @@ class PartitionRecords:
 
 
 def parse_records(block: bytes | memoryview, kept_headers: Collection[str]) -> list[PartitionRecords]:
-    """The records of a block of lines, by partition, in the order in which partitions come up. Blank lines are nothing.
+    """Parse a block of lines. Returns the records by partition, in the order of the partitions' first lines.
+
+    Blank lines are ignored.
 
     kept_headers: names of the headers to keep.
 
@@ -111,7 +116,10 @@ def parse_records(block: bytes | memoryview, kept_headers: Collection[str]) -> l
 
 
 def parse_lines(lines: pa.StringArray, kept_headers: Collection[str]) -> list[PartitionRecords]:
-    """Like `parse_records`. lines: without what ends them, no nulls."""
+    """Parse lines like `parse_records`.
+
+    lines: without line ends and nulls.
+    """
     return _parsed(_pieces_of_lines(lines), kept_headers)
 
 
@@ -138,7 +146,7 @@ def _pieces(block: bytes | memoryview) -> Iterator[memoryview]:
 
 
 def _pieces_of_lines(lines: pa.StringArray) -> Iterator[memoryview]:
-    """Without a Python object a line."""
+    """Yield pieces of the lines, without creating a Python object per line."""
     rows = 1 + len(lines) * _PIECE_BYTES // max(1, lines.nbytes)
     for start in range(0, len(lines), rows):
         ended = pc.binary_join_element_wise(lines.slice(start, rows), "", "\n")
@@ -167,7 +175,7 @@ def _records(partition: TopicPartition, lines: list[_Line], kept_headers: Collec
 
 
 def _joined(parts: list[PartitionRecords]) -> PartitionRecords:
-    """Of one partition."""
+    """Join parts of one partition."""
     if len(parts) == 1:
         return parts[0]
     starts = accumulate((len(part.offsets) for part in parts), initial=0)
@@ -189,14 +197,14 @@ def _timestamp_types(names: list[Any]) -> TimestampTypes | None:
 
 
 def _column(texts: list[str | None], encoded: list[bytes | None]) -> BinaryColumn:
-    """What was given as base64 wins over what was given as text."""
+    """Return a column of bytes. Base64 values take precedence over texts."""
     if encoded.count(None) == len(encoded):
         return pa.array(texts, pa.binary())
     return pa.array([text if data is None else data for text, data in zip(texts, encoded, strict=True)], pa.binary())
 
 
 def _headers(texts: list[msgspec.Raw], kept: Collection[str]) -> dict[int, Headers]:
-    """Row number to its headers of these names. Most rows say the same as the first."""
+    """Return row number to its headers with these names. Most rows have the same headers as the first."""
     first = texts[0]
     usual = _decoded_headers(first, kept)
     if texts.count(first) == len(texts):
@@ -211,7 +219,7 @@ def _decoded_headers(text: msgspec.Raw, kept: Collection[str]) -> Headers:
 
 
 def _first_bad_line(piece: bytes, begin: int) -> BadLine:
-    """Line by line, only after a piece failed, which begins at this offset."""
+    """Find the first bad line of a piece that failed, line by line. The piece begins at offset `begin`."""
     offset = begin
     for text in piece.split(b"\n"):
         try:
@@ -224,7 +232,7 @@ def _first_bad_line(piece: bytes, begin: int) -> BadLine:
 
 
 def is_complete(line: bytes) -> bool:
-    """Whether text without a line end is a whole JSON object: the beginning of one never is."""
+    """Return whether a text without a line end is a complete JSON object. A truncated object never is."""
     try:
         msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -233,7 +241,9 @@ def is_complete(line: bytes) -> bool:
 
 
 def first_decrease(offsets: NDArray[np.int64], expected: int) -> tuple[int, int] | None:
-    """The first offset that isn't above the one before it, and that one; None when all rise from `expected` on."""
+    """Return the first offset that isn't above its predecessor, and that predecessor. None: all rise from `expected`
+    on.
+    """
     steps = np.diff(offsets, prepend=expected - 1)
     falls = np.flatnonzero(steps <= 0)
     return (int(offsets[falls[0]]), int(offsets[falls[0]] - steps[falls[0]])) if len(falls) else None

@@ -1,4 +1,4 @@
-"""Reads records between two offsets again, independently of the pipeline."""
+"""Reads records of offset ranges again, independently of the pipeline."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ingest.sources.base import Source
 
 
 class RangeGone(Exception):
-    """The source doesn't hold them any more."""
+    """The source doesn't have the records any more."""
 
 
 async def read_ranges(
     source: Source, bounds: Mapping[TopicPartition, OffsetRange], ranges: Mapping[TopicPartition, OffsetRange]
 ) -> AsyncGenerator[RawBatch, None]:
-    """The records of partitions between two offsets, each partition's in their order.
+    """Yield the records of offset ranges, in order within each partition.
 
-    source: open.
-    bounds: of all its partitions.
+    source: an open source.
+    bounds: the bounds of all its partitions.
 
-    Raises RangeGone where the source holds less, and what it raises itself.
+    Raises RangeGone if the source lacks a part of a range, and the source's errors.
     """
     left = {partition: wanted for partition, wanted in ranges.items() if wanted.start < wanted.end}
     if not left:

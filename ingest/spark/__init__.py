@@ -1,1 +1,1 @@
-"""The Spark sink: `foreachBatch` drives the same writers, one task a group of buckets, one commit a batch."""
+"""The Spark sink: `foreachBatch` uses the same writers, with a task per group of buckets, and a commit per batch."""

@@ -1,6 +1,6 @@
-"""The batches of one Spark query in one table: which are there already, and how one becomes a snapshot.
+"""The batches of one Spark query in one table: finds committed batches, and commits new ones.
 
-Needs no Spark: what it decides is decided from the table's snapshots and a batch's offsets.
+It doesn't use Spark: all decisions depend on the table's snapshots and a batch's offsets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
-QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent where Spark doesn't report it
+QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent if Spark doesn't report it
 
 _log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ class BatchOutdated(CommitConflict):
 
 
 def query_user(query: str, context: TableContext) -> str:
-    """The commit user of a query whose options name none."""
+    """Return the commit user of a query whose options don't set one."""
     return f"spark-{query}-{context.name}"
 
 
@@ -71,12 +71,11 @@ class BatchCommits:
         self._based_on = 0
 
     def is_committed(self, batch_id: int, offsets: Callable[[], Ranges]) -> bool:
-        """Whether the batch is in the table.
+        """Return whether the batch is in the table.
 
-        offsets: of the batch; asked for only where they decide.
+        offsets: returns the offsets of the batch; called only if they are needed.
 
-        Raises PositionRefused for a batch that can't be the replay of what was committed under its number or a greater
-        one.
+        Raises PositionRefused if the batch's number or a greater one was committed, but the batch can't be its replay.
         """
         if self._newest is None or self._newest.commit_identifier < batch_id:
             return False
@@ -84,9 +83,9 @@ class BatchCommits:
         return True
 
     def next_position(self, found: Ranges) -> BatchPosition | None:
-        """What the batch's snapshot will say of the source; None without offsets.
+        """Return the position for the batch's snapshot; None without offsets.
 
-        Raises PositionRefused for offsets that don't follow on the table's.
+        Raises PositionRefused for offsets that don't continue the table's position.
         """
         self._based_on = self._snapshots.latest_id() or 0
         if not found:
@@ -104,12 +103,14 @@ class BatchCommits:
         return reached
 
     def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: BatchPosition | None) -> int | None:
-        """Returns the snapshot; None for a batch that changes nothing and has nothing to record, and for one that
-        another driver committed meanwhile: its files are deleted.
+        """Commit the batch, and return the snapshot's id.
+
+        None: the batch has no changes and no new partitions, or another driver has committed it meanwhile. In the
+        second case its files are deleted.
         """
         if not messages and (reached is None or not reached.reads_new_partitions):
             return None
-        # compactions of the tasks may be lost to a compaction job; their rows are not
+        # The tasks' compactions may conflict with a compaction job. Their rows are committed anyway.
         left = TableWriter(self._context, compactor_factory=compact_manager_factory())
         guard = self._position_guard if reached is not None else self._guard
         commit = TableCommit(self._context, self._user, guard=guard, on_lost_compaction=left.restart_compaction)
@@ -120,14 +121,18 @@ class BatchCommits:
         published = commit.commit(committable)
         if published is None:
             commit.discard_replayed(committable)
-            left.restart_compaction(messages)  # maybe the rows came in, and the driver died before their compaction
+            # If the driver died in between, the rows were committed, but not their compaction.
+            left.restart_compaction(messages)
         commit.compact_left(committable, left.compact_left)
         left.abort()
         _log.info("batch committed", table=self._context.name, batch_id=batch_id, snapshot=published)
         return published
 
     def _is_same_query(self, snapshot: Snapshot) -> bool:
-        """Or one of them doesn't say. What a pipeline committed is no batch, also under this commit user."""
+        """Return whether the snapshot may be from the same query. A missing query id matches every query.
+
+        A pipeline's commit is not a batch, even under this commit user.
+        """
         if EPOCH_PROPERTY in snapshot.properties:
             return False
         return self._query is None or snapshot.properties.get(QUERY_PROPERTY) in (self._query, None)
@@ -172,7 +177,7 @@ class BatchCommits:
         )
 
     def _position_guard(self, snapshots: Sequence[Snapshot]) -> None:
-        """Against whatever moved the table's position after ours was compared with it."""
+        """Raise BatchOutdated if others have moved the table's position after it was compared with the batch."""
         for snapshot in snapshots:
             is_other = snapshot.commit_user != self._user or EPOCH_PROPERTY in snapshot.properties
             if snapshot.id > self._based_on and is_other and POSITION_PROPERTY in snapshot.properties:

@@ -1,6 +1,6 @@
-"""Facts of a decoded batch: where it was read, which tables its rows go to, and which buckets they go to.
+"""Facts of a decoded batch: its offsets, and the tables and buckets of its rows.
 
-Map tasks send it to the driver, which needs all of it before a row is written.
+Map tasks send the facts to the driver, which needs all of them before a row is written.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ingest.raw_batch import RawBatch
 
 @dataclass(frozen=True, slots=True)
 class SchemaNeed:
-    """A record that its table doesn't fit, or DDL among the records.
+    """A record that doesn't fit its table, or a DDL record.
 
-    record: its place, and what is wrong, for messages.
-    partition: where the record's offset is one.
+    record: its place and error, for messages.
+    partition: the partition of the record.
     """
 
     record: str
@@ -31,14 +31,14 @@ class SchemaNeed:
 
 @dataclass(slots=True)
 class TableFacts:
-    """Of one table.
+    """Facts of one table.
 
-    sources: the source tables that its records came from.
+    sources: the source tables of its records.
     dead_letters: lines of JSON.
-    shuffle_bytes: shuffle partition to the bytes of the rows in it.
-    buckets: partition (a serialized BinaryRow) to the buckets that rows go to.
-    linked_partitions: pairs of shuffle partitions, the smaller first: rows of one may take values from the other.
-    needs: of each kind the first that a task met. Where there are any that columns are wanted for, rows are missing.
+    shuffle_bytes: bytes of rows in each shuffle partition.
+    buckets: partition (a serialized BinaryRow) to the buckets of its rows.
+    linked_partitions: pairs of shuffle partitions, the smaller first. Rows of one may take values from the other.
+    needs: the first need of each kind in a task. If any record needs columns, its rows are missing in the batch.
     """
 
     sources: set[str] = field(default_factory=set)
@@ -65,10 +65,10 @@ class TableFacts:
 
 @dataclass(slots=True)
 class BatchFacts:
-    """Of a task, or of all tasks of a batch.
+    """Facts of a task, or of all tasks of a batch.
 
-    ranges: offsets of raw records, those of tables that aren't configured included.
-    tables: by the table's number among those that are written.
+    ranges: offsets of raw records, including records of tables that aren't configured.
+    tables: facts of each table, by its number among the written tables.
     """
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class BatchFacts:
         return facts
 
     def to_payload(self) -> bytes:
-        """Buckets as arrays: many tasks may touch ten thousand each."""
+        """Return the facts as bytes. Buckets are arrays, because each of many tasks may have ten thousand."""
         tables = {
             number: (
                 of.sources,

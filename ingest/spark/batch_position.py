@@ -1,10 +1,10 @@
 """Compares the offsets of a batch with the table's position: the same, in the table already, next, or past it.
 
-The table's position is how far each partition was read into it, by any commit user (`checkpoint.other_users`). Inside a
-query Spark's offset log joins batch to batch, so what is missing between two of them was never there to be read
-(compacted records, transaction markers, aborted transactions). A query that reads a partition for the first time proves
-nothing of the kind: it has to begin where the table ends. Until then the partition is *unread*, and the query's
-snapshots say which ones are.
+The table's position is how far each partition was read into it, by any commit user (`checkpoint.other_users`). Within a
+query, Spark's offset log connects the batches. So offsets between two batches held no readable records (compacted
+records, transaction markers, aborted transactions). If a query reads a partition for the first time, this is not known:
+it must begin at the table's position. Until then the partition is *unread*, and the query's snapshots list the unread
+partitions.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from checkpoint.recovery import position_of
 from checkpoint.recovery_options import BATCH_FLAGS, batch_refused
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
 
-UNREAD_PROPERTY: Final = (
-    "tidelake.spark-unread"  # of a snapshot: topic to partitions, as JSON; absent when there are none
-)
+UNREAD_PROPERTY: Final = "tidelake.spark-unread"  # key in Snapshot.properties: JSON, topic to partitions
 
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPosition:
-    """What the snapshot of a batch says.
+    """The position in the snapshot of a batch.
 
-    reads_new_partitions: the query reads some partition for the first time, which must be recorded even if no row
-        comes of it.
+    position: the source position.
+    unread: partitions of the position that the query has not read yet.
+    reads_new_partitions: the query reads a partition for the first time. This must be recorded even without rows.
     """
 
     position: SourcePosition
@@ -52,7 +51,7 @@ class BatchPosition:
 
 @dataclass(frozen=True, slots=True)
 class TablePosition:
-    """Where a table stands when a batch comes.
+    """The position of a table before a batch.
 
     unread: partitions of the position that the batch's query never read.
     """
@@ -63,7 +62,10 @@ class TablePosition:
 
     @staticmethod
     def of(table: str, snapshots: SnapshotStore, own: Snapshot | None) -> TablePosition:
-        """own: the newest snapshot of the batch's query; None before its first."""
+        """Return the position of the table.
+
+        own: the newest snapshot of the batch's query; None before its first.
+        """
         latest: Snapshot | None = snapshots.latest()
         history = snapshots.back_from(latest) if latest is not None else ()
         position = table_position(summarize(snapshot, table) for snapshot in history)
@@ -71,10 +73,13 @@ class TablePosition:
         return TablePosition(table, position, frozenset(position.ranges.keys() - read))
 
     def next_position(self, found: Ranges, *, reread: bool, accept_gap: bool) -> BatchPosition:
-        """found: the offsets of the batch.
-        reread, accept_gap: see `sink`.
+        """Return the position after the batch.
 
-        Raises PositionRefused for offsets that are in the table, and for those that a query begins with past its end.
+        found: the offsets of the batch.
+        reread: see `sink`.
+        accept_gap: see `sink`.
+
+        Raises PositionRefused for offsets that are in the table already, and for a query that begins past its position.
         """
         problems = {one.kind: one for one in compare_with_batch(self.table, self.position, self.unread, found)}
         accepted = {ProblemKind.READ_AGAIN: reread, ProblemKind.GAP: accept_gap}
@@ -93,9 +98,10 @@ class TablePosition:
 
 
 def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
-    """Whether the snapshot was made from a batch with these offsets: a batch that Spark repeats reads the same ones.
+    """Return whether the snapshot was made from a batch with these offsets. A repeated batch reads the same offsets.
 
-    A position begins where the one before ended, which may be before the batch's first record, or with `reread` after.
+    A position begins where the previous one ended. This may be before the batch's first record, or with `reread` after
+    it.
     """
     ranges = recorded_position(snapshot).ranges
     return advanced_ranges(snapshot).keys() <= found.keys() <= ranges.keys() and all(
@@ -105,7 +111,7 @@ def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
 
 
 def advanced_ranges(snapshot: Snapshot) -> Ranges:
-    """Partitions that this snapshot holds records of."""
+    """Return the ranges of partitions with records in this snapshot."""
     return {p: range_ for p, range_ in recorded_position(snapshot).ranges.items() if range_.end > range_.start}
 
 
@@ -114,7 +120,7 @@ def ranges_text(ranges: Ranges) -> str:
 
 
 def recorded_position(snapshot: Snapshot) -> SourcePosition:
-    """As the recovery of a pipeline reads it; an empty one where the snapshot records none."""
+    """Return the snapshot's position, as a pipeline's recovery reads it. It is empty if the snapshot has none."""
     return position_of(summarize(snapshot, "the table")) or SourcePosition()
 
 

@@ -1,11 +1,13 @@
-"""A micro-batch's Arrow batches as rows of the table, each with what orders it.
+"""Converts a micro-batch's Arrow batches to rows of the table, with columns for their order.
 
     [table columns] [_VALUE_KIND] [_order_0 …] [_time] [_unchanged, _dead_letter, _old_<key> …] [_key_change]
 
-The order columns decide which row of a key is the newest before sequence numbers are given: a shuffle forgets arrival
-order.
-`_time` is the records' own, epoch milliseconds. The next ones are there only for rows whose unavailable values must be
-looked up, `_dead_letter` for the case that they can't; the last for rows that are halves of key changes.
+`_order_…`: they decide which row of a key is the newest, until rows have sequence numbers: a shuffle loses the order of
+    arrival.
+`_time`: the time of the record, epoch milliseconds.
+`_unchanged`, `_dead_letter`, `_old_<key>`: only for rows whose unavailable values must be looked up. `_dead_letter` is
+    used if they are not found.
+`_key_change`: only for rows that are halves of key changes.
 """
 
 from __future__ import annotations
@@ -50,34 +52,35 @@ class RowReader(Protocol):
     """Reads the Arrow batches of one task."""
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Rows of tables, each part with its table's number."""
+        """Yield the rows of tables, each part with its table's number."""
         ...
 
 
 class BatchInput(Protocol):
-    """How a micro-batch's columns are read for a table. Pickles."""
+    """How a micro-batch's columns are read for a table. It can be pickled."""
 
     @property
     def has_order(self) -> bool:
-        """Whether rows come with something that says which of two is newer."""
+        """Whether rows have columns that decide which of two is newer."""
         ...
 
     @property
     def is_converted(self) -> bool:
-        """Whether rows come as `RowConverter` makes them."""
+        """Whether rows are already converted by `RowConverter`."""
         ...
 
     @property
     def replaces(self) -> bool:
-        """Whether the rows overwrite what is in their buckets."""
+        """Whether the rows replace the rows in their buckets."""
         ...
 
 
 @dataclass(frozen=True)
 class TypedColumns:
-    """Columns of the table by name, optionally `_VALUE_KIND`.
+    """Columns of the table by name, optionally with `_VALUE_KIND`.
 
-    order_by: columns, the last decides last; may be extra ones.
+    order_by: columns that order the rows, the most significant first. They need not be columns of the table.
+    replaces: see `BatchInput`.
     """
 
     order_by: tuple[str, ...] = ()
@@ -94,15 +97,16 @@ class RawRecords:
     """Change records: Kafka's columns (topic, partition, offset, timestamp, key, value, headers), or `value` with the
     lines of a change-log folder.
 
-    format: of the records.
-    match: patterns over source tables whose records are meant; None takes the records of whichever single table comes.
-    keeps_dead_letters: records that can't be decoded become dead letters; else the first one stops the query.
-    source_types, rounded_columns: see `ingest.formats.base.Target`.
-    topics: patterns over the topics that the table takes records of.
-    decisions: of a query whose tables follow their sources: what a record needs of its table goes to the driver.
-        None: the first such record stops the query.
-    new_columns: columns that the table got for records of the query, each with the offset, in each partition that had
-        one, of the first record that has it. An update before that record doesn't leave the column out: it was none.
+    format: the format of the records.
+    match: patterns of source tables whose records are written. None: records of any source table, but only of one.
+    keeps_dead_letters: records that can't be decoded become dead letters. Otherwise the first one stops the query.
+    source_types: see `ingest.formats.base.Target`.
+    rounded_columns: see `ingest.formats.base.Target`.
+    topics: patterns of topics whose records are written.
+    decisions: for a query whose tables follow their sources: the schema needs of records are sent to the driver.
+        None: the first record that needs a schema change stops the query.
+    new_columns: columns that the table got for records of the query. Each has the offset of its first record, for each
+        partition with such a record. For an update before it, the column is not an unavailable value: it did not exist.
     """
 
     format: OpenedFormat
@@ -115,13 +119,14 @@ class RawRecords:
     new_columns: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     has_order = True
     replaces = False
-    is_converted = False  # a row may have cells that are looked up first
+    is_converted = False  # rows may have unavailable values, which are looked up first
 
 
 def open_reader(tables: Sequence[tuple[TableContext, BatchInput]], facts: BatchFacts) -> RowReader:
-    """In a task. tables: several only of raw records of one format; a table's number is its place there.
+    """Open the reader in a task.
 
-    facts: gets what the rows don't say.
+    tables: several tables are possible only for raw records of one format. A table's number is its index.
+    facts: gets the facts that the rows don't contain.
     """
     context, first = tables[0]
     if isinstance(first, TypedColumns):
@@ -149,7 +154,7 @@ class _TypedReader:
 
 
 class _RawReader:
-    """Decodes a record once, whichever table it is for."""
+    """Reads raw records. Each record is decoded once, for all tables."""
 
     def __init__(self, tables: Sequence[tuple[TableContext, RawRecords]], facts: BatchFacts) -> None:
         self._inputs = [one for _, one in tables]
@@ -184,16 +189,16 @@ class _RawReader:
         return self._router.target(name)
 
     def _handle_failure(self, raw: RawBatch, failure: DecodeFailure) -> None:
-        """What the table can't hold is no dead letter: good rows would be lost."""
+        """Handle a failed record. Records that need a schema change don't become dead letters: rows would be lost."""
         number = self._number_of(raw, failure)
         decisions = self._inputs[number].decisions
-        if failure.shadow is not None:  # renames and drops need an order that a batch has not; columns come with rows
+        if failure.shadow is not None:  # renames and drops need an order, which a batch lacks; columns come with rows
             return
         if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN, FailureKind.SCHEMA_CHANGE):
             if decisions is not None:
                 partition = TopicPartition(raw.topic, raw.partition)
                 self._tell(number, SchemaNeed(failure.describe(raw), partition, failure))
-            elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # then it is left as it is, and may lack a column later
+            elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # that is ignored; a later record may need a column
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
         elif not failure.kind.is_tolerable:
             raise BadInput(f"{failure.describe(raw)}. {_DECIDE}")
@@ -209,7 +214,7 @@ class _RawReader:
             self._facts.table(number).needs.append(need)
 
     def _number_of(self, raw: RawBatch, failure: DecodeFailure) -> int:
-        """The table that keeps the dead letter: the record's, else the first that takes its topic."""
+        """Return the number of the table for the dead letter: the record's table, or the first of its topic."""
         if failure.target is not None:
             return self._numbers[failure.target.name]
         known = self._router.table_of(failure.source) if failure.source is not None and not self._takes_all else None
@@ -219,7 +224,7 @@ class _RawReader:
 
 
 def keeping_remedy(rows: RawRecords) -> str:
-    """For a bad record, in the words of what was called."""
+    """Return the remedy for a bad record, with the names of the called API."""
     if rows.decisions is not None:
         return "Fix the source, or set `errors.tolerance: all` to keep such records aside and go on"
     return "Fix the record at the source, or pass dead_letters=… to sink() to keep such records aside and go on"
@@ -232,7 +237,7 @@ def dead_letter_line(raw: RawBatch, failure: DecodeFailure) -> str:
 def _without_later_columns(
     table: TableRows, raw: RawBatch, new_columns: Mapping[str, Mapping[TopicPartition, int]]
 ) -> TableRows:
-    """See `RawRecords.new_columns`: as if each record had been decoded for the table as it was before the next one."""
+    """Remove unavailable marks of columns that did not exist at the record. See `RawRecords.new_columns`."""
     if table.unavailable is None or not new_columns:
         return table
     partition, offsets = TopicPartition(raw.topic, raw.partition), table.offsets[table.unavailable.rows]
@@ -274,7 +279,7 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
 
 
 def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[str]:
-    """What becomes of these rows' records if their values can't be found."""
+    """Return the dead letters of these rows' records, in case their values are not found."""
     numbers = np.searchsorted(raw.offsets, table.offsets[rows])
     return [
         dead_letter_line(

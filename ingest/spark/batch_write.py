@@ -1,13 +1,13 @@
-"""A batch into all its tables, by two jobs of Spark; by three where an index chooses buckets.
+"""Writes a batch to all its tables, with two Spark jobs, or three if an index chooses buckets.
 
-1. Records are decoded once, for whatever table, and become blobs, which Spark keeps. The driver learns where they were
-   read and which buckets they go to: a batch that must not be written is refused before a file is.
-2. Of tables whose buckets an index chooses, the first job divided rows by key groups. Another one has
-   assigners give them their buckets (`ingest.spark.assigning`), and Spark keeps what they made.
-3. The driver reads what those buckets hold, once, and sends each task its part. Tasks write files.
+1. Records are decoded once, for all tables, to blobs, which Spark persists. The driver gets their offsets and buckets.
+   So a batch that must not be written is refused before any file is written.
+2. For tables whose buckets an index chooses, the first job divides rows by key groups. A second job assigns their
+   buckets (`ingest.spark.assigning`), and Spark persists the result.
+3. The driver reads the state of these buckets once, and sends each task its part. Tasks write files.
 
-Then tables are committed side by side. A table whose commit lost to another writer's is planned and written again, from
-the same blobs, of the first job; the files of the lost attempt are deleted.
+Then the tables are committed in parallel. If another writer's commit was first, a table is planned and written again,
+from the same blobs of the first job. The files of the failed attempt are deleted.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from storage.table import TableContext
 
 _SHUFFLE_PARTITIONS_MIN: Final = 8
 _SHUFFLE_PARTITIONS_MAX: Final = 1_000
-_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # that a task is given at a time
-# How the blobs are read is decided here. Spark would plan each job again after each of its stages, for a third of the
-# JVM's CPU time of a small batch. The batch itself was planned as its session says, when it was persisted.
+_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # bytes that a task gets at a time
+# The plan for reading the blobs is fixed. With adaptive execution, Spark would plan each job again after each stage,
+# which took a third of the JVM's CPU time of a small batch. The batch itself was planned with the session's settings,
+# when it was persisted.
 _FIXED_PLAN: Final = {"spark.sql.adaptive.enabled": "false"}
-_BLOBS_BYTES: Final = str(8 << 20)  # of blobs that a task takes in at once
+_BLOBS_BYTES: Final = str(8 << 20)  # bytes of blobs that a task gets at a time
 _COMMITS_AT_ONCE: Final = 8
 _PLANS_BYTES_SENT_TO_ALL: Final = 1 << 20
 
@@ -52,10 +53,10 @@ Tables = Sequence[tuple[TableContext, BatchInput]]
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """Of one table.
+    """The output of tasks for one table.
 
-    messages: of files that no snapshot names yet.
-    dead_letters: of records of which only the tasks that write knew.
+    messages: commit messages of files that no snapshot names yet.
+    dead_letters: dead letters that were found only while writing.
     """
 
     messages: list[CommitMessage] = field(default_factory=list)
@@ -63,9 +64,9 @@ class TaskOutput:
 
 
 class BatchBlobs:
-    """The blobs of a batch, kept by Spark until `decoded` ends.
+    """The blobs of a batch. Spark persists them until `decoded` ends.
 
-    facts: of the decoded batch.
+    facts: the facts of the decoded batch.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class BatchBlobs:
         return self._blobs.sparkSession
 
     def write(self, numbers: Sequence[int], batch_id: int) -> dict[int, TaskOutput]:
-        """Has the rows of these tables written."""
+        """Write the rows of these tables with Spark jobs. Returns the output for each table."""
         facts = BatchFacts({}, {number: of for number, of in self.facts.tables.items() if number in numbers})
         found = {number: TaskOutput() for number in numbers}
         if not any(of.buckets for of in facts.tables.values()):
@@ -103,8 +104,9 @@ class BatchBlobs:
     def _assigned(
         self, facts: BatchFacts, numbers: Sequence[int], batch_id: int, found: Mapping[int, TaskOutput]
     ) -> Iterator[tuple[DataFrame, BatchFacts]]:
-        """The rows of these tables in blobs that name their buckets, and where they go. Spark keeps them, for what is
-        made from them must agree. The index's messages are among those found.
+        """Yield blobs of these tables' rows with their buckets, and their facts.
+
+        Spark persists the blobs, because all later results must agree. The index's messages are added to `found`.
         """
         contexts = {number: self._tables[number][0] for number in numbers}
         plan, plans = plan_assigners(contexts, facts, self._shuffle_partitions, self.cores)
@@ -120,15 +122,20 @@ class BatchBlobs:
             blobs.unpersist()
 
     def _write(self, rows: DataFrame, facts: BatchFacts, batch_id: int, found: Mapping[int, TaskOutput]) -> None:
-        """rows: blobs that name their buckets."""
+        """Write rows to files.
+
+        rows: blobs with their buckets.
+        """
         shuffle = plan_shuffle(facts, self._shuffle_partitions, self.cores)
         plans = task_plans([context for context, _ in self._tables], facts, shuffle)
         payloads = [plan.to_payload() for plan in plans]
         self._collected(self._in_tasks(rows, shuffle, payloads, BucketTask(self._tables, batch_id)), found)
 
     def _in_tasks(self, blobs: DataFrame, shuffle: ShufflePlan, plans: Sequence[bytes], work: TaskWork) -> DataFrame:
-        """plans: of each task. Small ones travel with the work, which every task is sent: a source of their own would
-        cost Spark two more tasks. What one task does is done where the blobs are read, without a shuffle.
+        """Run the work in tasks. A single task runs where the blobs are read, without a shuffle.
+
+        plans: the plan of each task. Small plans are part of the work, which is sent to every task: a separate source
+            would cost Spark two more tasks.
         """
         if sum(map(len, plans)) <= _PLANS_BYTES_SENT_TO_ALL:
             planned = PlannedWork(work, shuffle.task_of_partition, plans)
@@ -152,11 +159,11 @@ class BatchBlobs:
 
     @staticmethod
     def _task(shuffle: ShufflePlan) -> Column:
-        """Of a blob, by its shuffle partition."""
+        """Return the expression for the task of a blob, by its shuffle partition."""
         return expr(f"element_at(array({', '.join(map(str, shuffle.task_of_partition))}), shuffle_partition + 1)")
 
     def _collected(self, payloads: DataFrame, found: Mapping[int, TaskOutput]) -> BatchFacts:
-        """Of all tasks."""
+        """Collect the output of all tasks, and return their facts."""
         with _settings(self._blobs.sparkSession, {**_FIXED_PLAN, _ARROW_BYTES: _BLOBS_BYTES}):
             rows = payloads.select("table_number", "kind", "payload").collect()
         of_tasks: list[bytes] = []
@@ -174,7 +181,10 @@ class BatchBlobs:
 
 @contextmanager
 def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
-    """tables: see `open_reader`."""
+    """Decode a batch, and yield its blobs.
+
+    tables: see `open_reader`.
+    """
     cores = cores_of(batch.sparkSession)
     shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _cores_at_most(batch, cores)))
     if any(isinstance(one, RawRecords) for _, one in tables):
@@ -192,14 +202,16 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
 
 
 def offsets_of(batch: DataFrame) -> BatchFacts:
-    """By a small job of its own, which decodes nothing."""
+    """Return the facts with only the offsets of the batch. A small separate job reads them, and decodes nothing."""
     found = _with_lists_of_headers(batch).mapInArrow(collect_offsets, SHUFFLE_SCHEMA).select("payload").collect()
     return BatchFacts.merged(bytes(row.payload) for row in found)
 
 
 def _with_lists_of_headers(batch: DataFrame) -> DataFrame:
-    """Raw records, of which those without headers have an empty list of them. Null lists cost Spark's Arrow writer more
-    than all else does: with each row it goes over those before it, of the ten thousand rows that it hands on at once.
+    """Replace null headers of raw records by empty lists.
+
+    Null lists cost Spark's Arrow writer more than everything else: for each row it visits all earlier ones of the ten
+    thousand rows that it passes on at once.
     """
     kinds = {field.name: field.dataType for field in batch.schema.fields}
     if not isinstance(kinds.get("headers"), ArrayType):
@@ -208,8 +220,9 @@ def _with_lists_of_headers(batch: DataFrame) -> DataFrame:
 
 
 def side_by_side(work: Mapping[int, Callable[[], bool]]) -> list[int]:
-    """Does all of it. Returns whose work said False. Raises the first error, after all have ended: what others did
-    stands.
+    """Run the work in parallel. Returns the numbers whose work returned False.
+
+    Raises the first error after all have ended. The results of the others stay.
     """
     if not work:
         return []
@@ -220,11 +233,11 @@ def side_by_side(work: Mapping[int, Callable[[], bool]]) -> list[int]:
 
 @contextmanager
 def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Of plans that are made meanwhile; those of the session come back."""
+    """Use these settings for plans that are made inside the block. Then restore the session's settings."""
     conf = session.conf
     before: dict[str, str | None] = {key: conf.get(key, None) for key in settings}
     for key, value in settings.items():
-        with suppress(Exception):  # releases that don't know one, or don't allow it, do without
+        with suppress(Exception):  # a release may not know a setting, or not allow it
             conf.set(key, value)
     try:
         yield
@@ -235,7 +248,7 @@ def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[No
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks can run now."""
+    """Return the number of tasks that can run now."""
     configured = int(spark.conf.get("spark.default.parallelism", None) or 0)
     if configured:
         return configured
@@ -246,7 +259,7 @@ def cores_of(spark: SparkSession) -> int:
 
 
 def _cores_at_most(batch: DataFrame, now: int) -> int:
-    """With dynamic allocation more machines come when there is more work than cores."""
+    """Return the largest number of cores. With dynamic allocation, executors are added if there is more work."""
     conf = batch.sparkSession.conf
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
         return now

@@ -1,4 +1,4 @@
-"""The blobs that a task received, in memory as far as they fit, else in one file that ends with the task."""
+"""Stores the blobs that a task received: in memory as far as they fit, the rest in a file that the task deletes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOCAL_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")  # standalone and Kub
 
 
 class BlobStore:
-    """Not thread-safe. Close it when the batches that it gave are gone: they are in its file."""
+    """The blobs of a task. Not thread-safe. Close it after its batches are no longer used: they refer to its file."""
 
     def __init__(self, held_bytes_max: int = _HELD_BYTES_MAX) -> None:
         self._held_bytes_max = held_bytes_max
         self._held: list[tuple[int, int, pa.Buffer]] = []
         self._held_bytes = 0
         self._file: IO[bytes] | None = None
-        self._places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # in the file: start, size
+        self._places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # in the file: (start, size)
         self._map: pa.MemoryMappedFile | None = None
 
     def add(self, table_number: int, shuffle_partition: int, blob: pa.Buffer) -> None:
@@ -36,7 +36,7 @@ class BlobStore:
             self._spill()
 
     def blobs(self) -> Mapping[int, Mapping[int, list[pa.RecordBatch]]]:
-        """Table number to shuffle partition to blobs. Nothing may be added afterwards."""
+        """Return the blobs: table number to shuffle partition to blobs. Afterwards no blob may be added."""
         found: dict[int, dict[int, list[pa.RecordBatch]]] = defaultdict(lambda: defaultdict(list))
         if self._file is not None:
             self._file.flush()
@@ -78,7 +78,7 @@ class BlobStore:
 
 
 def local_folder() -> str | None:
-    """Where Spark keeps what it spills; None is the system's folder for temporary files."""
+    """Return the folder of Spark's spill files; None: the system's folder for temporary files."""
     named = next((os.environ[name] for name in _LOCAL_FOLDERS if os.environ.get(name)), "")
     folder = named.split(",")[0]
     return folder if folder and os.path.isdir(folder) else None

@@ -1,4 +1,4 @@
-"""The task that writes buckets: blobs of some shuffle partitions in, commit messages out."""
+"""The task that writes buckets: it receives blobs of some shuffle partitions, and returns commit messages."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from storage.write.restored_table import RestoredState
 from storage.write.row_converter import RowConverter
 from storage.write.table_writer import TableWriter
 
-_CHUNK_BYTES: Final = 8 << 20  # of rows that are read together
-_WRITE_BUFFER_BYTES: Final = 32 << 20  # unless the table says: a machine runs a task a core
+_CHUNK_BYTES: Final = 8 << 20  # bytes of rows that are read together
+_WRITE_BUFFER_BYTES: Final = 32 << 20  # unless the table's option sets it; small, as each core runs a task
 _WRITE_BUFFER_OPTION: Final = "write-buffer-size"
 
 
 @dataclass(frozen=True, slots=True)
 class _LatestRows:
-    """A `RowLookup` in a snapshot."""
+    """A `RowLookup` that reads a snapshot."""
 
     context: TableContext
     snapshot: Snapshot | None
@@ -70,14 +70,14 @@ class _LatestRows:
 
 @dataclass(frozen=True)
 class BucketTask:
-    """The reduce side: for `mapInArrow` after the shuffle.
+    """The reduce side of the shuffle, for `mapInArrow`.
 
     tables: see `open_reader`.
     batch_id: the commit identifier.
-    version: of this package in the driver.
+    version: the version of this package in the driver.
 
-    Rows are read once all have come, a group of shuffle partitions after another, oldest first. What doesn't fit into
-    memory until then is in a file. A task that is tried again writes other files: only the messages that reach the
+    Rows are read after all have arrived, one group of shuffle partitions after the other, oldest first. Until then,
+    blobs that don't fit into memory are in a file. A task that is retried writes other files: only messages in the
     driver count.
     """
 
@@ -104,7 +104,7 @@ class BucketTask:
                 yield payload_row(
                     number, 0, PayloadKind.MESSAGES, table.write(groups, self.batch_id, plan.restored.get(number))
                 )
-            shuffle_partitions = groups = None  # type: ignore[assignment] # they lie in the store's file
+            shuffle_partitions = groups = None  # type: ignore[assignment] # they refer to the store's file
         if any(of.dead_letters for of in facts.tables.values()):
             yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
@@ -112,7 +112,7 @@ class BucketTask:
 def grouped(
     shuffle_partitions: Mapping[int, list[pa.RecordBatch]], groups: Sequence[Sequence[int]]
 ) -> list[list[pa.RecordBatch]]:
-    """Blobs that are read together."""
+    """Return the groups of blobs that are read together."""
     first = {shuffle_partition: group[0] for group in groups for shuffle_partition in group}
     found: dict[int, list[pa.RecordBatch]] = {}
     for shuffle_partition, blobs in shuffle_partitions.items():
@@ -122,14 +122,19 @@ def grouped(
 
 @dataclass(frozen=True, slots=True)
 class TableTask:
-    """Of one table. facts: get the dead letters."""
+    """The work of a task in one table.
+
+    facts: gets the dead letters.
+    """
 
     context: TableContext
     input: BatchInput
     facts: TableFacts
 
     def write(self, groups: Sequence[Sequence[pa.RecordBatch]], batch_id: int, restored: RestoredState | None) -> bytes:
-        """Returns pickled commit messages. groups: of blobs whose rows are in other buckets than those of the others.
+        """Write the rows, and return pickled commit messages.
+
+        groups: groups of blobs. No two groups have rows of the same bucket.
         restored: see `TaskPlan`.
         """
         context = self.context
@@ -157,8 +162,8 @@ class TableTask:
             writer.abort()
 
     def chunks(self, blobs: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows as the table has them, with `_bucket`, oldest first."""
-        # what a row left out may be in any of them
+        """Yield rows with the table's columns and `_bucket`, oldest first."""
+        # With unavailable values, all rows are read at once: any of them may have such a value.
         is_whole = any(UNAVAILABLE_COLUMN in blob.schema.names for blob in blobs)
         nbytes = sum(blob.nbytes for blob in blobs)
         count = sum(blob.num_rows for blob in blobs)
@@ -166,13 +171,13 @@ class TableTask:
         for parts, order in self._in_source_order(blobs, size):
             for start in range(0, len(order), size):
                 if size < count:
-                    pa.default_memory_pool().release_unused()  # of pieces before; what was freed is kept otherwise
+                    pa.default_memory_pool().release_unused()  # of earlier chunks, which the pool would keep
                 yield self._filled(_gathered(parts, order[start : start + size]))
 
     def _in_source_order(
         self, blobs: Sequence[pa.RecordBatch], size: int
     ) -> Iterator[tuple[Sequence[pa.RecordBatch], Order]]:
-        """Rows some at a time, with the order of their rows; all at once where they must be sorted."""
+        """Yield some rows at a time, with their order; all at once if they must be sorted."""
         in_order = None
         if size < sum(blob.num_rows for blob in blobs):
             if self.input.has_order:
@@ -190,7 +195,7 @@ class TableTask:
             yield parts, np.arange(sum(map(len, parts))) if merged.order is None else merged.order
 
     def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Without order columns, with unavailable values looked up; rows whose values are nowhere are set aside."""
+        """Fill in unavailable values, and remove order columns. Rows whose values are not found become dead letters."""
         table_columns = [*self.context.schema.names, KIND_COLUMN]
         if UNAVAILABLE_COLUMN not in rows.schema.names:
             return rows.select([*table_columns, BUCKET_COLUMN])
@@ -207,7 +212,7 @@ class TableTask:
         target = Target.of(self.context, {})
         lookup = _LatestRows(self.context, self.context.snapshots.latest())
         batch = TableRows(target, table_rows, record_numbers(rows), unavailable, key_changes(rows))
-        # A row that left its key in another batch is not known: its record is refused.
+        # A row that was deleted under its old key in another batch is unknown, so its record is refused.
         moved = MovedRows(self.context.name, MovedRowsBudget())
         found = fill_unavailable(batch, unavailable, lookup, moved, np.zeros(len(rows), np.bool_))
         filled, lost = found.rows.append_column(BUCKET_COLUMN, rows.column(BUCKET_COLUMN)), found.lost
@@ -233,9 +238,9 @@ class TableTask:
 
 
 def renumbered(rows: pa.RecordBatch, numbers: Sequence[int]) -> pa.RecordBatch:
-    """Rows of a blob, each with the number of its bucket among those of the task.
+    """Return the rows of a blob, with the numbers of their buckets in the task.
 
-    numbers: of the blob's buckets.
+    numbers: the task's numbers of the blob's buckets.
     """
     found = np.array(numbers, np.int32)[rows.column(BUCKET_COLUMN).to_numpy()]
     at = rows.schema.get_field_index(BUCKET_COLUMN)
@@ -248,12 +253,12 @@ def _write_buffer_bytes(context: TableContext) -> int:
 
 
 def _selected(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Those of the columns that it has."""
+    """Select those of the columns that the rows have."""
     return rows.select([name for name in names if name in rows.schema.names])
 
 
 def _gathered(parts: Sequence[pa.RecordBatch], order: Order) -> pa.RecordBatch:
-    """Rows by their numbers, counted through all parts."""
+    """Return rows by their numbers, which count through all parts."""
     starts = np.cumsum([0, *(part.num_rows for part in parts)])
     if len(order) == starts[-1]:
         whole = concat(parts)

@@ -1,4 +1,4 @@
-"""The first record of each source table in a batch: what a table that doesn't exist yet is made after."""
+"""Finds the first record of each source table in a batch. Tables that don't exist yet are created from these."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _SCHEMA: Final = "payload binary"
 
 @dataclass(frozen=True, slots=True)
 class FirstRecord:
-    """Of `source`. timestamp_ms: -1 where the record has none."""
+    """The first record of a source table.
+
+    timestamp_ms: -1 if the record has none.
+    """
 
     source: SourceTable
     topic: str
@@ -48,7 +51,7 @@ class FirstRecord:
         )
 
     def batch(self) -> RawBatch:
-        """Of one row."""
+        """Return the record as a batch of one row."""
         return RawBatch(
             self.topic,
             self.partition,
@@ -67,7 +70,10 @@ class FirstRecord:
 
 @dataclass(frozen=True)
 class FirstRecordsTask:
-    """For `mapInArrow`. Decodes no rows, only whose they are. version: of this package in the driver."""
+    """The task for `mapInArrow`. It decodes no rows, only their source tables.
+
+    version: the version of this package in the driver.
+    """
 
     format: OpenedFormat
     version: str
@@ -86,7 +92,7 @@ class FirstRecordsTask:
 
 
 def first_records(batch: DataFrame, format: OpenedFormat) -> list[FirstRecord]:
-    """By a small job of its own. One of each source table, the oldest first."""
+    """Return one record of each source table, the oldest first. A small separate job finds them."""
     rows = batch.mapInArrow(FirstRecordsTask(format, package_version()), _SCHEMA).collect()
     found = [record for row in rows for record in pickle.loads(bytes(row.payload))]
     first: dict[SourceTable, FirstRecord] = {}

@@ -1,8 +1,7 @@
-"""What the driver does for a table after a batch: old snapshots expire, but never the one by which a replay is
-recognised.
+"""Maintenance of a table in the driver after a batch: expires old snapshots, except the one that identifies a replay.
 
-Without its newest own snapshot a sink would take the replay of a batch for a new one. So it is kept from any
-expiry: from ours by a pin, from other engines' by Paimon's consumer file.
+Without its newest own snapshot, a sink would treat the replay of a batch as a new batch. So that snapshot is protected
+from expiry: by a pin from ours, and by Paimon's consumer file from that of other engines.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ _log = get_logger(__name__)
 
 
 class SinkMaintenance:
-    """Of all tables that the sinks of one driver write; expiry runs in a thread of its own. Thread-safe."""
+    """The maintenance of all tables of one driver's sinks. Expiry runs in a separate thread. Thread-safe."""
 
     def __init__(self, worker: MaintenanceWorker) -> None:
         self._worker = worker
         self._newest: dict[tuple[str, str], int] = {}  # (location, commit user) to its newest snapshot
-        self._watching: dict[
-            tuple[str, str, int], Committed
-        ] = {}  # by the schema's version, too: options change with it
+        # The key includes the schema's id, because options change with the schema.
+        self._watching: dict[tuple[str, str, int], Committed] = {}
         self._lock = threading.Lock()
 
     def committed(self, context: TableContext, commit_user: str, snapshot_id: int) -> None:
-        """A batch of this user became this snapshot. Never fails: what goes wrong is logged."""
+        """Maintain the table after a batch of this user was committed. Errors are logged, never raised."""
         try:
             Consumer(context.io, context.paths, consumer_name(commit_user)).write(snapshot_id)
         except Exception as error:
@@ -50,4 +48,4 @@ class SinkMaintenance:
         due(snapshot_id)
 
 
-maintenance = SinkMaintenance(MaintenanceWorker())  # no thread starts before something is to expire
+maintenance = SinkMaintenance(MaintenanceWorker())  # its thread starts only when snapshots are to be expired

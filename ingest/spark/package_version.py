@@ -1,4 +1,4 @@
-"""Driver and tasks must run the same version of this package: what they send each other is of no other's form."""
+"""Checks that driver and tasks run the same version of this package: their messages have no stable format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PACKAGE = "tidelake"
 
 
 def package_version() -> str:
-    """`unknown` where the package was shipped as files, without its metadata."""
+    """Return the version; `unknown` if the package was shipped as files without its metadata."""
     try:
         return version(PACKAGE)
     except PackageNotFoundError:
@@ -18,7 +18,7 @@ def package_version() -> str:
 
 
 def check_version(driver: str) -> None:
-    """In a task. Raises UnsupportedFeature for another version than the driver's."""
+    """Check the version in a task. Raises UnsupportedFeature if it differs from the driver's."""
     own = package_version()
     if own != driver and "unknown" not in (own, driver):
         raise UnsupportedFeature(

@@ -1,8 +1,8 @@
-"""What the driver of a query saw of its batches, for the endpoint that `metrics` asks for and for the log.
+"""Observations of a query's batches in the driver, for the endpoint of `metrics` and for the log.
 
-The same metrics, probes and page as of `tidelake ingest run`; a checkpoint is a batch here. Records are counted as
-offsets, rows as they are in the files that tasks wrote. What only tasks see (bytes, record times, compactions one by
-one) is not reported. Where the source ends, Spark's own progress says.
+Metrics, probes and page are the same as those of `tidelake ingest run`; a batch corresponds to a checkpoint. Records
+are counted as offsets, rows as in the files that tasks wrote. Facts that only tasks know (bytes, record times, single
+compactions) are not reported. The ends of the source come from Spark's progress reports.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from storage.logs import get_logger
 from storage.table import TableContext
 
 Ends = Callable[[], Mapping[TopicPartition, int]]
-"""Where the logs end, as far as it is known."""
+"""Returns the known ends of the logs."""
 
-_PATIENCE_MS: Final = 60_000  # a batch of Spark's may take longer than the trigger's interval, and nothing is wrong
+_PATIENCE_MS: Final = 60_000  # a Spark batch may take longer than the trigger's interval without a problem
 
 _log = get_logger(__name__)
 
 
 class QueryMonitor:
-    """Of one query. Its methods may be called from any thread."""
+    """The monitor of one query. Its methods may be called from any thread."""
 
     def __init__(self, settings: MetricsSettings, pipeline: str, warehouse: str, interval_ms: int) -> None:
         self.observed = RunObservations(interval_ms, SystemClock(), patience_ms=_PATIENCE_MS)
@@ -46,14 +46,14 @@ class QueryMonitor:
 
     @property
     def port(self) -> int:
-        """Where it answers, while `serving`."""
+        """The port of the endpoint, inside `serving`."""
         return self._monitor.server.port
 
-    # ------------------------------------------------------------ what the driver tells
+    # ------------------------------------------------------------ events of the driver
 
     @contextmanager
     def batch(self, batch_id: int) -> Iterator[None]:
-        """All events inside belong to this batch, which is done when it ends without an error."""
+        """Observe a batch. All events in the block belong to it. It is complete if the block ends without an error."""
         observed, began_ms = self.observed, self.observed.clock.now_ms()
         with self._lock:
             self._reached, self._tables = {}, set()
@@ -68,7 +68,7 @@ class QueryMonitor:
         _log.info("batch", batch_id=batch_id, tables=done.tables, took_ms=took_ms, **fields)
 
     def was_read(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-        """Of the batch."""
+        """Record the offsets of the batch."""
         with self._lock:
             for partition, found in ranges.items():
                 self.observed.offsets_were_read(partition, found.start, found.end)
@@ -80,7 +80,11 @@ class QueryMonitor:
             self.observed.commit_began(context.name)
 
     def commit_ended(self, context: TableContext, took_ms: int, rows: int, snapshot_id: int | None) -> None:
-        """However it ended. rows: of the files. snapshot_id: None where there is none."""
+        """Record the end of a table's commit, successful or not.
+
+        rows: number of rows in the files.
+        snapshot_id: None if no snapshot was created.
+        """
         with self._lock:
             self.observed.commit_ended(context.name)
             if snapshot_id is not None:
@@ -92,12 +96,13 @@ class QueryMonitor:
         with self._lock:
             self.observed.dead_letters.update(msgspec.json.decode(line)["kind"] for line in lines)
 
-    # ------------------------------------------------------------ who asks
+    # ------------------------------------------------------------ the endpoint
 
     @contextmanager
     def serving(self, ends: Ends) -> Iterator[None]:
-        """While the query runs. Without `metrics.port` there is no endpoint. Raises BadInput for an address that
-        can't be had.
+        """Serve the endpoint while the query runs. Without `metrics.port`, no endpoint exists.
+
+        Raises BadInput for an unavailable address.
         """
         self.observed.state = "RUNNING"
         if self._settings.port is None:
@@ -128,21 +133,21 @@ class QueryMonitor:
 
 
 class _Ends:
-    """As of a source."""
+    """The ends of the logs, with the interface of a source."""
 
     def __init__(self, ends: Ends) -> None:
         self._ends = ends
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
-        """Where a partition begins is not known."""
+        """Return the bounds. The start of a partition is unknown."""
         found = await asyncio.to_thread(self._ends)
         return {partition: OffsetRange(0, found[partition]) for partition in partitions if partition in found}
 
     async def deleted_topics(self) -> Collection[str]:
-        """Spark says it."""
+        """Return no topics: Spark itself reports deleted topics."""
         return ()
 
 
 def _no_gauges() -> ProcessGauges:
-    """Rows are buffered, and compacted, in tasks."""
+    """Return gauges without values, because rows are buffered and compacted in tasks."""
     return ProcessGauges(lambda: 0, 0, lambda: 0, lambda: 0)

@@ -1,4 +1,4 @@
-"""Spark's columns as raw batches: Kafka's columns, or the lines of change-log files."""
+"""Converts Spark's columns to raw batches: Kafka's columns, or the lines of change-log files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _TIMESTAMP_TYPE: Final = "timestampType"
 
 
 def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
-    """kept_headers: see `Format`.
+    """Yield the raw batches of an Arrow batch.
+
+    kept_headers: see `Format`.
 
     Raises BadInput for other columns, and for a line that is no record.
     """
@@ -45,7 +47,7 @@ def _from_lines(lines: pa.StringArray, kept_headers: frozenset[str]) -> Iterator
 
 
 def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
-    """Spark packs files into a task by size, not by age."""
+    """Sort records by offset, because Spark assigns files to a task by size, not by age."""
     order = np.argsort(records.offsets, kind="stable")
     if np.all(order[:-1] < order[1:]):
         return records
@@ -62,13 +64,13 @@ def _in_offset_order(records: PartitionRecords) -> PartitionRecords:
 
 
 def _from_kafka_columns(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator[RawBatch]:
-    """One batch a topic partition, in offset order."""
+    """Yield one batch per topic partition, in offset order."""
     topics = batch.column("topic").dictionary_encode()
     codes = topics.indices.to_numpy().astype(np.int64) << 32 | batch.column("partition").to_numpy()
     order = np.lexsort((batch.column("offset").to_numpy(), codes))
-    if np.any(order[:-1] > order[1:]):  # a source hands on one partition after the other
+    if np.any(order[:-1] > order[1:]):  # a source usually delivers one partition after the other
         codes, batch = codes[order], batch.take(pa.array(order))
-    edges = np.flatnonzero(np.diff(codes, prepend=-1, append=-1))  # where each partition starts, then n; no code is -1
+    edges = np.flatnonzero(np.diff(codes, prepend=-1, append=-1))  # the start of each partition, then n; no code is -1
     for start, stop in pairwise(edges.tolist()):
         rows = batch.slice(start, stop - start)
         offsets = rows.column("offset").to_numpy()
@@ -94,7 +96,7 @@ def _milliseconds(rows: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _timestamp_types(rows: pa.RecordBatch) -> TimestampTypes | None:
-    """Spark's connector has Kafka's numbers. A stream may leave the column out."""
+    """Return the timestamp types. Spark's connector uses Kafka's numbers. A stream may lack the column."""
     if _TIMESTAMP_TYPE not in rows.schema.names or rows.column(_TIMESTAMP_TYPE).null_count == rows.num_rows:
         return None
     types: TimestampTypes = rows.column(_TIMESTAMP_TYPE).fill_null(UNKNOWN_TIMESTAMP_TYPE).to_numpy().astype(np.int8)
@@ -108,11 +110,11 @@ def _binary(rows: pa.RecordBatch, name: str) -> pa.BinaryArray:
 
 
 def _headers(rows: pa.RecordBatch, names: frozenset[str]) -> dict[int, Headers]:
-    """Present only where the stream was read with Kafka's headers."""
+    """Return the headers by row. A stream has headers only if it was read with the option for them."""
     if not names or "headers" not in rows.schema.names:
         return {}
     column = rows.column("headers")
-    flat = column.flatten()  # without those of null rows
+    flat = column.flatten()  # without headers of null rows
     is_kept = pc.is_in(flat.field("key"), pa.array(sorted(names))).to_numpy(zero_copy_only=False)
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     of_kept = np.repeat(np.arange(rows.num_rows), counts)[is_kept].tolist()

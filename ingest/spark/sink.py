@@ -1,21 +1,20 @@
-"""The driver's part of a sink: decide whether a batch is new, have it written, commit it once.
+"""The driver's part of a sink: it checks whether a batch is new, lets tasks write it, and commits it once.
 
-1. A batch that is the newest one committed is passed over: Spark calls again after a crash, for its last batch only. An
-   older one comes from another checkpoint directory, or one that was reset, and is refused. So is one of the same
-   number that read other offsets; typed rows have none, and only the query's id can be compared.
-2. Executors decode and route, rows travel as blobs, tasks write files (`batch_write`). *Crash: files that no snapshot
-   names.*
-3. One commit a table publishes them, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
+1. The newest committed batch is skipped: after a crash Spark repeats only its last batch. An older batch comes from
+   another checkpoint directory, or from one that was reset, and is refused. So is a batch with the same number and
+   other offsets. Typed rows have no offsets, so only the query's id is compared.
+2. Executors decode and route records, rows are sent as blobs, tasks write files (`batch_write`). *Crash: orphan files.*
+3. One commit per table publishes the files, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
 
-Raw records also bring their position: a snapshot names the offsets it was made from, and a batch that reads offsets a
-second time, under whatever commit user, is refused; so is a query that begins past them (`batch_position`).
+Raw records also have a position: a snapshot records the offsets from which it was made. A batch that reads offsets a
+second time, under any commit user, is refused. So is a query that begins past the table's offsets (`batch_position`).
 
-There are no epochs here: the batch id is the fence. A driver that was left for dead and wakes finds its batch, or a
-later one, committed (1, or 3 recognises it), and can't begin another: Spark's checkpoint directory gives each batch id
-to one driver.
+No epochs are needed, because the batch id is the fence. If a suspended driver resumes after another one took over, its
+batch or a later one is committed, and step 1 or 3 detects this. It can't begin another batch: Spark's checkpoint
+directory gives each batch id to one driver.
 
 Source: Spark `MicroBatchExecution.populateStartOffsets`: it begins with the last batch of its offset log if the commit
-log lacks it, else with the next one.
+log lacks it, or else with the next one.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ from storage.write.assigners.cross_partition.replaceable import check_replaceabl
 
 _log = get_logger(__name__)
 
-_QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # Spark's
-_ATTEMPTS: Final = 5  # to write a table's part of a batch and commit it, where others commit first
+_QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # a local property of Spark
+_ATTEMPTS: Final = 5  # attempts to write and commit a table's rows of a batch, if others commit first
 _TABLES_AT_ONCE: Final = 8
-_METADATA_BYTES: Final = 128 << 20  # of a table: a file in each of ten thousand buckets, some times over
+_METADATA_BYTES: Final = 128 << 20  # per table: enough for ten thousand buckets with several files each
 
 
-def sink(  # noqa: PLR0913 - one parameter a thing people set
+def sink(  # noqa: PLR0913 - one parameter per setting
     table: str,
     warehouse: str,
     *,
@@ -79,33 +78,35 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
     topics: Sequence[str] = ("*",),
     options: Mapping[str, str] | None = None,
 ) -> SparkSink:
-    """A function for `df.writeStream.foreachBatch(...)` that keeps a table up to date, each batch exactly once.
+    """Return a function for `df.writeStream.foreachBatch(...)` that writes each batch to a table exactly once.
 
-    Call what it returns once for each batch, with the whole of it. It raises PositionRefused for a batch that is older
-    than the newest of the commit user, or has its number and other offsets; for offsets that the table holds already;
-    and for a query that begins past them.
-    table, warehouse: where the rows go; the table exists.
-    options: of the store, as for `tidelake.open_catalog`.
-    format: None for columns of the table (and optionally `_VALUE_KIND`), the `format` of a configuration for raw change
-        records: Kafka's columns, or one text column `value` with the lines of a change-log folder.
-    match: for raw records, patterns of source tables that are meant (`public.orders`); without, there may be only one.
-    order_by: for typed columns, which of two rows of a key is newer. Needed when a batch may hold a key twice and the
-        table has no `sequence.field`.
-    commit_user: permanent name of this stream of commits; it belongs to one checkpoint directory. Without one it is
-        made from the query's id, which stays the same as long as the directory does. Spark Connect doesn't report the
-        id: pass one there.
+    Call the returned function once for each batch, with the whole batch. It raises PositionRefused for a batch that is
+    older than the newest of the commit user, or has its number and other offsets; for offsets that the table has
+    already; and for a query that begins past the table's offsets.
+
+    table: the table, which must exist.
+    warehouse: the warehouse of the table.
+    options: options of the store, as for `tidelake.open_catalog`.
+    format: None for columns of the table (and optionally `_VALUE_KIND`). For raw change records the `format` of a
+        configuration; they are Kafka's columns, or one text column `value` with the lines of a change-log folder.
+    match: for raw records: patterns of the source tables to write (`public.orders`). Default: any, but only one.
+    order_by: for typed columns: columns that decide which of two rows of a key is newer. Needed if a batch may have a
+        key twice and the table has no `sequence.field`.
+    commit_user: permanent name of this stream of commits. It belongs to one checkpoint directory. Default: made from
+        the query's id, which stays the same as long as the directory. Spark Connect doesn't report the id: set it
+        there.
 
     Only for raw records:
-    topics: patterns of topics whose records are meant; the table's position says how far these were read.
-    reread: take offsets that are in the table already instead of refusing them.
-    accept_gap: let a query begin past the offsets that are in the table; the snapshot keeps that it was chosen.
-    dead_letters: a location for records that can't be decoded; without one the first of them stops the query.
-    source_types: column to what its values mean at the source, where records can't say ("bigint unsigned", "bits").
-    rounded_columns: columns whose values may lose digits that the column's type lacks.
-    connector: the `format_options` of a configuration: settings of the connector that its records don't carry
+    topics: patterns of topics whose records are written. The table's position includes these topics.
+    reread: accept offsets that are in the table already, instead of refusing them.
+    accept_gap: let a query begin past the table's offsets. The snapshot records this decision.
+    dead_letters: a location for records that can't be decoded. Default: the first of them stops the query.
+    source_types: column to its type at the source, if records don't say ("bigint unsigned", "bits").
+    rounded_columns: columns whose values may lose digits that the column's type can't hold.
+    connector: the `format_options` of a configuration: settings of the connector that its records don't contain
         (`binary_handling_mode`, …), and `inexact_values` (all columns may lose digits).
-    truncates: what a truncate of the source table does, "fail" or "skip": it can't be applied in order. The same as the
-        format option of that name.
+    truncates: what a truncate of the source table does, "fail" or "skip". It can't be applied in order. It is the same
+        as the format option of that name.
     """
     if format is None:
         rows: BatchInput = TypedColumns(tuple(order_by))
@@ -126,10 +127,11 @@ def sink(  # noqa: PLR0913 - one parameter a thing people set
 
 @dataclass(frozen=True)
 class Overwrite:
-    """What a write replaces: of partitions that agree with `partition` all rows; else those of the partitions that rows
-    go to (is_dynamic), or the whole table's.
+    """The rows that a write replaces.
 
-    properties: of the snapshot.
+    partition: replaces all rows of partitions that match it. None: see `is_dynamic`.
+    is_dynamic: replaces the partitions to which rows are written; otherwise the whole table.
+    properties: properties of the snapshot.
     """
 
     partition: Mapping[str, Any] | None = None
@@ -139,25 +141,28 @@ class Overwrite:
 
 @dataclass(frozen=True)
 class SparkDeadLetterTable:
-    """A table for dead letters, in the sink's warehouse. pipeline: named in its rows."""
+    """A table for dead letters, in the sink's warehouse.
+
+    pipeline: the pipeline's name in its rows.
+    """
 
     name: str
     pipeline: str
 
     def keep(self, catalog: Catalog, lines: Sequence[str]) -> None:
-        """A replayed batch finds its rows."""
+        """Append dead letters. Rows that exist already, from a replayed batch, are left out."""
         count = DeadLetterTable(catalog, self.name, self.pipeline).append_lines(lines)
         _log.warning("records became dead letters", table=self.name, count=count, there_already=len(lines) - count)
 
 
 @dataclass(frozen=True)
 class SparkSink:
-    """See `sink`. Call it as Spark does: (DataFrame, batch id).
+    """A sink that Spark calls with (DataFrame, batch id). See `sink`.
 
-    dead_letter_table: of dead letters, in place of a location.
+    dead_letter_table: the table of dead letters, instead of a location.
     guard: for a write that is no batch of a query, and is never repeated: see `Publisher`.
-    overwrite: of such a write; its `input` replaces, too.
-    rescale: for such a write into a table with `bucket = -2`, whose rows get buckets at once; else they wait for them.
+    overwrite: what such a write replaces; `input.replaces` must be set, too.
+    rescale: for such a write to a table with `bucket = -2`: rows get buckets at once. None: rows stay staged.
     """
 
     table: str
@@ -181,7 +186,7 @@ class SparkSink:
         return self.input.topics if isinstance(self.input, RawRecords) else ("*",)
 
     def open(self, batch_id: int, query: str | None) -> TableBatch:
-        """Reads the table's newest state."""
+        """Open the table in its newest state."""
         context = open_catalog(self.warehouse, self.options).load(self.table)
         context = context.with_cache(_metadata_cache(context.location))
         if self.overwrite is not None:
@@ -190,7 +195,7 @@ class SparkSink:
         return TableBatch(self, context, user, batch_id, query)
 
     def keep_dead_letters(self, user: str, batch_id: int, lines: Sequence[str]) -> None:
-        """Durable before the snapshot whose position passes them; a replayed batch finds its file."""
+        """Make dead letters durable before the snapshot whose position passes them. A replayed batch finds its file."""
         if lines and self.dead_letter_table is not None:
             self.dead_letter_table.keep(open_catalog(self.warehouse, self.options), lines)
         elif lines and self.dead_letters is not None:
@@ -203,7 +208,7 @@ class SparkSink:
 
 
 class TableBatch:
-    """A batch's part of one table."""
+    """The part of a batch for one table."""
 
     def __init__(self, sink: SparkSink, context: TableContext, user: str, batch_id: int, query: str | None) -> None:
         self.context = context
@@ -223,9 +228,11 @@ class TableBatch:
         return is_committed
 
     def check(self, ranges: Ranges, facts: TableFacts) -> None:
-        """Before anything is written. ranges: of the whole batch.
+        """Check the batch before anything is written.
 
-        Raises BadInput for a mixture of source tables; PositionRefused for offsets that don't follow on the table's.
+        ranges: the offsets of the whole batch.
+
+        Raises BadInput for several source tables, PositionRefused for offsets that don't continue the table's position.
         """
         is_any = isinstance(self.sink.input, RawRecords) and self.sink.input.match is None
         if is_any and len(facts.sources) > 1:
@@ -236,7 +243,7 @@ class TableBatch:
         self._position = self._commits.next_position(self._own(ranges))
 
     def in_buckets(self, rows: BatchBlobs, written: TaskOutput) -> TaskOutput:
-        """What is to be committed of what tasks wrote."""
+        """Move the rows that tasks staged into buckets, if `rescale` is set. Returns the output to commit."""
         if self.sink.rescale is None:
             return written
         messages = written_in_fixed_buckets(
@@ -251,15 +258,16 @@ class TableBatch:
         return replace(written, messages=messages)
 
     def commit(self, facts: BatchFacts, of_table: TableFacts, written: TaskOutput, *, is_last: bool) -> bool:
-        """False where another writer's commit came first: the files are gone, and the rows must be written again.
+        """Commit the output. Returns False if another writer's commit was first: the files are deleted, and the rows
+        must be written again.
 
-        is_last: to raise CommitConflict instead.
+        is_last: raise CommitConflict instead.
         """
         self.sink.keep_dead_letters(self._user, self._batch_id, [*of_table.dead_letters, *written.dead_letters])
         try:
             published = self._publish(written)
         except CommitConflict as conflict:
-            TableCommit(self.context, self._user).abort(written.messages)  # published nothing
+            TableCommit(self.context, self._user).abort(written.messages)  # no snapshot was published
             if is_last or isinstance(conflict, BatchOutdated):
                 raise
             _log.warning("batch is written again", table=self.context.name, batch_id=self._batch_id, why=str(conflict))
@@ -279,7 +287,7 @@ class TableBatch:
         try:
             return commit.overwrite(committable, replaced.partition, dynamic=replaced.is_dynamic)
         except BadInput:
-            commit.abort(written.messages)  # rows outside of the partition to replace
+            commit.abort(written.messages)  # the rows are outside of the replaced partition
             raise
 
     def _own(self, ranges: Ranges) -> Ranges:
@@ -287,29 +295,37 @@ class TableBatch:
 
 
 class BatchObserver(Protocol):
-    """Hears what becomes of a batch, on any thread."""
+    """Gets the events of a batch, on any thread."""
 
     def was_read(self, ranges: Ranges) -> None: ...
 
     def commit_began(self, context: TableContext) -> None: ...
 
     def commit_ended(self, context: TableContext, took_ms: int, rows: int, snapshot_id: int | None) -> None:
-        """However it ended. rows: of the files. snapshot_id: None where there is none."""
+        """Record the end of a commit, successful or not.
+
+        rows: number of rows in the files.
+        snapshot_id: None if no snapshot was created.
+        """
         ...
 
     def became_dead_letters(self, lines: Sequence[str]) -> None: ...
 
 
 class SchemaFollower(Protocol):
-    """Has tables fit their records, in the driver."""
+    """Changes the schemas of tables for their records, in the driver."""
 
     def decided(self, sink: SparkSink) -> SparkSink:
-        """With what is decided about the table's columns now."""
+        """Return the sink with the current decisions about the table's columns."""
         ...
 
     def follow(self, needs: Mapping[str, Sequence[SchemaNeed]]) -> bool:
-        """needs: by table. Returns whether tables have changed, or what is decided about them: then the batch is
-        decoded again. Raises BadInput for what can't be, or shall not.
+        """Change tables for these needs. Returns whether tables or decisions have changed; then the batch is decoded
+        again.
+
+        needs: the needs of each table.
+
+        Raises BadInput for a change that is impossible or not allowed.
         """
         ...
 
@@ -321,13 +337,13 @@ def write_batch(
     schemas: SchemaFollower | None = None,
     observer: BatchObserver | None = None,
 ) -> list[int]:
-    """A batch into the tables of several sinks, which is decoded once: of raw records of one format.
+    """Write a batch to the tables of several sinks. Raw records of one format are decoded once.
 
-    schemas: for `RawRecords.decisions`. What a batch needs of its tables is made before a row of it is written; a
-    crash in between needs no repair, as the batch is decoded again, and then fits.
+    schemas: for `RawRecords.decisions`. Schema changes are made before any row of the batch is written. A crash in
+        between needs no repair: the batch is decoded again, and then fits.
 
-    Returns the snapshots that were made. Raises the first error. Tables that are committed until then stay so; a batch
-    that is done again passes them over.
+    Returns the ids of the new snapshots. Raises the first error. Tables that are committed by then stay committed; a
+    repeated batch skips them.
     """
     query = _query_id(batch)
     offsets = cache(lambda: offsets_of(batch).ranges)
@@ -391,10 +407,10 @@ def _commit(
 
 
 def _query_id(batch: DataFrame) -> str | None:
-    """None outside of a streaming query, and on Spark Connect."""
+    """Return the query's id; None outside of a streaming query, and on Spark Connect."""
     try:
         query: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID_PROPERTY)
-    except Exception:  # Spark Connect has no context, and says so in several ways
+    except Exception:  # Spark Connect has no context, and raises various errors
         return None
     return query or None
 
@@ -410,5 +426,5 @@ def _user_of(query: str | None, context: TableContext) -> str:
 
 @cache
 def _metadata_cache(location: str) -> MetadataCache:
-    """From batch to batch: manifests that were read stay known, and what is live."""
+    """Return the table's cache of manifests and live files, which is kept between batches."""
     return MetadataCache(_METADATA_BYTES)

@@ -1,4 +1,4 @@
-"""What each task of ours does in its Python worker before anything else."""
+"""The first step of each of our tasks in its Python worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from ingest.spark.package_version import check_version
 
 
 def begin_task(version: str) -> None:
-    """version: of this package in the driver. Raises UnsupportedFeature for another one than the worker's."""
+    """Begin a task: check the version, and set the allocator.
+
+    version: the version of this package in the driver.
+
+    Raises UnsupportedFeature if the worker has another version.
+    """
     check_version(version)
-    if TaskContext.get() is not None:  # else the process is not Spark's
+    if TaskContext.get() is not None:  # otherwise the process is not a Spark worker
         keep_blocks_between_batches()

@@ -1,1 +1,1 @@
-"""The tables of a pipeline: rows in, snapshots out, and old values of rows looked up."""
+"""The tables of a pipeline: they write rows, commit snapshots, and look up old values of rows."""

@@ -1,4 +1,4 @@
-"""The types of columns that are to be made: as declared, else as the source's types are mapped."""
+"""The types of new columns: as declared, or else mapped from the source's types."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from storage.types import STRING, DataField, DataType, not_null, parse_type
 
 @dataclass(frozen=True, slots=True)
 class ColumnTypes:
-    """Of one table.
+    """The column types of one table.
 
-    declared: by column.
-    spelled: by column, its type at the source as the configuration gives it (`source_types`), where records don't.
-    derived: columns that no record holds.
+    declared: the configured type of each column (`columns`).
+    spelled: the configured type at the source of each column (`source_types`), for records that don't contain it.
+    mapping: the mapping of source types.
+    derived: the derived columns.
     """
 
     declared: Mapping[str, DataType] = field(default_factory=dict)
@@ -31,13 +32,16 @@ class ColumnTypes:
 
     @classmethod
     def of(cls, table: TableSettings, format_name: str) -> Self:
-        """Raises BadInput for an unknown type, source type or metadata column."""
+        """Return the types in the settings of a table.
+
+        Raises BadInput for an unknown type, source type or metadata column.
+        """
         declared = {name: parse_type(text) for name, text in table.columns.items()}
         spelled = {name: spelled_source_type(name, word) for name, word in table.source_types.items()}
         return cls(declared, spelled, TypeMapping.parse(table.type_mapping), DerivedColumns.of(table, format_name))
 
     def type_of(self, name: str, source: SourceType | None, inferred: DataType) -> DataType:
-        """Nullable unless it is declared otherwise."""
+        """Return the type of a new column. It is nullable unless it is declared otherwise."""
         if (declared := self.declared.get(name)) is not None:
             return declared
         if (spelled := self.spelled.get(name)) is not None and (known := inferred_type(spelled)) != STRING:
@@ -45,9 +49,9 @@ class ColumnTypes:
         return self.mapping.column_type(source, inferred)
 
     def apply(self, inferred: InferredTable, primary_key: Sequence[str]) -> InferredTable:
-        """The columns of a table that is to be made: those of the record, declared ones that it lacks, derived ones.
+        """Return the columns of a new table: those of the record, missing declared ones, and derived ones.
 
-        Raises BadInput for derived columns that can't be made of the others.
+        Raises BadInput for derived columns that can't be computed from the others.
         """
         fields = {f.name: f for f in inferred.fields}
         for name in self.declared:

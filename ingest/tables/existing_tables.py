@@ -1,4 +1,4 @@
-"""Tables that an entry of many tables has made already: the pipeline's own snapshots in them say so."""
+"""Finds existing tables of entries that stand for many tables, by the pipeline's own snapshots in them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from storage.threads import map_parallel
 
 
 def with_existing_tables(config: Config, catalog: Catalog, quarantined: Collection[str] = ()) -> Config:
-    """The configuration with an entry for each of them. Blocks.
+    """Return the configuration with an entry for each of these tables. Blocks.
 
-    quarantined: tables that something is kept for; they may not exist yet.
+    quarantined: tables with kept records; they may not exist yet.
 
-    Tables of other people are left alone, also where an entry could name them. One that can't be read counts as the
-    pipeline's: the start says what is wrong with it.
+    Tables that the pipeline never committed to are left out, even if an entry could name them. A table that can't be
+    read is regarded as the pipeline's, so that the start reports its error.
     """
     templates = TableTemplates(config.tables)
     if not templates:
@@ -53,7 +53,7 @@ def with_existing_tables(config: Config, catalog: Catalog, quarantined: Collecti
 def _maker(
     candidates: list[ExpandedTable], format_name: str, context: TableContext, snapshot: Snapshot
 ) -> ExpandedTable:
-    """The entry whose records the table has, if several could have named it."""
+    """Return the entry whose records the table has, if several entries could have named it."""
     routing = routing_of(snapshot.properties, context.paths.snapshot(snapshot.id))
     made = [t for t in candidates if Routing.of(format_name, t.match_patterns, t.topic_patterns) == routing]
     return (made or candidates)[0].fitted(context.schema.names)

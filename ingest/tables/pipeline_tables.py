@@ -1,6 +1,6 @@
-"""The tables of a pipeline: opened where they exist, otherwise made after the first record for them.
+"""The tables of a pipeline. Existing tables are opened, others are created at their first record.
 
-Only its source's records say which columns a table has, so one that doesn't exist yet waits for its first record.
+Only the records of the source show which columns a table has. So a new table is created from its first record.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _log = get_logger(__name__)
 
 
 class PipelineTables:
-    """All methods block; `create` may run while others use `sinks`.
+    """The tables of a pipeline. All methods block. `create` may run while other threads use `sinks`.
 
-    settings: of each table; entries for many name theirs when a record does.
-    differences: where the configuration contradicts tables that exist.
-    open_sink: makes the writer of an opened table, and reads nothing.
-    infer: columns and key of the table behind a record.
-    named: called with each table that an entry for many has named, before anything else is.
-    quarantines_unreadable: whether tables that can't be read are left out, in `unreadable`; else that is raised.
+    settings: the settings of each table. Entries that stand for many tables name a table when a record names it.
+    differences: contradictions between the configuration and existing tables.
+    open_sink: creates the sink of an opened table. It reads nothing.
+    infer: returns columns and key of a record's table.
+    named: called first with each new table of an entry that stands for many tables.
+    quarantines_unreadable: whether unreadable tables are left out and added to `unreadable`. Otherwise the error is
+        raised.
     """
 
     def __init__(
@@ -70,11 +71,12 @@ class PipelineTables:
                 self.differences += differences(table, opened[0])
 
     def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
-        """Make the tables that these records are for, if the pipeline has such; returns whether there were any.
+        """Create the tables of these records, if they belong to the pipeline. Returns whether any was created.
 
         unrouted: source tables with the row of their first record in the batch.
 
-        Raises TableNotInferred when a record doesn't say what the table needs, BadInput for one that can't be made.
+        Raises TableNotInferred if a record doesn't show the columns or the key of its table, BadInput for a table that
+        can't be created.
         """
         created = False
         for source, row in unrouted.items():
@@ -96,9 +98,10 @@ class PipelineTables:
         return table
 
     def reopen(self, name: str) -> tuple[TableSink, Target] | None:
-        """The table as it is now, with a new writer, which takes no part yet. None for one that doesn't exist.
+        """Open the table in its current state, with a new writer that the pipeline doesn't use yet.
 
-        Raises BadInput where the configuration contradicts it, and what opening it raises.
+        Returns None if the table doesn't exist. Raises BadInput if the configuration contradicts it, and the errors of
+        opening it.
         """
         table = self._settings[name]
         opened = self._opened(table)
@@ -119,7 +122,7 @@ class PipelineTables:
                 "Correct `primary_key` and `partition_by`"
             )
         options = table.raw_options
-        # Whatever would refuse the table once it is there refuses it now: a bad option must not stay with a table.
+        # All checks of an existing table are made before the table is created, so that no table gets a bad option.
         apart = [name for name in table.partition_by if name not in primary_key] if primary_key else []
         if apart and options.get("bucket") != "-1":
             raise BadInput(
@@ -147,13 +150,13 @@ class PipelineTables:
         )
         _log.info("table created", table=table.name, after=str(source), columns=len(names))
         opened = self._loaded(table)
-        check_differences(differences(table, opened[0]))  # another process may have created it meanwhile
+        check_differences(differences(table, opened[0]))  # another process may have created the table meanwhile
         if isinstance(table, ExpandedTable):
             check_unread(opened[1])
         self._register(table, *opened)
 
     def _fitted(self, table: TableSettings, inferred: InferredTable) -> TableSettings:
-        """An entry for many tables may name keys and partitions that not all of them have."""
+        """Adapt the settings of an entry that stands for many tables: a table may lack its key or partition columns."""
         if not isinstance(table, ExpandedTable):
             return table
         derived = self._column_types[table.name].derived
@@ -181,7 +184,7 @@ class PipelineTables:
             return None
 
     def _opened(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
-        """None for a table that doesn't exist."""
+        """Open the table; None if it doesn't exist."""
         return self._loaded(table) if self._catalog.table_exists(table.name) else None
 
     def _loaded(self, table: TableSettings) -> tuple[TableContext, TableSink]:
@@ -203,7 +206,7 @@ class PipelineTables:
 
 
 def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatch, row: int) -> None:
-    """Raises TableNotInferred for a record without columns, or whose key can't be read if the table needs it."""
+    """Raise TableNotInferred for a record without columns, or with an unreadable key that the table needs."""
     if not inferred.fields:
         raise TableNotInferred.because(batch, row, "its row has no columns")
     if inferred.key_error and not table.primary_key and table.key_from_records:
@@ -216,7 +219,7 @@ def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatc
 
 
 def check_unread(sink: TableSink) -> None:
-    """A table that was there before its first record came: it carries no other pipeline's position. Raises BadInput."""
+    """Check a table that existed before its first record. Raises BadInput if it has another pipeline's position."""
     others = sink.read_state().newest_of_others
     if others:
         raise BadInput(

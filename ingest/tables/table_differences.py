@@ -1,7 +1,7 @@
-"""Where a pipeline's configuration contradicts a table that exists: the table stays as it is, so this has to be said.
+"""Finds contradictions between a pipeline's configuration and an existing table, which is never changed by it.
 
-What would make other rows, another changelog or another layout is refused. What only tunes is a warning, with the
-command that would apply it.
+A difference that would change the rows, the changelog or the layout is refused. A difference in tuning is a warning
+with the command that applies it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from storage.types import nullable, parse_type
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """setting: as in the configuration.
-    configured, found: as texts.
-    command: alters the table; None where it can't be altered, or had better not be by the way.
+    """A difference between the configuration and a table.
+
+    setting: the name of the setting in the configuration.
+    configured: the text of the configured value.
+    found: the text of the table's value.
+    command: the command that alters the table; None if the table can't be altered, or shouldn't be altered casually.
     """
 
     table: str
@@ -38,7 +41,7 @@ class TableDifference:
 
 
 def differences(settings: TableSettings, context: TableContext) -> list[TableDifference]:
-    """What the configuration says of a table, and the table says otherwise."""
+    """Return the settings of a table that differ from the table."""
     schema, name = context.schema, settings.name
     found = []
     for setting, wanted, has in (
@@ -67,7 +70,7 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
 
 
 def check_differences(found: Sequence[TableDifference]) -> None:
-    """Raises BadInput, naming each, when some of them are refused."""
+    """Raise BadInput that lists the refused differences, if any."""
     refused = [difference for difference in found if difference.is_refused]
     if refused:
         lines = "\n".join(f"  {difference}" for difference in refused)
@@ -83,7 +86,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _text_of(options: Mapping[str, str], key: str) -> str | None:
-    """What a table says of an option, under any of its names."""
+    """Return a table's value of an option, under any of its names."""
     option = find_option(key)
     names = (key,) if option is None or option.is_family else (key, option.key, *option.fallbacks)
     return next((options[name] for name in names if name in options), None)
@@ -100,7 +103,7 @@ def _says_the_same(key: str, text: str, has_text: str | None) -> bool:
     if option is None:
         return False
     try:
-        first, second = option.kind.check(text), option.kind.check(has_text)  # 128 mb is 128mb
+        first, second = option.kind.check(text), option.kind.check(has_text)  # 128 mb equals 128mb
     except BadInput:
         return False
     return first is not None and first == second

@@ -1,4 +1,4 @@
-"""What a table's snapshots record of one pipeline: where it stands, and what of it was published."""
+"""Reads the state of one pipeline from a table's snapshots: its position, and its published commits."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.threads import map_parallel
 
-HISTORY_SNAPSHOTS: Final = 64  # looked at for holes before a start; `tidelake table verify` looks at all
-_OF_ALL_TABLES: Final = 1_024  # where there are many tables, so that a start takes no longer for them
+HISTORY_SNAPSHOTS: Final = 64  # checked for holes at a start; `tidelake table verify` checks all
+_OF_ALL_TABLES: Final = 1_024  # snapshots of all tables together, so that many tables don't slow down a start
 _AT_LEAST: Final = 8
 
 _log = get_logger(__name__)
 
 
 class CommitHistory:
-    """Reads each time; remembers nothing.
+    """The commits of a pipeline in a table. Each call reads the table again.
 
-    commit_user: the pipeline's.
+    commit_user: the pipeline's commit user.
     shared_with: see `tables[].shared_with`.
-    history_snapshots: how many are looked at for holes.
+    history_snapshots: number of snapshots that are checked for holes.
     """
 
     def __init__(
@@ -54,8 +54,10 @@ class CommitHistory:
         return self._snapshots.latest()
 
     def own_snapshot(self) -> Snapshot | None:
-        """A snapshot of the pipeline; None where it never committed. One whose registration stands counts, too, though
-        its snapshots are gone: then it is the newest of any commit user.
+        """Return a snapshot of the pipeline; None if it never committed.
+
+        If the pipeline is still registered as a consumer, but its snapshots are gone, this is the newest snapshot of
+        any commit user.
         """
         latest = self._snapshots.latest()
         if latest is None:
@@ -78,8 +80,10 @@ class CommitHistory:
         )
 
     def read_state(self, latest_of_user: Snapshot | None, since: Sequence[Snapshot]) -> TableState:
-        """latest_of_user: the pipeline's newest snapshot, None if it has none.
-        since: what came after it, oldest first; what is older is passed over.
+        """Return the table's state for the pipeline.
+
+        latest_of_user: the pipeline's newest snapshot; None if it has none.
+        since: the snapshots after it, oldest first. Older ones are ignored.
         """
         first = latest_of_user or self._snapshots.latest()
         history = list(self._back_from(first)) if first is not None else []
@@ -99,9 +103,9 @@ class CommitHistory:
         )
 
     def was_published(self, identifier: int, epoch: Epoch | None, known_id: int) -> bool | None:
-        """Whether this process, of that epoch, published the identifier; None when its last snapshot has expired.
+        """Return whether the process with this epoch published the identifier; None if its last snapshot has expired.
 
-        known_id: a snapshot of the pipeline that was there when the process began.
+        known_id: id of a snapshot of the pipeline that existed when the process started.
         """
         latest = self._snapshots.latest()
         for snapshot in self._snapshots.back_from(latest) if latest is not None else ():
@@ -114,8 +118,8 @@ class CommitHistory:
     def register(self, snapshot_id: int) -> None:
         """Register as a consumer, so that this snapshot and later ones do not expire.
 
-        Raises TidelakeError if the table was dropped or created again: the file would block the next table, or name a
-        snapshot of another one.
+        Raises TidelakeError if the table was dropped or created again: the consumer file would block the creation of
+        the next table, or name a snapshot of another table.
         """
         if (loss := self._context.identity.loss()) is not None:
             raise BadInput(f"{self._context.name} {loss}")
@@ -129,7 +133,7 @@ class CommitHistory:
             return None
 
     def _back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
-        """This one and those before it, side by side: a store far away takes long for each."""
+        """Yield this snapshot and earlier ones. They are read in parallel, because a remote store is slow for each."""
         yield snapshot
         ids = range(snapshot.id - 1, max(0, snapshot.id - self._history_snapshots), -1)
         for found in map_parallel(self._snapshots.find, ids):
@@ -142,10 +146,10 @@ class CommitHistory:
 
 
 def history_snapshots_of_each(tables: int) -> int:
-    """How many snapshots of each table a start looks at."""
+    """Return how many snapshots of each table a start checks."""
     return max(_AT_LEAST, min(HISTORY_SNAPSHOTS, _OF_ALL_TABLES // tables))
 
 
 def consumer_name(commit_user: str) -> str:
-    """Under which name a pipeline keeps its own position from expiry."""
+    """Return the name of the consumer that protects a pipeline's position from expiry."""
     return f"tidelake-{quote(commit_user, safe='')}"

@@ -1,8 +1,8 @@
-"""Which source tables, and which topics, the rows of each table came from, and what is to become of them: kept in its
-snapshots.
+"""The lineage of each table: the source tables and topics of its rows, and pending truncates and altered copies. The
+table's snapshots record it.
 
-A truncate empties a table exactly only where all of its rows are those of the source table that was emptied, and came
-in the same order as it. No position tells that, and what this process has seen is not all that was ever read.
+Emptying a table for a truncate is exact only if all its rows come from the truncated source table, and in the order of
+the truncate. The position doesn't show this, and this process has not seen all records that were ever read.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ingest.formats.source_order import SourceOrder
 
 LINEAGE_PROPERTY: Final = "tidelake.origins"  # key in Snapshot.properties
 _VERSION: Final = 1
-_NAMES_MAX: Final = 4  # beyond it a table is one of many, whichever they are
+_NAMES_MAX: Final = 4  # with more names, the names don't matter
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateMarker:
-    """By a truncate whose records of other partitions may still be on their way.
+    """The last truncate of a table, while other partitions may still deliver records from before it.
 
-    at: where it stands in the source's log: records that stand before it are no rows any more.
-    behind: partitions of the topic of which no record from behind it has come. (One that comes up later has none from
-        before it.)
+    at: its place in the source's log. Records before this place are no rows any more.
+    behind: partitions of the topic that have not delivered a record from after the truncate yet. (A partition that is
+        created later has no record from before it.)
     """
 
     at: SourceOrder
@@ -35,7 +35,7 @@ class TruncateMarker:
 
 @dataclass(frozen=True, slots=True)
 class AlteredCopy:
-    """By one record: a record that is read again after a crash counts once."""
+    """The schema changes of one record in a copy of a source table. After a crash a repeated record is recognized."""
 
     topic: str
     offset: int
@@ -44,10 +44,12 @@ class AlteredCopy:
 
 @dataclass(frozen=True, slots=True)
 class SourceLineage:
-    """tables: spelled in full (`shop.public.orders`); None: many, or unknown.
-    topics: likewise.
-    truncate: None once all partitions have come behind the last truncate.
-    altered: by the name of a copy of the source table, what was altered in it; the copy may take the table's place.
+    """The lineage of one table.
+
+    tables: full names of the source tables (`shop.public.orders`); None: many, or unknown.
+    topics: names of the topics; None: many, or unknown.
+    truncate: the last truncate; None after all partitions have delivered records from after it.
+    altered: for each copy of the source table, its schema changes. The copy may replace the table (online DDL).
     """
 
     tables: frozenset[str] | None = frozenset()
@@ -57,7 +59,7 @@ class SourceLineage:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> SourceLineage:
-        """As a snapshot says; one that doesn't say, or in a later version, knows nothing."""
+        """Return the lineage in a snapshot. It is unknown if the snapshot has none, or one of a later version."""
         try:
             members = json.loads(properties.get(LINEAGE_PROPERTY, "{}"))
             if members["version"] == _VERSION:
@@ -90,27 +92,27 @@ UNKNOWN: Final = SourceLineage(None, None)
 
 
 class TableLineage:
-    """Of all tables of a pipeline. Not for use by two threads at once.
+    """The lineage of all tables of a pipeline. Not thread-safe.
 
-    sources_of: source tables whose records this process decoded for a table.
+    sources_of: returns the source tables whose records this process decoded for a table.
     """
 
     def __init__(self, sources_of: Callable[[str], Iterable[str]]) -> None:
         self._sources_of = sources_of
         self._known: dict[str, SourceLineage] = {}
         self.unpublished: set[str] = set()
-        """Tables whose next snapshot must be made even without rows: an idle table's position passes records, too."""
+        """Tables that need a snapshot even without rows, because the position of an idle table passes records, too."""
 
     def restore(self, known: Mapping[str, SourceLineage]) -> None:
-        """What the newest snapshots say. Of tables that have none there is nothing."""
+        """Set the lineage of the newest snapshots. Tables without snapshots have none."""
         self._known = dict(known)
 
     def restore_one(self, table: str, properties: Mapping[str, str]) -> None:
-        """As the table's newest snapshot says."""
+        """Set the lineage of the table's newest snapshot."""
         self._known[table] = SourceLineage.of(properties)
 
     def add_topic(self, table: str, topic: str) -> None:
-        """Rows for the table came from this topic."""
+        """Record that the table has rows from this topic."""
         of = self._known.get(table, SourceLineage())
         if of.topics is not None and topic not in of.topics:
             self._known[table] = of.with_names(topics=[topic])
@@ -119,21 +121,21 @@ class TableLineage:
         return self._known.get(table, SourceLineage()).with_names(tables=self._sources_of(table))
 
     def truncate_marker(self, table: str) -> TruncateMarker | None:
-        """The last known one; quick."""
+        """Return the last known truncate. This is fast."""
         known = self._known.get(table)
         return None if known is None else known.truncate
 
     def set_truncate_marker(self, table: str, marker: TruncateMarker | None) -> None:
-        """None: nothing from before the truncate can come any more."""
+        """Set the last truncate. None: no record from before it can arrive any more."""
         self._known[table] = replace(self._known.get(table, SourceLineage()), truncate=marker)
 
     def altered_in(self, table: str, copy: str) -> tuple[ColumnStatement, ...]:
-        """What was done to the columns of a copy of the table's source, in order."""
+        """Return the schema changes of a copy of the source table, in order."""
         known = self._known.get(table, SourceLineage()).altered.get(copy, ())
         return tuple(statement for one in known for statement in one.statements)
 
     def alter_copy(self, table: str, copy: str, altered: AlteredCopy) -> None:
-        """The table's next snapshots carry it, until `forget_copy`."""
+        """Add a schema change of a copy. The table's next snapshots record it, until `forget_copy`."""
         known = self._known.get(table, SourceLineage())
         if altered not in known.altered.get(copy, ()):
             of_copy = (*known.altered.get(copy, ()), altered)
@@ -141,7 +143,7 @@ class TableLineage:
             self.unpublished.add(table)
 
     def forget_copy(self, table: str, copy: str) -> None:
-        """It was recreated, was dropped, or has taken the table's place."""
+        """Forget the changes of a copy, because it was recreated or dropped, or has replaced the table."""
         known = self._known.get(table, SourceLineage())
         if copy in known.altered:
             left = {name: of for name, of in known.altered.items() if name != copy}

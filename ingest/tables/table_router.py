@@ -1,7 +1,7 @@
-"""Which table a record goes to.
+"""Decides which table a record belongs to.
 
-Records name their source table; a table of the pipeline says with patterns which ones it takes. (Partition and bucket
-of a row are `storage.write`'s business.)
+Records name their source table. Each table of the pipeline has patterns of source tables. (`storage.write` decides
+partition and bucket of a row.)
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ingest.settings import TableSettings
 from ingest.tables.table_templates import ExpandedTable, TableTemplates
 from storage.errors import BadInput
 
-_WILDCARDS: Final = frozenset("*?[")  # of shell patterns
+_WILDCARDS: Final = frozenset("*?[")  # wildcards of shell patterns
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What flows into a table.
+    """The source tables and topics of a table.
 
-    match: shell patterns over source table names and topics, as `SourceTable.matches` reads them; one must fit.
-    topics: shell patterns over topics; one must fit, too.
+    match: shell patterns of source table names and topics, see `SourceTable.matches`. One must match.
+    topics: shell patterns of topics. One of these must match, too.
 
-    The tables that gh-ost and pt-online-schema-change copy rows through are only taken where they are named without
-    wildcards: their rows are those of the table that they stand for.
+    Copies of tables that gh-ost and pt-online-schema-change use are only matched by names without wildcards, because
+    their rows are those of the original table.
     """
 
     table: str
@@ -45,20 +45,21 @@ class Route:
 
 
 class TableRouter:
-    """The tables of a pipeline, asked by source table or by topic. Each answer is worked out once.
+    """Finds the tables of a pipeline by source table or by topic. Each result is computed once.
 
-    Most routes name their source table: these are found by name, or a thousand tables would try a million patterns.
+    Most routes name their source table, so they are found by name. Otherwise a thousand tables would try a million
+    patterns.
 
-    templates: name the tables of records that no route takes.
-    tables: names of all tables, those that don't exist yet included. It grows as `templates` name some.
+    templates: entries that name the tables of records without a route.
+    tables: names of all tables, including those that don't exist yet. It grows when `templates` name tables.
     """
 
     def __init__(self, routes: Sequence[Route], templates: TableTemplates | None = None) -> None:
         self._routes = list(routes)
         self.templates = templates or TableTemplates()
         self.tables = [route.table for route in routes]
-        self._template_of: dict[str, str | None] = {}  # table to the template that names it; None for a route's own
-        self._with_name: dict[str, list[int]] = {}  # routes by what they match, where that is no pattern
+        self._template_of: dict[str, str | None] = {}  # table to the template that names it; None if a route names it
+        self._with_name: dict[str, list[int]] = {}  # name to the routes that match it without wildcards
         self._with_pattern: set[int] = set()
         for number, route in enumerate(routes):
             for text in route.match:
@@ -72,31 +73,31 @@ class TableRouter:
         self._sources_of: dict[str, frozenset[str]] = {}
 
     def add_table(self, table: ExpandedTable) -> None:
-        """A template named it."""
+        """Add a table that a template named."""
         self._template_of[table.name] = table.template
         self._routes.append(Route(table.name, (), table.topic_patterns))
         self._tables_of = {}
         self.tables.append(table.name)
 
     def add_target(self, target: Target) -> None:
-        """The table exists now, or has changed."""
+        """Set the target of a table that was created or changed."""
         self._targets[target.name] = target
 
     def target(self, table: str) -> Target | None:
-        """What the records of a table are decoded into; None when it doesn't exist yet."""
+        """Return the target of a table; None if the table doesn't exist yet."""
         return self._targets.get(table)
 
     def remove_target(self, table: str) -> None:
-        """Nothing is decoded for the table until `add_target`."""
+        """Remove the target of a table. No record is decoded for it until `add_target`."""
         self._targets.pop(table, None)
 
     def target_of(self, source: SourceTable) -> Target | None:
-        """What the records of a source table are decoded into; None: no table takes them, or it doesn't exist yet."""
+        """Return the target of a source table's records; None if they have no table, or it doesn't exist yet."""
         table = self.table_of(source)
         return None if table is None else self._targets.get(table)
 
     def table_of(self, source: SourceTable) -> str | None:
-        """Name of the table that takes the records of a source table. Raises BadInput when several do."""
+        """Return the name of the table of a source table's records. Raises BadInput if several tables match."""
         if source not in self._table_of:
             named = {number for name in source.spellings for number in self._with_name.get(name, ())}
             routes = [self._routes[number] for number in sorted(named | self._with_pattern)]
@@ -125,19 +126,19 @@ class TableRouter:
         return found.name
 
     def sources_of(self, table: str) -> frozenset[str]:
-        """Source tables whose records go to the table, as far as it was asked of them: spelled in full."""
+        """Return the full names of source tables of a table, as far as `table_of` was called for them."""
         return self._sources_of.get(table, frozenset())
 
     def tables_of(self, topic: str) -> tuple[str, ...]:
-        """Names of the tables whose position must say how far the topic was read."""
-        known = self._tables_of  # not what replaces it meanwhile: that is for more tables
+        """Return the names of the tables whose position includes the topic."""
+        known = self._tables_of  # the attribute may be replaced meanwhile, when tables are added
         if topic not in known:
             known[topic] = tuple(route.table for route in self._routes if takes_topic(route.topics, topic))
         return known[topic]
 
 
 def router_of(entries: Sequence[TableSettings]) -> TableRouter:
-    """Of all tables that there are, and of entries that stand for many."""
+    """Return the router of all configured tables, and of entries that stand for many tables."""
     own = [t for t in entries if not t.is_template and not isinstance(t, ExpandedTable)]
     routes = [Route(t.name, t.match_patterns, t.topic_patterns) for t in own]
     router = TableRouter(routes, TableTemplates(entries))

@@ -1,4 +1,4 @@
-"""Cuts the rows that a table gets out of a batch by the offsets of their records."""
+"""Selects rows of a table in a batch by the offsets of their records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingest.formats.base import KeyChanges, TableRows, UnavailableValues
 
 
 def slice_by_offset(batch: TableRows, start: int, stop: int | None) -> TableRows:
-    """Rows of records with offsets in [start, stop); None: no upper end. Copies nothing."""
+    """Return the rows of records with offsets in [start, stop); None: no upper bound. Copies nothing."""
     first = int(np.searchsorted(batch.offsets, start))
     last = len(batch.offsets) if stop is None else int(np.searchsorted(batch.offsets, stop))
     if first == 0 and last == len(batch.offsets):
@@ -27,16 +27,16 @@ def slice_by_offset(batch: TableRows, start: int, stop: int | None) -> TableRows
 
 
 def drop_records(batch: TableRows, rows: NDArray[np.bool_]) -> TableRows:
-    """Leaves out the marked rows (n,) and the other rows of their records. No cell of the rest is left out.
+    """Remove the marked rows (n,) and the other rows of their records. No remaining row has unavailable values.
 
-    Which rows are halves of key changes is left out.
+    The result does not have the key changes.
     """
     keep = ~np.isin(batch.offsets, batch.offsets[rows])
     return TableRows(batch.target, batch.rows.filter(pa.array(keep)), batch.offsets[keep])
 
 
 def keep_records(batch: TableRows, keep: NDArray[np.bool_]) -> TableRows:
-    """The marked rows (n,), which are all rows of their records."""
+    """Return the marked rows (n,). They include all rows of their records."""
     number = np.cumsum(keep) - 1
     unavailable, changes = batch.unavailable, batch.key_changes
     if unavailable is not None:

@@ -1,4 +1,4 @@
-"""One table as a pipeline sees it: rows in, snapshots out, and what the table knows of the pipeline."""
+"""The interface between a pipeline and one table: writing rows, committing snapshots, and the pipeline's state."""
 
 from __future__ import annotations
 
@@ -33,57 +33,57 @@ _log = get_logger(__name__)
 
 
 class RowWriter(Protocol):
-    """Rows into files of one table: what a pipeline uses of `storage.write.table_writer.TableWriter`."""
+    """Writes rows to files of one table: the methods of `storage.write.table_writer.TableWriter` for a pipeline."""
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
-        """Rows (table columns, `_VALUE_KIND`) as `add` takes them. Quick. Raises BadInput when they don't fit."""
+        """Split rows (table columns, `_VALUE_KIND`) for `add`. This is fast. Raises BadInput if rows don't fit."""
         ...
 
     @property
     def reads_files(self) -> bool:
-        """Whether `route` and `add` may read files for the next rows, even where no bucket is opened."""
+        """Whether `route` and `add` may read files for the next rows, even if no bucket is opened."""
         ...
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
-        """Whether `add` must look into the table first, which may take long."""
+        """Return whether `add` must read the table first, which may take long."""
         ...
 
     def add(self, routed: RoutedRows) -> None:
-        """Take rows into memory; see `is_memory_short` afterwards. Quick where no bucket is opened."""
+        """Add rows to memory; check `is_memory_short` afterwards. This is fast if no bucket is opened."""
         ...
 
     @property
     def is_memory_short(self) -> bool:
-        """Whether all tables together hold more than they may."""
+        """Whether the rows of all tables together exceed the memory limit."""
         ...
 
     def make_room(self) -> None:
-        """Flush or spill rows until all tables fit into memory again. May take long."""
+        """Flush or spill rows until all tables fit into memory again. This may take long."""
         ...
 
     def prepare_commit(self, identifier: int) -> list[CommitMessage]:
-        """Write what was added to durable files, to be committed under the identifier. Empty: nothing was added."""
+        """Flush the added rows to durable files, for a commit with this identifier. Without rows, the list is empty."""
         ...
 
     def cancel_compactions(self) -> None:
-        """Don't wait for compactions: running ones are cancelled. Does not wait; thread-safe."""
+        """Cancel running compactions, so that nothing waits for them. Returns at once; thread-safe."""
         ...
 
     def abort(self) -> None:
-        """Drop what was not handed over by `prepare_commit`."""
+        """Drop rows and files that `prepare_commit` has not returned."""
         ...
 
 
 class PipelineHistory(Protocol):
-    """What a pipeline asks of a table's history: `ingest.tables.table_history.CommitHistory`."""
+    """The history of a table, for a pipeline: `ingest.tables.table_history.CommitHistory`."""
 
     @property
     def created_ms(self) -> int:
-        """When the table was created: distinguishes it from an earlier one of its name."""
+        """The time of the table's creation. It distinguishes the table from an earlier one of the same name."""
         ...
 
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
-        """A snapshot of the table; None if it does not exist."""
+        """Return a snapshot of the table; None if it does not exist."""
         ...
 
     def register(self, snapshot_id: int) -> None:
@@ -92,15 +92,15 @@ class PipelineHistory(Protocol):
 
 
 class TableSink(RowLookup, Protocol):
-    """One table as a pipeline sees it.
+    """A table that a pipeline writes.
 
     name: name of the table
     writer: writer of its rows
     history: its snapshots
     moved_row_files: files of its moved rows
 
-    All methods block, and are called one at a time, also those of `writer` and `history`. Only `prepare_commit` and
-    `commit` of different tables may overlap.
+    All methods block, and are called one at a time, including those of `writer` and `history`. Only `prepare_commit`
+    and `commit` of different tables may overlap.
     """
 
     @property
@@ -113,11 +113,11 @@ class TableSink(RowLookup, Protocol):
     def moved_row_files(self) -> MovedRowFiles: ...
 
     def read_state(self) -> TableState:
-        """The table's state for this pipeline, to find its position."""
+        """Return the table's state, from which the pipeline's position is recovered."""
         ...
 
     def latest_of_user(self) -> SnapshotSummary | None:
-        """The pipeline's newest known snapshot; reads nothing."""
+        """Return the pipeline's newest known snapshot. Reads nothing."""
         ...
 
     @property
@@ -126,26 +126,26 @@ class TableSink(RowLookup, Protocol):
         ...
 
     def adopt_schema(self, context: TableContext) -> None:
-        """Write under this version of the table's schema from now on. Everything added before is committed."""
+        """Write with this version of the table's schema from now on. All rows added before must be committed."""
         ...
 
     def holds_rows(self) -> bool:
-        """Whether the table's newest snapshot has rows, of any writer."""
+        """Return whether the table's newest snapshot has rows, of any writer."""
         ...
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the next snapshot replaces all rows, even by none."""
+        """Whether the next snapshot replaces all rows, even if it has no rows."""
         ...
 
     def truncate(self) -> None:
-        """Drop what was added since the last commit; the next one replaces all rows by those added until then."""
+        """Drop rows added since the last commit. The next commit replaces all rows by those added from now on."""
         ...
 
     def commit(self, committable: TableCommittable) -> int | None:
-        """Publish; the snapshot's id, or None when it exists already.
+        """Publish a snapshot. Returns its id; None if it exists already.
 
-        Raises WriterFenced when a newer process owns the pipeline, RecoveryOutdated when an older one still wrote.
+        Raises WriterFenced if a newer process owns the pipeline, RecoveryOutdated if an older one has committed.
         """
         ...
 
@@ -153,8 +153,8 @@ class TableSink(RowLookup, Protocol):
 class StorageTableSink:
     """A table of `storage`, written under the pipeline's commit user.
 
-    memory, maintenance: shared by all tables of the pipeline.
-    maintenance: None lets nothing expire.
+    memory: shared by all tables of the pipeline
+    maintenance: shared by all tables of the pipeline. None: nothing expires
     compacted: called after each compaction during writing
     """
 
@@ -205,7 +205,7 @@ class StorageTableSink:
         return self._context.name
 
     def adopt_schema(self, context: TableContext) -> None:
-        self.writer.abort()  # it holds compactions, and no rows
+        self.writer.abort()  # it has compactions, but no rows
         self._context = context
         self.moved_row_files = MovedRowFiles(
             context.io, context.paths.moved_rows_directory, self._commit_user, context.schema
@@ -220,7 +220,7 @@ class StorageTableSink:
     def truncate(self) -> None:
         self.writer.cancel_compactions()
         self.writer.abort()
-        self.writer = self._open_writer(replaces=True)  # the old one knows files that are about to go
+        self.writer = self._open_writer(replaces=True)  # the old one refers to files that are about to be removed
         self.is_truncated = True
 
     def read_state(self) -> TableState:
@@ -239,7 +239,7 @@ class StorageTableSink:
         return self._commit.attempts
 
     def _own_position(self) -> list[int]:
-        """What our own expiry spares."""
+        """Return the snapshots that our own expiry must keep."""
         newest = self._commit.known_latest_of_user
         return [] if newest is None else [newest.id]
 
@@ -257,15 +257,16 @@ class StorageTableSink:
         was_truncated, self.is_truncated = self.is_truncated, False
         newest_id = settle_writer(self._commit, stored, snapshot_id, self.writer, self._published)
         if was_truncated:
-            self.writer.abort()  # it holds no rows
+            self.writer.abort()  # it has no rows
             self.writer = self._open_writer()
         return newest_id
 
     def _discard(self, committable: Committable, reason: TidelakeError) -> None:
-        """Delete the files that a failed commit surely left out: all, or what was compacted if the rows were in.
+        """Delete the files of a failed commit that no snapshot names: all, or only compacted ones if the rows were
+        published.
 
-        Which of the two is unknown when snapshots have expired. A conflict says that nothing was published (what may
-        have been is CommitOutcomeUnknown), also where the table is gone and can't be asked.
+        If snapshots have expired, it is unknown which of the two applies. A conflict means that nothing was published
+        (otherwise the error is CommitOutcomeUnknown), even if the table was dropped and can't be read.
         """
         messages = committable.messages
         try:

@@ -1,4 +1,4 @@
-"""What records of each table are decoded into: the table as it is, with what the configuration says of it."""
+"""The targets for decoding: each table's schema, with the configuration and decisions about its columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class ColumnDecisions:
-    """What is decided about columns of one table; see `Target`."""
+    """Decisions about the columns of one table; see `Target`."""
 
     follows_types: bool = False
     follows_texts: bool = False
@@ -32,11 +32,11 @@ class ColumnDecisions:
 
 
 class TableTargets:
-    """Remembers, for as long as the process lives, which columns are left as they are.
+    """Creates the targets of tables, and keeps the decisions about their columns until the process ends.
 
-    settings: by the table's name.
-    following_types: tables whose columns become as wide as the records' schema says.
-    derived: by the table's name, columns that no record holds.
+    settings: the settings of each table, by its name.
+    following_types: tables whose columns become as wide as in the records' schema.
+    derived: the derived columns of each table, by its name.
     """
 
     def __init__(
@@ -52,8 +52,10 @@ class TableTargets:
         self._fixed: dict[str, set[str]] = {}
 
     def of(self, table: TableContext) -> Target:
-        """Raises BadInput for settings that name columns which the table lacks, or which can't have them, and for
-        derived columns that it lacks.
+        """Return the target of a table.
+
+        Raises BadInput for settings of columns that the table lacks or that can't have these settings, and for missing
+        derived columns.
         """
         settings = self._settings[table.name]
         if derived := self._derived.get(table.name):
@@ -61,7 +63,7 @@ class TableTargets:
         return self.as_decided(Target.of(table, settings.source_types, settings.rounded_columns))
 
     def as_decided(self, target: Target) -> Target:
-        """The same table, with what was decided about its columns meanwhile."""
+        """Return the target with the current decisions about its columns."""
         return self.decisions(target.name).applied(target)
 
     def decisions(self, table: str) -> ColumnDecisions:
@@ -76,9 +78,9 @@ class TableTargets:
         return ALLOW_NON_STRING_TO_STRING in TypeMapping.parse(self._settings[table].type_mapping).words
 
     def ignore(self, table: str, columns: Collection[str]) -> None:
-        """Pass over these columns of the records, which the table lacks."""
+        """Ignore these columns of the records, which the table lacks."""
         self._ignored.setdefault(table, set()).update(columns)
 
     def fix(self, table: str, columns: Collection[str]) -> None:
-        """Leave these columns of the table as they are; values that don't fit are bad records."""
+        """Don't widen these columns of the table. Records with values that don't fit are bad records."""
         self._fixed.setdefault(table, set()).update(columns)

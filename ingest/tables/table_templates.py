@@ -1,6 +1,6 @@
-"""Entries of `tables` that stand for many tables: which table the records of a source table go to.
+"""Entries of `tables` that stand for many tables: they name the table of a source table's records.
 
-Facts: Java's `TableNameConverter` and `RichCdcMultiplexRecordEventParser`.
+Source: Java's `TableNameConverter` and `RichCdcMultiplexRecordEventParser`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ class ExpandedTable(TableSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def match_patterns(self) -> list[str]:
-        """What decides which records are meant: other names, and other databases, make it another table."""
+        """The settings that decide which records belong to the table. With others it is regarded as another table."""
         of = self.source_tables or SourceTablesSettings()
         dbs = [text for text in (of.including_dbs, of.excluding_dbs) if text not in (None, ".*")]
         return [*TableSettings.match_patterns.fget(self), self.template, *dbs]  # type: ignore[attr-defined]
 
     def fitted(self, columns: Collection[str]) -> ExpandedTable:
-        """Keys and partitions that the table lacks a column of are left out whole, as in Paimon."""
+        """Return the settings for a table with these columns.
+
+        If the table lacks a column of the key or the partitions, the whole setting is left out, as in Paimon.
+        """
         keys, partitions = (
             names if set(names) <= set(columns) else [] for names in (self.primary_key, self.partition_by)
         )
@@ -42,7 +45,7 @@ class ExpandedTable(TableSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class TableTemplate:
-    """One such entry."""
+    """One entry that stands for many tables."""
 
     def __init__(self, entry: TableSettings) -> None:
         self.entry = entry
@@ -51,10 +54,13 @@ class TableTemplate:
         self._mapping = {name.lower(): target for name, target in self._of.mapping.items()}
         self._prefixes = {db.lower(): text for db, text in self._of.prefix_of_db.items()}
         self._suffixes = {db.lower(): text for db, text in self._of.suffix_of_db.items()}
-        self._spellings: dict[str, SourceTable] = {}  # names in lower case to whose they are
+        self._spellings: dict[str, SourceTable] = {}  # name in lower case to its source table
 
     def table_for(self, source: SourceTable) -> ExpandedTable | None:
-        """None where it doesn't take the records. Raises BadInput for a name that no table can have."""
+        """Return the table of a source table's records; None if the entry doesn't include them.
+
+        Raises BadInput for a name that no table can have.
+        """
         if not self._takes(source):
             return None
         name = f"{self._database}.{self._name_of(source)}"
@@ -73,7 +79,7 @@ class TableTemplate:
         return self._expanded(name, self._of.partition_by.get(source.table or ""))
 
     def table_named(self, name: str) -> ExpandedTable | None:
-        """The table of this name, made earlier; None where none of this entry can have it."""
+        """Return the existing table of this name; None if no table of this entry can have the name."""
         database, _, table = name.partition(".")
         if database != self._database or not self._names.fullmatch(table):
             return None
@@ -108,7 +114,7 @@ class TableTemplate:
         return PLACEHOLDER.sub(lambda found: self._part(found[1], source, table), template)
 
     def _check_spelling(self, name: str, source: SourceTable) -> None:
-        """Raises BadInput for two tables of one database that differ in nothing but case."""
+        """Raise BadInput for two tables of one database whose names differ only in case."""
         if not self._of.lower_case:
             return
         other = self._spellings.setdefault(f"{name} of {source.database}.{source.schema}", source)
@@ -151,7 +157,7 @@ class TableTemplate:
 
 
 class TableTemplates:
-    """All of a pipeline, in their order; the first that takes a record names its table."""
+    """All such entries of a pipeline, in order. The first entry that includes a record names its table."""
 
     def __init__(self, entries: Sequence[TableSettings] = ()) -> None:
         self._templates = [TableTemplate(entry) for entry in entries if entry.is_template]
@@ -164,12 +170,15 @@ class TableTemplates:
         return {template.entry.name.partition(".")[0] for template in self._templates}
 
     def table_for(self, source: SourceTable) -> ExpandedTable | None:
-        """None where none takes the records. Raises BadInput for a name that no table can have."""
+        """Return the table of a source table's records; None if no entry includes them.
+
+        Raises BadInput for a name that no table can have.
+        """
         found = (template.table_for(source) for template in self._templates)
         return next((table for table in found if table is not None), None)
 
     def tables_named(self, name: str) -> list[ExpandedTable]:
-        """What each of them would make of a table that there is."""
+        """Return the settings that each entry would give to an existing table of this name."""
         found = (template.table_named(name) for template in self._templates)
         return [table for table in found if table is not None]
 

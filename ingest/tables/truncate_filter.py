@@ -1,4 +1,4 @@
-"""Rows that a TRUNCATE deleted at the source, and that come after it: of partitions that lag behind its own."""
+"""Filters rows that a TRUNCATE deleted at the source, but that arrive after it, because their partition lags behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = get_logger(__name__)
 class TruncateFilter:
     """Drops such rows.
 
-    order_of: the source's order of a record; None where records don't carry it
+    order_of: reads the order of a record at its source; None if records don't contain it
     """
 
     def __init__(self, lineage: TableLineage, order_of: SourceOrderOf | None) -> None:
@@ -25,7 +25,7 @@ class TruncateFilter:
         self._order_of = order_of
 
     def drop(self, raw: RawBatch, rows: TableRows) -> tuple[TableRows, list[DecodeFailure]]:
-        """Rows from after the truncate; and failures for records that don't say whether they are."""
+        """Return the rows from after the truncate, and failures for records that don't show their order."""
         marker = self._lineage.truncate_marker(rows.target.name)
         if marker is None or self._order_of is None or raw.partition not in marker.behind or not len(rows.offsets):
             return rows, []
@@ -48,7 +48,7 @@ class TruncateFilter:
         return keep_records(rows, ~unwanted), failures
 
     def mark_written(self, raw: RawBatch, rows: TableRows) -> None:
-        """Once a partition's rows come from after the truncate, it is not behind any more."""
+        """Record written rows. After a row from after the truncate, the partition is not behind any more."""
         table = rows.target.name
         marker = self._lineage.truncate_marker(table)
         if marker is None or self._order_of is None or raw.partition not in marker.behind or not len(rows.offsets):
@@ -60,6 +60,6 @@ class TruncateFilter:
 
 
 def orders_of(raw: RawBatch, rows: TableRows, order_of: SourceOrderOf) -> list[SourceOrder | None]:
-    """Of each row."""
+    """Return the order of each row."""
     values = (raw.values[row].as_py() for row in np.searchsorted(raw.offsets, rows.offsets).tolist())
     return [None if value is None else order_of(value) for value in values]

@@ -1,12 +1,13 @@
-"""What becomes of a truncate of a source table: it empties the table, where that is exact, and else stops it.
+"""Handles a truncate of a source table: it empties the table if this is exact, and otherwise stops the table.
 
-Rows that came before it at the source are gone, those that come after stay. In a topic of one partition that is the
-order of the records. Among several partitions the records' places in the source's log say it, where records carry them:
+Rows from before the truncate at the source are removed, rows from after it stay. In a topic with one partition, the
+order of the records decides. In a topic with several partitions, the records' places in the source's log decide, if
+records contain them:
 
-- rows from before it that are yet to come are dropped when they come (`truncate_filter`);
-- rows from after it that the table has already are read once more, and written again with what empties it.
+- rows from before the truncate that arrive later are dropped on arrival (`truncate_filter`);
+- rows from after the truncate that the table already has are read again, and written in the commit that empties it.
 
-And all rows must be those of the source table that was emptied.
+All rows of the table must come from the truncated source table.
 """
 
 from __future__ import annotations
@@ -32,31 +33,34 @@ from storage.errors import BadInput
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
 
-_EARLIER_MS: Final = 2_000  # than the truncate: where reading again begins
-_EARLIER_RECORDS: Final = (100, 10_000, 1_000_000)  # than that; more where these don't show that it is early enough
-_BYTES_MAX: Final = 64 << 20  # of rows that are written again
+# Reading again begins at the time of the truncate minus _EARLIER_MS, and some records before that. The next larger
+# number of records is used if these don't show that this is early enough.
+_EARLIER_MS: Final = 2_000
+_EARLIER_RECORDS: Final = (100, 10_000, 1_000_000)
+_BYTES_MAX: Final = 64 << 20  # bytes of rows that are written again
 
 _log = get_logger(__name__)
 
 
 class KnownPartitions(Protocol):
-    """`checkpoint.coordinator.CheckpointCoordinator`."""
+    """The needed methods of `checkpoint.coordinator.CheckpointCoordinator`."""
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
     def written_position_of(self, table: str) -> Mapping[TopicPartition, int]: ...
 
 
 class TruncateNotExact(Exception):
-    """Why; "" where there is nothing to say."""
+    """Emptying the table would not be exact. The message has the reason; "" without a specific reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truncation:
-    """What is to be done.
+    """The plan of a truncate.
 
-    kept: rows that came behind it, from other partitions.
-    truncate: None where no row from before it can come any more.
-    is_outdated: nothing: a later one came before, or no row yet.
+    failure: the record of the truncate.
+    kept: rows of other partitions from after the truncate, which are written again.
+    truncate: the marker for later rows; None if no row from before the truncate can arrive any more.
+    is_outdated: nothing is to be done: a later truncate arrived before, or the table has no rows yet.
     """
 
     failure: DecodeFailure
@@ -67,11 +71,11 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class SourceReader:
-    """What reads records once more.
+    """The functions to read records again.
 
-    open_source: opens another source, in addition to the one that is read
-    order_of: where records stand at their source.
-    decode: as the records were.
+    open_source: opens an additional source.
+    order_of: reads the order of a record at its source.
+    decode: decodes records like the pipeline.
     """
 
     open_source: Callable[[], Source]
@@ -80,9 +84,12 @@ class SourceReader:
 
 
 class TruncateHandler:
-    """sinks: the tables that take part, by name; it may change.
-    are_applied: the configuration's word.
-    reader: None where records don't say where they stand at their source: reading them again would not help.
+    """Plans and carries out truncates.
+
+    sinks: the tables that are written, by name; it may change.
+    lineage: the lineage of the tables.
+    are_applied: whether the configuration allows truncates.
+    reader: reads records again. None if records don't contain their order at the source.
     """
 
     def __init__(
@@ -99,7 +106,7 @@ class TruncateHandler:
         self._reader = reader
 
     async def plan(self, failure: DecodeFailure, raw: RawBatch, known: KnownPartitions) -> Truncation:
-        """Raises TruncateNotExact where it would not be exact, and what the source raises."""
+        """Plan a truncate. Raises TruncateNotExact if emptying the table is not exact, and the source's errors."""
         if not self._are_applied or failure.target is None or failure.source is None:
             raise TruncateNotExact("")
         table, topic = failure.target.name, raw.topic
@@ -117,7 +124,7 @@ class TruncateHandler:
             )
         before = self._lineage.truncate_marker(table)
         if before is not None and at.is_before(before.at):
-            return Truncation(failure, is_outdated=True)  # a later one came first
+            return Truncation(failure, is_outdated=True)  # a later truncate arrived first
         written = known.written_position_of(table)
         ends = {p: written[p] for p in others if p in written}
         kept, ahead = await self._rows_behind(table, at, int(raw.timestamps_ms[failure.row]), ends)
@@ -139,7 +146,11 @@ class TruncateHandler:
             )
 
     async def _has_no_rows(self, table: str) -> bool:
-        """As if it were yet to be made: whether it was, the batches that records came in would tell."""
+        """Return whether the table has no rows, so that the truncate has no effect.
+
+        A table that is created later has no rows at the truncate either. So the result doesn't depend on how records
+        are divided into batches.
+        """
         if self._lineage.of(table).topics:
             return False
         return not await run_uncancellable(self._sinks[table].holds_rows)
@@ -151,7 +162,7 @@ class TruncateHandler:
     async def _rows_behind(
         self, table: str, at: SourceOrder, time_ms: int, ends: Mapping[TopicPartition, int]
     ) -> tuple[list[TableRows], set[TopicPartition]]:
-        """Rows of the table behind `at`, of records below `ends`; and which partitions have any record there."""
+        """Return the table's rows after `at` of records below `ends`, and the partitions that have such records."""
         assert self._reader is not None
         source = self._reader.open_source()
         kept: list[TableRows] = []
@@ -180,9 +191,9 @@ class TruncateHandler:
         near: int,
         end: int,
     ) -> list[TableRows]:
-        """Of records of a partition below `end`;
+        """Return the rows after `at` of a partition's records below `end`.
 
-        near: where about they begin
+        near: the approximate offset where these records begin
         """
         oldest = bounds[partition].start if partition in bounds else 0
         for earlier in _EARLIER_RECORDS:
@@ -210,7 +221,10 @@ class TruncateHandler:
         *,
         is_whole: bool,
     ) -> list[TableRows] | None:
-        """is_whole: nothing came before the batches. None where they may begin too late: behind `at` already."""
+        """Return the rows after `at` in the batches; None if the batches may begin too late, after `at` already.
+
+        is_whole: the partition has no records before the batches.
+        """
         assert self._reader is not None
         found: list[TableRows] = []
         is_early = is_whole
@@ -233,7 +247,7 @@ class TruncateHandler:
         return found if is_early else None
 
     def carry_out(self, truncation: Truncation) -> None:
-        """The table's next snapshot holds nothing of what came before it. Blocks."""
+        """Carry out the plan: the table's next snapshot has no rows from before the truncate. Blocks."""
         assert truncation.failure.target is not None
         table = truncation.failure.target.name
         sink = self._sinks[table]
@@ -255,7 +269,7 @@ class TruncateHandler:
 async def _offsets_at(source: Source, ends: Mapping[TopicPartition, int], time_ms: int) -> Mapping[TopicPartition, int]:
     try:
         return await source.offsets(list(ends), AtTimestamp(time_ms))
-    except BadInput:  # it knows no times
+    except BadInput:  # the source can't search by time
         return ends
 
 

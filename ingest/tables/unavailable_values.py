@@ -4,8 +4,8 @@
 2. The old value is in the row before the record, in the same batch or in the table.
 3. If the record moved the row to another key, it is in the row as it left its old key (`ingest.tables.moved_rows`). The
    record that deletes it there may be in another batch, and may not have arrived yet.
-4. A killed connector sends records again. An update among them may find its row deleted by a record that the table
-   already has. It is left out if the batch has a later record of its key, which defines the row.
+4. A killed connector sends records again. The row of a repeated update may be deleted already, by a record that the
+   table has. The update is left out if the batch has a later record of its key, which defines the row.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from storage.format import KIND_COLUMN, RowKind
 
 NO_OLD_ROW: Final = "a value did not change, and the row that holds it is not in the table"
 _NOWHERE: Final = -1
-# No value that a connector makes up for a column that it doesn't know is so long.
+# Default values that a connector sends for unknown columns are never this long.
 _LENGTH_OF_REAL_VALUES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitedRow:
-    """What a record waits for: that the row which it brings under a new key is seen leaving the old one.
+    """A moved row that a record waits for: its deletion under the old key has not arrived yet.
 
-    offset: of the record that waits.
+    offset: the offset of the waiting record.
     """
 
     offset: int
@@ -42,25 +42,26 @@ class AwaitedRow:
 
 
 class RowLookup(Protocol):
-    """The newest rows of one table, those in its write buffer included."""
+    """Looks up the newest rows of one table, including rows in its write buffer."""
 
     def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
-        """The row of each key, as the table's merge engine makes it.
+        """Return the row of each key, merged by the table's merge engine.
 
-        keys (m,): columns of the primary key.
+        keys: (m,) columns of the primary key.
 
-        Returns found (m,), and m rows with the table's columns; rows of keys that were not found, or deleted, are all
-        null.
+        Returns found (m,), and m rows with the table's columns. Rows of missing or deleted keys only have nulls.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilledRows:
-    """rows: the batch's n rows, left-out cells filled in.
-    lost (n,): which of them could not be: they must not be written.
-    reasons: of those, by row; not of rows that a later record of the batch makes needless.
-    waiting: of those, what another batch has yet to bring.
+    """The rows of a batch with looked-up values.
+
+    rows: the batch's n rows, with unavailable values filled in.
+    lost: (n,) rows whose values were not found. They must not be written.
+    reasons: the reason of each lost row, by row number. Rows that a later record of the batch replaces have none.
+    waiting: lost rows whose key change has a half that another batch may still deliver.
     """
 
     rows: pa.RecordBatch
@@ -70,16 +71,16 @@ class FilledRows:
 
     @staticmethod
     def of(batch: TableRows) -> FilledRows:
-        """Of a batch that left nothing out."""
+        """Return the rows of a batch without unavailable values."""
         return FilledRows(batch.rows, np.zeros(len(batch.rows), np.bool_), {}, {})
 
 
 def fill_unavailable(
     batch: TableRows, unavailable: UnavailableValues, lookup: RowLookup, moved: MovedRows, read_again: NDArray[np.bool_]
 ) -> FilledRows:
-    """The rows with their left-out cells. In a table without primary key nothing can be looked up.
+    """Fill in the unavailable values of a batch. In a table without primary key, no value can be looked up.
 
-    read_again (n,): rows whose records the table has had before.
+    read_again: (n,) rows whose records the table has had before.
     """
     rows, n = batch.rows, len(batch.rows)
     if not unavailable.keys.schema.names:
@@ -91,7 +92,7 @@ def fill_unavailable(
     versions = _RowVersions(batch)
     sources = versions.before(origins.keys, origins.before)
     sources[~origins.are_looked_up] = _NOWHERE
-    # Where the values of a flagged row lie: in a row of the batch, in a looked-up one (from n on), in one that left.
+    # The source of a flagged row's values: a row of the batch, a looked-up row (from n on), or a kept moved row.
     outside = np.flatnonzero(origins.are_looked_up & (sources == _RowVersions.OUTSIDE))
     found, old = (
         lookup.newest(origins.keys.take(pa.array(outside))) if len(outside) else (outside > 0, rows.slice(0, 0))
@@ -125,11 +126,12 @@ def rows_leaving_key(
     moved: MovedRows,
     read_again: NDArray[np.bool_],
 ) -> list[MovedRow]:
-    """What rows held that leave their key and don't come in this batch.
+    """Return the values of rows that are deleted under their old key, and whose new key is not in this batch.
 
-    batch: as it came
-    filled: its cells
-    at (k,): the rows that leave, rising
+    batch: the decoded batch
+    filled: its rows with looked-up values
+    at: (k,) the deleted rows, rising
+    read_again: (n,) rows whose records the table has had before
     """
     assert batch.key_changes is not None
     changes = [batch.key_changes.changes[place] for place in np.searchsorted(batch.key_changes.rows, at).tolist()]
@@ -157,24 +159,23 @@ def rows_leaving_key(
     left = []
     for i, change in enumerate(changes):
         known = [name for name in names if sources[i] >= 0 or is_sent[name][i]]
-        one = values.take(pa.array([i])) if known else None  # not a slice: it would keep all of them
+        one = values.take(pa.array([i])) if known else None  # not a slice, which would keep all rows in memory
         reason = READ_AGAIN if read_again[at[i]] else why
         left.append(MovedRow(change, one, moved.now_ms, frozenset(names) - frozenset(known), reason))
     return left
 
 
 def surely_from_source(column: pa.Array) -> NDArray[np.bool_]:
-    """Which cells of before images are values that the source had.
+    """Return which cells of before images are certainly values of the source.
 
-    PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't say whether it does. What
-    connectors make up
-    instead is short: zeros and empty texts.
+    PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't show whether this is set. Default
+    values that connectors send instead are short: zeros and empty texts.
     """
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         is_sent = pc.greater(pc.binary_length(column), _LENGTH_OF_REAL_VALUES)
     elif pa.types.is_list(column.type):
         is_sent = pc.greater(pc.list_value_length(column), 0)
-    elif pa.types.is_map(column.type):  # Arrow counts the entries of lists only
+    elif pa.types.is_map(column.type):  # Arrow's function only counts entries of lists
         lengths = np.diff(column.offsets.to_numpy())
         is_sent = pa.array(lengths > 0, mask=column.is_null().to_numpy(zero_copy_only=False))
     else:
@@ -183,17 +184,19 @@ def surely_from_source(column: pa.Array) -> NDArray[np.bool_]:
     return flags
 
 
-# ---------------------------------------------------------------- where a flagged row's values lie
+# ---------------------------------------------------------------- sources of a flagged row's values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ValueSources:
-    """Of the m flagged rows of a batch.
+    """Where the values of the m flagged rows of a batch come from.
 
-    keys (m,), before (m,): the row with this key before that row of the batch, for those that `are_looked_up` (m,).
-    kept: index to the row that left, as it is kept.
-    unknown: index to why what a moved row held is not known.
-    waiting: row of the batch to the key change whose other half has not come.
+    keys: (m,) the key under which the old row is looked up.
+    before: (m,) the row of the batch before which the old row is searched.
+    are_looked_up: (m,) whether `keys` and `before` apply.
+    kept: index of a flagged row to its kept moved row.
+    unknown: index of a flagged row to the reason why the values of its moved row are unknown.
+    waiting: row of the batch to the key change whose other half has not arrived.
     """
 
     keys: pa.RecordBatch
@@ -208,12 +211,13 @@ class _ValueSources:
         batch: TableRows, unavailable: UnavailableValues, moved: MovedRows, read_again: NDArray[np.bool_]
     ) -> _ValueSources:
         m = len(unavailable.rows)
-        # A record that moves a row by itself gives a -D before it: the row is before both.
+        # A record that alone moves a row also gives a -D before it. The old row is before both.
         before = np.searchsorted(batch.offsets, batch.offsets[unavailable.rows])
         are_looked_up = np.ones(m, np.bool_)
         names = unavailable.keys.schema.names
         own = batch.rows.select(names)
-        take = np.arange(len(own), len(own) + m)  # of the rows' keys, with those that were named behind them
+        # Indices into the rows' own keys, followed by the keys in `unavailable`.
+        take = np.arange(len(own), len(own) + m)
         kept: dict[int, MovedRow] = {}
         unknown: dict[int, str] = {}
         waiting: dict[int, KeyChange] = {}
@@ -221,11 +225,11 @@ class _ValueSources:
         for row, change, left, is_again in _matched(batch, moved):
             index = int(np.searchsorted(unavailable.rows, row))
             if index == m or unavailable.rows[index] != row:
-                continue  # it brings all its values
+                continue  # the row has all its values
             if isinstance(left, MovedRow) and left.values is not None:
                 kept[index], are_looked_up[index] = left, False
             elif is_again or read_again[row]:
-                take[index] = row  # it is in the table, as later records left it; those are sent again, too
+                take[index] = row  # the table has its later version; later records are sent again, too
             elif isinstance(left, int):
                 before[index] = take[index] = left
             else:
@@ -245,13 +249,13 @@ class _ValueSources:
         return [row.values for row in self.kept.values() if row.values is not None]
 
     def knows(self, name: str) -> NDArray[np.bool_]:
-        """(m,): False where a row that left is kept without this column."""
+        """Return (m,) flags: False if the kept moved row lacks a value of this column."""
         flags = np.ones(len(self.before), np.bool_)
         flags[[index for index, row in self.kept.items() if name in row.unknown]] = False
         return flags
 
     def reason(self, index: int) -> str:
-        """Why the flagged row could not be filled."""
+        """Return the reason why values of the flagged row were not found."""
         if index in self.kept:
             return _reason(self.kept[index].change, self.kept[index].why_unknown)
         key = ", ".join(f"{name}={value}" for name, value in self.keys.slice(index, 1).to_pylist()[0].items())
@@ -263,8 +267,9 @@ def _reason(change: KeyChange, why: str) -> str:
 
 
 def _matched(batch: TableRows, moved: MovedRows) -> list[tuple[int, KeyChange, MovedRow | int | None, bool]]:
-    """The rows of a batch that came from another key, each with the row that left: one of the batch, one that is kept,
-    or none so far; and whether it came before, so that the record is one that was sent again.
+    """Return the rows of a batch that moved from another key: (row, key change, old row, whether it was sent again).
+
+    The old row is a row number of the batch, a kept moved row, or None if it has not arrived yet.
     """
     if batch.key_changes is None:
         return []
@@ -281,20 +286,20 @@ def _matched(batch: TableRows, moved: MovedRows) -> list[tuple[int, KeyChange, M
 
 
 def key_change_halves(batch: TableRows) -> Iterator[tuple[int, KeyChange, bool]]:
-    """Halves of key changes in a batch: row, change, and whether the row leaves its key or comes to it."""
+    """Yield the halves of key changes in a batch: row, change, and whether the row is deleted under its old key."""
     if batch.key_changes is not None:
         kinds = batch.rows[KIND_COLUMN].to_numpy()
         for row, change in zip(batch.key_changes.rows.tolist(), batch.key_changes.changes, strict=True):
             yield row, change, bool(kinds[row] == RowKind.DELETE)
 
 
-# ---------------------------------------------------------------- the row before
+# ---------------------------------------------------------------- the previous row
 
 
 class _RowVersions:
-    """Versions of rows in a batch, without old images (-U): these repeat the version before them."""
+    """The versions of rows in a batch, without old images (-U), which repeat the previous version."""
 
-    OUTSIDE: Final = -2  # no version of that key before that row: the table may have one
+    OUTSIDE: Final = -2  # the batch has no version of the key before the row; the table may have one
 
     def __init__(self, batch: TableRows) -> None:
         kinds = batch.rows[KIND_COLUMN].to_numpy()
@@ -305,9 +310,9 @@ class _RowVersions:
         self._last_wins = batch.target.last_record_wins
 
     def before(self, keys: pa.RecordBatch, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each of m keys the row that it has before that row of the batch: (m,).
+        """Return (m,) for each key its newest row in the batch before the given row.
 
-        OUTSIDE where the batch says nothing, -1 where the key's row is deleted.
+        OUTSIDE: the batch has no such row. -1: the key's row is deleted.
         """
         names, n = self._keys.schema.names, len(self._keys)
         codes = _key_codes([pa.concat_arrays([self._keys[name], keys[name]]) for name in names])
@@ -316,9 +321,9 @@ class _RowVersions:
         return np.where(is_deleted, _NOWHERE, np.where(nearest < 0, self.OUTSIDE, nearest))
 
     def are_replaced(self, rows: NDArray[np.int64], lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which of some rows a later record of the batch replaces or deletes, one that has lost nothing: (k,).
+        """Return (k,) whether a later, completely filled record of the batch replaces or deletes each of these rows.
 
-        Not rows of records that delete others, too: such a record moves its row from one key to another.
+        It is False for rows of records that also delete a row: such a record moves its row from one key to another.
         """
         if not self._last_wins or not lost[rows].any():
             return np.zeros(len(rows), np.bool_)
@@ -332,7 +337,7 @@ class _RowVersions:
 
 
 def _key_codes(columns: Sequence[pa.Array]) -> NDArray[np.int64]:
-    """One number a row, equal where all columns are."""
+    """Return one number per row. Numbers are equal if all columns are equal."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         inner = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
@@ -343,11 +348,12 @@ def _key_codes(columns: Sequence[pa.Array]) -> NDArray[np.int64]:
 def _newest_before(
     codes: NDArray[np.int64], candidates: NDArray[np.int64], rows: NDArray[np.int64], wanted: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """For each of `rows` the nearest candidate before it whose code is the wanted one; -1 where there is none.
+    """Return for each of `rows` the nearest earlier candidate with the wanted code; -1 if none exists.
 
-    codes (n,): of all rows.
-    candidates, rows: row numbers.
-    wanted (m,): a code for each of `rows`.
+    codes: (n,) the codes of all rows.
+    candidates: row numbers.
+    rows: (m,) row numbers.
+    wanted: (m,) a code for each of `rows`.
     """
     width = len(codes) + 1
     ordered = np.sort(codes[candidates] * width + candidates)
@@ -357,10 +363,10 @@ def _newest_before(
 
 
 def _resolve_sources(size: int, flagged: NDArray[np.int64], sources: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each row's cell of one column is to be taken from; -1: its value is nowhere.
+    """Return the row from which each row's cell of one column is taken; -1 if its value was not found.
 
-    A source may lack the value itself, and stand for its own source. Flagged rows rise and sources are before them, so
-    one pass settles all.
+    A source may lack the value itself; then its own source is used. Flagged rows rise and their sources come before
+    them, so one pass is enough.
     """
     take = np.arange(size)
     for row, source in zip(flagged.tolist(), sources.tolist(), strict=True):

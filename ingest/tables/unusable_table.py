@@ -10,7 +10,7 @@ from storage.errors import AccessDenied, CorruptFile, TidelakeError, Unsupported
 
 
 class TableUnusable(TidelakeError):
-    """One table cannot be read at startup. With quarantine the others continue."""
+    """One table can't be read at startup. With a quarantine, the others continue."""
 
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(
@@ -29,9 +29,9 @@ CANT_BE_READ: Final = (CorruptFile, AccessDenied, UnsupportedFeature)
 
 @contextmanager
 def opened_at_start(table: str, *, is_only: bool) -> Iterator[None]:
-    """Says which table it is that can't be read, and what to do.
+    """Raise errors of the block as TableUnusable, with the table's name and the remedy.
 
-    is_only: the pipeline has no other table; then what is raised inside stays as it is.
+    is_only: the pipeline has no other table; then errors are raised unchanged.
     """
     try:
         yield

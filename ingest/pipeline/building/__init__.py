@@ -1,1 +1,1 @@
-"""Parts of a pipeline that are made from its configuration alone."""
+"""Builds the parts of a pipeline from its configuration."""

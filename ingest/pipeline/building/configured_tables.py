@@ -1,4 +1,4 @@
-"""What the configuration says of each table, by its name; tables that a record names join while the pipeline runs."""
+"""The configuration of each table, by its name. Tables that a record names are added while the pipeline runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from storage.catalog.base import Catalog
 
 @dataclass
 class ConfiguredTables:
-    """Parts of a pipeline hold these mappings, and see what joins.
+    """Configurations by table name. The parts of a pipeline share these mappings, and see tables that are added.
 
-    following_types: tables whose columns become as wide as the records' schema says.
-    shared_with: commit users that bring a table other records.
+    following_types: tables whose columns become as wide as in the records' schema.
+    shared_with: commit users that write other records to a table.
     """
 
     config: Config
@@ -42,7 +42,7 @@ class ConfiguredTables:
 
     @classmethod
     def of(cls, config: Config) -> ConfiguredTables:
-        """Raises BadInput for an unknown type, source type or metadata column."""
+        """Return the tables of a configuration. Raises BadInput for an unknown type, source type or metadata column."""
         found = cls(config)
         for table in config.named_tables:
             found.add(table)
@@ -82,14 +82,14 @@ class ConfiguredTables:
         )
 
     def decoder(self, format_: OpenedFormat, target_of: TargetOf) -> Decoder:
-        """The decoder of the records, with the columns that are added to them."""
+        """Return the decoder of the records. It also adds the derived columns."""
         if not self._derives_columns:
             return format_.decoder(target_of)
         return DerivingDecoder(format_, target_of, self.derived)
 
     @property
     def _derives_columns(self) -> bool:
-        """Whether any table has columns that no record holds, those that may join included."""
+        """Return whether any table has derived columns. Tables that may be added later are included."""
         templates: Mapping[str, bool] = {
             t.name: bool(t.computed_columns or t.metadata_columns) for t in self.config.templates
         }

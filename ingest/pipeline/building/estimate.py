@@ -1,7 +1,7 @@
-"""What a pipeline will write in an hour, judged by the newest records of its source: for `tidelake ingest plan`.
+"""Estimates what a pipeline will write in an hour, from the newest records of its source. For `tidelake ingest plan`.
 
-Nothing is written. Rows are decoded into the tables as they would be (`sampled_tables`); their files are encoded in
-memory to learn their size; compactions are those that the picker of a bucket chooses, one flush after the other.
+Nothing is written. Rows are decoded for the tables that a run would have (`sampled_tables`). Their files are encoded in
+memory to measure the size. Compactions are simulated with a bucket's picker, flush by flush.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from storage.bucketing import Bucketing
 from storage.table import TableContext
 
 _HOUR_MS: Final = 3_600_000
-_FLUSHES_MAX: Final = 7_200  # of a bucket, that are gone through
-_OVERHEAD: Final = 1_024  # bytes of a file around its rows, which `encoded` has once
+_FLUSHES_MAX: Final = 7_200  # simulated flushes of a bucket
+_OVERHEAD: Final = 1_024  # bytes of a file without its rows; an encoded sample contains them once
 
 
 @dataclass(frozen=True, slots=True)
 class TableEstimate:
-    """Of an hour at the sample's rate; None where its records don't tell a rate.
+    """The estimate of a table for one hour at the sample's rate. Values are None if the records don't show a rate.
 
-    exists: whether the table is there
-    changes: of its columns, that the sample's records need and a run would make
-    columns: their types, with those changes; of a table that isn't there, those that it would get
-    rows: in the sample
-    buckets: 0 where the table makes them as it goes
-    files: new ones of all levels
-    bytes: of new files before compaction
-    write_amplification: bytes written with compaction, for each of those
+    exists: whether the table exists
+    changes: column changes that the sample's records need and a run would make
+    columns: column types with these changes; for a table that doesn't exist, those that it would get
+    rows: number of rows in the sample
+    buckets: number of buckets; 0 if the table creates them dynamically
+    files: number of new files of all levels
+    bytes: bytes of new files before compaction
+    write_amplification: bytes written including compaction, divided by `bytes`
     """
 
     name: str
@@ -66,10 +66,10 @@ class TableEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Of a sample.
+    """The estimate of a sample.
 
-    obstacles: what a run would stumble over
-    passed_over: source tables that no entry takes
+    obstacles: problems that a run would have
+    passed_over: source tables that match no entry
     """
 
     tables: list[TableEstimate]
@@ -78,10 +78,12 @@ class Estimate:
 
 
 async def estimate(config: Config, records: int) -> Estimate:
-    """records: how many of the newest are read, of all partitions together; the oldest of a folder, which doesn't tell
-    where it ends.
+    """Read a sample, and return the estimate.
 
-    Raises what the source raises.
+    records: number of newest records to read, of all partitions together. Of a folder the oldest are read, because it
+        doesn't report where it ends.
+
+    Raises the source's errors.
     """
     tables = await asyncio.to_thread(SampledTables, config)
     bounded = msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, until="end"))
@@ -109,7 +111,8 @@ async def estimate(config: Config, records: int) -> Estimate:
 def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
     options, schema = sampled.context.options, sampled.context.schema
     of_partitions = [np.concatenate(times) for times in sampled.times_ms.values()]
-    since = max((int(times.min()) for times in of_partitions if len(times)), default=0)  # all of them are there
+    # From this time on, the sample has records of every partition.
+    since = max((int(times.min()) for times in of_partitions if len(times)), default=0)
     times = np.sort(np.concatenate([np.empty(0, np.int64), *of_partitions]))
     times, buckets = times[times >= since], max(0, Bucketing.of(schema, options).num_buckets)
     rows = sum(part.num_rows for part in sampled.rows)
@@ -148,7 +151,7 @@ def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
 
 
 def _encoded_bytes_a_row(rows: Sequence[pa.RecordBatch]) -> float:
-    """As the writer's own format and codec about make them."""
+    """Return the bytes per row in Parquet with zstd, as an approximation of the table's own format and codec."""
     nbytes = 0.0
     for _, alike in groupby(rows, lambda batch: batch.schema):  # a table's columns may change within the sample
         file = BytesIO()
@@ -158,7 +161,10 @@ def _encoded_bytes_a_row(rows: Sequence[pa.RecordBatch]) -> float:
 
 
 def _compacted(context: TableContext, flushes: float, file_bytes: float) -> tuple[float, float]:
-    """Files and bytes that compaction of one bucket writes in an hour. As if no row replaced another: no more."""
+    """Return the number of files and bytes that compaction of one bucket writes in an hour.
+
+    This is an upper bound: it assumes that no row replaces another.
+    """
     options = context.options
     if options.write_only or not context.schema.has_primary_key:
         return 0, 0
@@ -171,7 +177,7 @@ def _compacted(context: TableContext, flushes: float, file_bytes: float) -> tupl
         unit = picker.pick(runs, top, now_ms=0, local_hour=0)
         if unit is None:
             continue
-        sizes: Sequence[Any] = unit.files  # a run here is one file, known by its size
+        sizes: Sequence[Any] = unit.files  # here each run is one file, represented by its size
         taken, size = len(sizes), float(sum(sizes))
         runs[:taken] = [SimpleNamespace(level=unit.output_level, size_bytes=size, files=(size,))]
         files += max(1.0, size / options.target_file_size_bytes(has_primary_key=True))

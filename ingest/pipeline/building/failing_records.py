@@ -1,4 +1,4 @@
-"""What becomes of records that fail, as a configuration says it."""
+"""Builds the parts that handle failing records, from the configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from storage.fileio import FileIO, open_retrying_file_io
 def build_failing_records(
     config: Config, skip: Collection[tuple[TopicPartition, int]], catalog: Catalog, io: FileIO | None, clock: Clock
 ) -> FailingRecords:
-    """skip: records that a person decided to pass over."""
+    """Build the parts that handle failing records.
+
+    skip: records that an operator decided to skip.
+    """
     errors = config.errors
     return FailingRecords(
         ErrorPolicy(errors.tolerance, skip),

@@ -1,4 +1,4 @@
-"""A configuration whose names of columns are those of its tables, where the catalog takes no upper-case letters."""
+"""Converts the column names of a configuration to lower case, for a catalog that accepts no upper-case letters."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ T = TypeVar("T")
 
 
 def format_of(config: Config) -> OpenedFormat:
-    """What the records are, and what becomes of names in them. Raises as `open_format` does."""
+    """Return the format of the records, including the case of names. Raises the errors of `open_format`."""
     found = open_format(config.format, config.format_options)
     return found if is_case_sensitive(config.warehouse_options) else LowerCaseFormat(found)
 
 
 def lower_case_for_catalog(config: Config) -> Config:
-    """Raises BadInput for names that can't be a table's, or that would be one."""
+    """Return the configuration with names in the catalog's case.
+
+    Raises BadInput for names that a table can't have, and for names that become the same.
+    """
     if is_case_sensitive(config.warehouse_options):
         return config
     return msgspec.structs.replace(config, tables=[_lower_case(table) for table in config.tables])

@@ -1,4 +1,4 @@
-"""The endpoint of a pipeline, where its configuration asks for one."""
+"""Builds the HTTP endpoint of a pipeline, if it is configured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def build_monitor(config: Config, observed: RunObservations, memory: MemoryBudget) -> PipelineMonitor | None:
     if config.metrics.port is None:
         return None
-    # a pipeline without an endpoint need not wait for the HTTP server's import
+    # Imported here, because importing the HTTP server takes time that a pipeline without an endpoint should not spend.
     from ingest.monitoring.metrics import ProcessGauges  # noqa: PLC0415
     from ingest.monitoring.monitor import PipelineMonitor  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What a pipeline is made of, by what it is about: its source, its tables, records that fail, and checkpoints."""
+"""The parts of a pipeline, in four groups: source, tables, failing records, and checkpoints."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class SourceParts:
-    """source: is read.
-    open_again: opens another one of the same records.
-    order_of: where records stand at their source; None where they don't say it.
-    start: for tables that have no position yet.
-    queue_bytes: what each of the two channels may hold.
+    """The parts that read and decode records.
+
+    source: the source that the pipeline reads.
+    open_again: opens another source of the same records.
+    order_of: reads the order of a record at its source; None if records don't contain it.
+    start: where tables without a position start.
+    queue_bytes: size of each of the two channels.
     run_decode: runs the decoder.
-    run_write: runs what writes a batch, where nothing is waited for.
+    run_write: runs the writing of a batch if it does not block.
     """
 
     source: Source
@@ -55,11 +57,14 @@ class SourceParts:
 
 
 class TableParts:
-    """sinks: the tables that exist, by name; it may grow when `create` is called.
-    routings: what the configuration says of each table.
-    moved: rows on their way to another key; `moved_files` keeps them with the snapshots.
-    schemas: what becomes of records that don't fit their table.
-    applies_truncates: otherwise a truncate that the decoder does not pass over stops the pipeline.
+    """The parts that handle tables.
+
+    sinks: the tables that exist, by name; it may grow when `create` is called.
+    routings: the configured routing of each table.
+    moved: the moved rows; `moved_files` stores them with the snapshots.
+    schemas: handles records that don't fit their table.
+    applies_truncates: whether truncates are applied. Otherwise a truncate that the decoder does not skip stops the
+        pipeline.
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class TableParts:
         self.router = router
         self.sinks = sinks
         self.create = create
-        self.routings = {} if routings is None else routings  # one that is empty may grow
+        self.routings = {} if routings is None else routings  # an empty mapping is kept, because it may grow
         self.moved = MovedRowsByTable(MovedRowsBudget()) if moved is None else moved
         self.moved_files = MovedRowsStore(lambda table: sinks[table].moved_row_files, self.moved)
         self.schemas = schemas or NoBarrier()
@@ -86,7 +91,7 @@ class TableParts:
 
 @dataclass(frozen=True, slots=True)
 class FailingRecords:
-    """What becomes of records that can't be written as they are, or not yet."""
+    """The parts that handle records that can't be written, or not yet."""
 
     policy: ErrorPolicy
     dead_letters: DeadLetters
@@ -95,9 +100,11 @@ class FailingRecords:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointParts:
-    """progress: None keeps none.
-    flags: what a person decided about positions that can't be proven.
-    command: what runs this pipeline, for messages.
+    """The parts that checkpoints need.
+
+    progress: the progress file; None if progress is not stored.
+    flags: an operator's decisions about positions that can't be proven.
+    command: the command that runs this pipeline, for messages.
     """
 
     policy: CheckpointPolicy

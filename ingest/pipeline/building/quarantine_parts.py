@@ -1,4 +1,4 @@
-"""What a pipeline with a quarantine is made of besides the parts of every pipeline."""
+"""The additional parts of a pipeline with a quarantine."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from storage.fileio import FileIO, open_retrying_file_io
 class QuarantineParts:
     """The parts of a pipeline's quarantine.
 
-    io, location: where records wait
-    opener: opens tables again; it has those that are left out from the start
-    decoder: makes decoders of the pipeline's format
+    io: the file system for waiting records
+    location: the folder for waiting records
+    opener: opens tables again; it knows the tables that were excluded at the start
+    decoder: creates decoders of the pipeline's format
     """
 
     settings: QuarantineSettings
@@ -70,7 +71,7 @@ class QuarantineParts:
 
 
 def has_quarantine(config: Config) -> bool:
-    """A table that is alone has no others to go on without it."""
+    """Return whether the pipeline has a quarantine. A pipeline with a single table can't continue without it."""
     return config.quarantine.enabled and (len(config.tables) > 1 or bool(config.templates))
 
 
@@ -85,7 +86,10 @@ def build_quarantine(
 
 
 def creation_by_table(tables: TableParts, failed: Collection[str]) -> CreateTables:
-    """Raises TableFailed for a table that can't be made; those in quarantine are left alone."""
+    """Return a function that creates tables, but not those in quarantine.
+
+    The function raises TableFailed for a table that can't be created.
+    """
 
     def create_each(batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
         created = False

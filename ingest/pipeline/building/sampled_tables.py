@@ -1,4 +1,4 @@
-"""Tables as records of a sample would leave them: made, altered, or refused. Nothing is written."""
+"""The tables of a sample: as its records would create, alter or refuse them. Nothing is written."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from storage.ddl.schema_changes import apply_changes
 from storage.errors import BadInput
 from storage.table import TableContext
 
-_ROUNDS_MAX: Final = 100  # of a batch: each makes a table, or changes one
-# What becomes of these depends on what came before them.
+_ROUNDS_MAX: Final = 100  # rounds for one batch; each creates or changes a table
+# Whether these fail depends on earlier records, which a sample lacks.
 _DECIDED_AS_THEY_COME: Final = (FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE, FailureKind.UNKNOWN_VALUE)
 
 
@@ -38,8 +38,8 @@ class SampledTable:
     """One table in a sample.
 
     is_there: whether the table exists
-    changes: what the sample's records have altered, in words
-    times_ms: of the records of its rows, by partition
+    changes: descriptions of the changes that the sample's records cause
+    times_ms: times of the records of its rows, by partition
     """
 
     context: TableContext
@@ -54,9 +54,9 @@ class SampledTable:
 class Obstacle:
     """A problem that a run would have: records of one table that fail with one code.
 
-    table: its name; where it can't be made, that of the source table
-    records: how many of the sample, at least
-    example: the reason of the first one, with its place
+    table: the table's name, or the source table's name if the table can't be created
+    example: the reason of the first record, with its place
+    records: number of records in the sample, at least
     """
 
     table: str
@@ -68,9 +68,9 @@ class Obstacle:
 class SampledTables:
     """The tables in a sample.
 
-    known: by name, tables of the configuration that are there, and those that the records taken so far would make
-    obstacles: by what they are of, and their code
-    passed_over: source tables that no entry takes
+    known: existing tables of the configuration, and tables that the records so far would create, by name
+    obstacles: by table name and error code
+    passed_over: source tables that match no entry
     """
 
     def __init__(self, config: Config) -> None:
@@ -89,7 +89,7 @@ class SampledTables:
                 self._know(self._catalog.load(table.name), is_there=True)
 
     def take(self, raw: RawBatch) -> None:
-        """Raises what a decoder raises: for a registry that is away, say."""
+        """Add the records of a batch. Raises the decoder's errors, for example for an unavailable schema registry."""
         decoded = self._decoder.decode(raw)
         for _ in range(_ROUNDS_MAX):
             made = [source for source, row in decoded.unrouted.items() if self._make(raw, source, row)]
@@ -119,7 +119,7 @@ class SampledTables:
             return None
 
     def _named(self, failure: DecodeFailure, raw: RawBatch) -> str:
-        """The table that the record was for, as far as it says."""
+        """Return the name of the record's table, or else of its source table or topic."""
         if failure.target is not None:
             return failure.target.name
         return raw.topic if failure.source is None else self._name_for(failure.source) or str(failure.source)
@@ -131,7 +131,7 @@ class SampledTables:
         self.obstacles.setdefault((name, code), Obstacle(name, code, example)).records += records
 
     def _make(self, raw: RawBatch, source: SourceTable, row: int) -> bool:
-        """Whether the table is known from now on."""
+        """Add the table that a run would create for the source table. Returns whether a table was added."""
         name = self._name_for(source)
         if name is None or name in self.known or (name, "NO_TABLE") in self.obstacles:
             return False
@@ -163,7 +163,7 @@ class SampledTables:
         )
 
     def _follow(self, failure: DecodeFailure) -> bool:
-        """Have the table fit the record as a run would (see `SchemaBarrier`); whether anything has changed."""
+        """Change the table as a run would for the record (see `SchemaBarrier`). Returns whether anything changed."""
         assert failure.target is not None
         sampled = self.known[failure.target.name]
         name, schema = sampled.context.name, sampled.context.schema
@@ -193,7 +193,7 @@ class SampledTables:
 
 
 def _first_of_each_table(decoded: DecodedBatch) -> list[DecodeFailure]:
-    """Of those whose record needs another table than there is."""
+    """Return the first failure of each table among the records that need a schema change."""
     first: dict[str, DecodeFailure] = {}
     for failure in decoded.failures:
         if failure.target is not None and failure.needed:

@@ -1,4 +1,4 @@
-"""The source that a configuration names, and where it is read from first."""
+"""Builds the source of a configuration, and the position of its first read."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from storage.threads import RunCpuBound, ShortWork, run_cpu_bound
 
 
 def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
-    """kept_headers: see `Format`.
+    """Build the source.
 
-    Raises UnsupportedFeature for an aiokafka without what the Kafka source builds on.
+    kept_headers: see `Format`.
+
+    Raises UnsupportedFeature for an aiokafka release that the Kafka source can't use.
     """
     match config.source:
         case FolderSettings() as settings:
@@ -51,14 +53,17 @@ def build_source_parts(
     observed: RunObservations,
     open_source: Callable[[], Source] | None = None,
 ) -> SourceParts:
-    """open_source: in place of the source that the configuration names."""
+    """Build the parts that read and decode records.
+
+    open_source: replaces the source of the configuration.
+    """
     open_source = open_source or partial(build_source, config, format_.KEPT_HEADERS)
     source, checkpoint = open_source(), config.checkpoint
     if checkpoint.whole_transactions:
         limits = checkpoint.transaction_ms_max, checkpoint.transaction_bytes_max
         of_record = transaction_of_format(config.format)
         source = WholeTransactions(source, of_record, *limits, observed.clock, observed.transactions)
-    # What is read from Kafka is received in the event loop's thread.
+    # Data from Kafka is received in the event loop's thread, so short work may run there, too.
     short_work: RunCpuBound = ShortWork() if isinstance(config.source, KafkaSettings) else run_cpu_bound
     return SourceParts(
         source,
@@ -88,5 +93,8 @@ def build_start(config: Config) -> Start:
 
 
 def starting_offsets(topics: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
-    """topics: as a configuration has them."""
+    """Return the offsets by partition.
+
+    topics: topic to partition to offset, as in a configuration.
+    """
     return {TopicPartition(t, number): at for t, offsets in topics.items() for number, at in offsets.items()}

@@ -1,8 +1,8 @@
-"""A source whose batches end where transactions of the database end, so that no checkpoint comes within one.
+"""A source whose batches end at the ends of database transactions, so that no checkpoint splits a transaction.
 
-The last transaction of a partition is held back until it is known to be whole: a record of another one follows, or the
-topic of transactions says how many changes it has. Waiting is bounded, in time and bytes; what waited in vain is handed
-on, and counted. Of several partitions each ends so by itself.
+The last transaction of a partition is held back until it is complete: either a record of another transaction follows,
+or the topic of transactions reports its number of changes. Waiting is limited in time and bytes. After that, the
+records are passed on, and the transaction is counted as split. Each partition is handled separately.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from ingest.raw_batch import BinaryColumn, RawBatch, joined_types
 from ingest.sources.base import Source, Start
 from storage.logs import get_logger
 
-_ENDS_KEPT = 10_000  # transactions whose end came before their rows
+_ENDS_KEPT = 10_000  # transactions whose end arrived before their rows
 
 _log = get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Held:
-    """parts: records of one transaction, in their order
-    since_ms: when the first came
+    """The records of an incomplete transaction.
+
+    transaction: its id
+    parts: its records, in their order
+    since_ms: when the first record arrived
     """
 
     transaction: str
@@ -46,10 +49,11 @@ class _Held:
 
 
 class WholeTransactions:
-    """See the module, and `ingest.sources.base.Source`.
+    """A source that does not split transactions. See the module, and `ingest.sources.base.Source`.
 
-    limit_ms, limit_bytes: of waiting; bytes of all partitions together.
-    counts: called with what waits.
+    limit_ms: how long records of a transaction may wait.
+    limit_bytes: how many bytes may wait, over all partitions.
+    counts: gets the numbers of waiting and split transactions.
     """
 
     def __init__(
@@ -119,7 +123,7 @@ class WholeTransactions:
             yield left
 
     async def _comes_in_time(self, coming: asyncio.Future[RawBatch | None]) -> bool:
-        """Whether a batch is there before something has waited too long."""
+        """Return whether the batch arrives before a transaction exceeds the wait limit."""
         due_ms = min((held.since_ms + self._limit_ms for held in self._held.values()), default=None)
         if due_ms is None:
             await asyncio.wait({coming})
@@ -138,14 +142,14 @@ class WholeTransactions:
         return [p for p, held in self._held.items() if held.since_ms + self._limit_ms <= now_ms]
 
     def _take(self, batch: RawBatch) -> list[RawBatch]:
-        """What can be handed on, now that this came."""
+        """Add a batch. Returns the batches that can be passed on now."""
         partition = TopicPartition(batch.topic, batch.partition)
         before = self._held.pop(partition, None)
         self._note_ends(batch)
         start, transaction = self._last_transaction(batch)
         ready = []
         if before is not None and start <= _first_with_value(batch) and transaction in (None, before.transaction):
-            before.parts.append(batch)  # it goes on
+            before.parts.append(batch)  # the transaction continues
             self._held[partition] = before
         else:
             done = [] if before is None else before.parts
@@ -162,7 +166,7 @@ class WholeTransactions:
         return ready
 
     def _note_ends(self, batch: RawBatch) -> None:
-        """Only Debezium's topic of transactions has records that say where one ends."""
+        """Record the ends of transactions. Only records of Debezium's topic of transactions contain them."""
         if not len(batch) or not batch.topic.endswith(".transaction"):
             return
         for value in batch.values.to_pylist():
@@ -173,9 +177,9 @@ class WholeTransactions:
             del self._ends[next(iter(self._ends))]
 
     def _last_transaction(self, batch: RawBatch) -> tuple[int, str | None]:
-        """The row where the last one begins, and its id; None where the last record is in none.
+        """Return the first row of the batch's last transaction, and its id. None: the last record has no transaction.
 
-        A record without a value belongs to what comes before it.
+        A record without a value belongs to the same transaction as the record before it.
         """
         start, transaction = len(batch), None
         for row in range(len(batch) - 1, -1, -1):
@@ -223,7 +227,7 @@ def _first_with_value(batch: RawBatch) -> int:
 
 
 def _joined(parts: Sequence[RawBatch]) -> RawBatch:
-    """Parts of one partition that follow each other."""
+    """Join consecutive parts of one partition."""
     if len(parts) == 1:
         return parts[0]
     starts = accumulate((len(part) for part in parts), initial=0)

@@ -1,4 +1,4 @@
-"""What writes batches: one stage for the flow of all tables, and one for each table that catches up alone."""
+"""Builds the stages that write batches: one for all tables, and one for each table that catches up."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ class Writes:
         )
 
     def of_one(self, table: str, ends: Mapping[TopicPartition, int], decode: Decode) -> WriteStage:
-        """ends: below, the table has all."""
+        """Build the write stage of one table.
+
+        ends: offsets below which the table has all its records.
+        """
         writer = self._writer(TableScope(self._owner, only=table))
         writer.start_from({table: ends})
         return WriteStage(

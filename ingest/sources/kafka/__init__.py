@@ -1,1 +1,1 @@
-"""Kafka topics as a source, through aiokafka."""
+"""Kafka topics as a source, with aiokafka."""

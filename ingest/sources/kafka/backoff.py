@@ -1,4 +1,4 @@
-"""How long to leave a broker alone that did not answer, before it is tried again."""
+"""The waiting times before a broker that did not answer is tried again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BACKOFF: Final = ExponentialBackoff(FIRST_MS, LONGEST_MS, jitter=(0.8, 1.2))
 
 
 class BrokerBackoff:
-    """The waits for one broker, from FIRST_MS to LONGEST_MS.
+    """The waiting times for one broker, from FIRST_MS to LONGEST_MS.
 
-    random: from 0 up to 1.
+    random: returns a number from 0 up to 1.
     """
 
     def __init__(self, random: Callable[[], float] = random.random) -> None:
@@ -24,7 +24,7 @@ class BrokerBackoff:
         self._failures = 0
 
     def next_ms(self) -> int:
-        """After another failure."""
+        """Return the waiting time after another failure."""
         wait_ms = _BACKOFF.wait_ms(self._failures, self._random)
         self._failures += 1
         return round(min(LONGEST_MS, wait_ms))

@@ -1,8 +1,8 @@
-"""Log lines about brokers that do not answer, at most one a minute, ours and those of aiokafka.
+"""Limits log lines about brokers that do not answer, ours and those of aiokafka, to one per minute.
 
-aiokafka logs each attempt to connect, and each request that failed for it: fifty lines a second. Its lines are let
-through one a minute, as ours are, and the next one says how many there were. Other lines of its own have a minute each.
-With its loggers at DEBUG everything is let through.
+aiokafka logs each attempt to connect, and each request that failed with it: fifty lines per second. One of these lines
+or of ours passes per minute, and the next one reports how many were suppressed. Other lines of aiokafka are limited
+separately, to one of each kind per minute. If aiokafka's loggers are at DEBUG, all lines pass.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import structlog
 INTERVAL_MS: Final = 60_000
 
 _PACKAGE: Final = "aiokafka"
-_AWAY: Final = "away"  # what all lines about brokers that don't answer have in common
+_AWAY: Final = "away"  # the common kind of all lines about brokers that don't answer
 _ABOUT_BROKERS: Final = re.compile(
     r"Unable (to )?(connect|request|update)|Failed fetch|Failed to|.* [Rr]equest failed|Heartbeat failed|.*onnection"
 )
 
 
 class BrokerErrorLog(logging.Filter):
-    """log: for our own lines.
-    now_ms: any clock that goes on.
+    """A filter of log lines about brokers. Call `begin` before its use, and `end` afterwards.
 
-    `begin` and `end` it.
+    log: the logger of our own lines.
+    now_ms: a monotonic clock.
     """
 
     def __init__(self, log: structlog.stdlib.BoundLogger, now_ms: Callable[[], int]) -> None:
@@ -39,7 +39,7 @@ class BrokerErrorLog(logging.Filter):
         self._loggers: list[logging.Logger] = []
 
     def begin(self) -> None:
-        """From now on aiokafka's loggers are listened to; those that it has made until now."""
+        """Filter the lines of all loggers that aiokafka has created so far."""
         self.end()
         names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == _PACKAGE]
         self._loggers = [logging.getLogger(name) for name in names]
@@ -52,7 +52,7 @@ class BrokerErrorLog(logging.Filter):
         self._loggers = []
 
     def warning(self, event: str, **fields: Any) -> None:
-        """A line of ours about brokers that don't answer, unless there was one within the minute."""
+        """Log a line about brokers that don't answer, unless one was logged within the last minute."""
         passed_over = self._lines_suppressed(_AWAY)
         if passed_over is not None:
             more = {"lines_passed_over": passed_over} if passed_over else {}
@@ -72,7 +72,7 @@ class BrokerErrorLog(logging.Filter):
         return passed_over is not None
 
     def _lines_suppressed(self, kind: Hashable) -> int | None:
-        """How many lines of this kind were passed over since the last one; None within its minute."""
+        """Return how many lines of this kind were suppressed since the last one; None within a minute of it."""
         now_ms, said_ms = self._now_ms(), self._said_ms.get(kind)
         if said_ms is not None and now_ms - said_ms < INTERVAL_MS:
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1

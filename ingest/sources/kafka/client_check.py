@@ -8,13 +8,13 @@ from typing import Final
 from storage.errors import UnsupportedFeature
 
 AIOKAFKA: Final = version("aiokafka")  # read here, as it blocks
-_RELIABLE: Final = "0.14.*"  # what our tests run with
+_RELIABLE: Final = "0.14.*"  # the release that the tests use
 
 
 def unsupported_client(found: str) -> UnsupportedFeature:
-    """The error to raise.
+    """Return the error to raise.
 
-    found: what is not as we know it.
+    found: the unsupported difference.
     """
     return UnsupportedFeature(
         f"aiokafka {AIOKAFKA}",

@@ -1,8 +1,8 @@
-"""What we use of aiokafka that it doesn't promise to keep.
+"""Uses of aiokafka's internals, which may change in any release.
 
-A release that changes it would not fail by itself: topics would be created by asking for them again, and one that was
-created again would be read on as if it were the same. So `check_aiokafka` and `hand_over_batches` look first,
-whenever a source opens. (The types of the protocol, which `metadata` builds on, are missed when they are imported.)
+Such a change would not cause an error: metadata requests would create topics again, and a topic that was created again
+would be read like the old one. So `check_aiokafka` and `hand_over_batches` check the internals whenever a source is
+opened. (Missing protocol types, which `metadata` uses, fail at their import.)
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from ingest.sources.kafka.metadata import asks_for_ids
 from ingest.sources.kafka.response_reader import ResponseReader
 
 BATCHES_A_POLL: Final = 64
-"""What `getmany` may bring of `hand_over_batches` at a time: a record batch is 16 KB as producers send them, and some
-fetched bytes are looked at before the next ones are asked for."""
+"""The largest number of record batches per `getmany`, after `hand_over_batches`. A producer's record batch has 16 KB by
+default, and a poll should process some fetched bytes before the next ones are requested."""
 
 OF_A_CONNECTION: Final = frozenset(inspect.signature(create_conn).parameters)
-"""What `create_conn` takes; a client takes more."""
+"""The parameters of `create_conn`; a client has more."""
 _FIRST_SERVERS: Final = "those of bootstrap_servers"
 
-_EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and what they take besides `self`
-    (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # ours is called in its place
-    (AIOKafkaClient, "_get_conn", ["node_id", "group", "no_hint"]),  # and so is this one
-    (AIOKafkaClient, "send", ["node_id", "request", "group"]),  # and this
+_EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and their parameters without `self`
+    (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # overridden
+    (AIOKafkaClient, "_get_conn", ["node_id", "group", "no_hint"]),  # overridden
+    (AIOKafkaClient, "send", ["node_id", "request", "group"]),  # overridden
     (ClusterMetadata, "brokers", []),
     (ClusterMetadata, "update_metadata", ["metadata"]),
     (ClusterMetadata, "failed_update", ["exception"]),
@@ -57,22 +57,22 @@ _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and wh
 
 
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
-    """aiokafka's, but it never creates a topic by asking for it, leaves a broker alone that did not answer, and finds
-    brokers that have moved.
+    """aiokafka's client with three differences.
 
-    Brokers create topics by default: one that was deleted would be there again at once, empty, and nothing would show
-    it. aiokafka connects again for each request, ten times a second; here a broker is tried again after a wait. And
-    aiokafka asks only brokers that it knows: when all are somewhere else, those that it was given first may be there,
-    or their names stand for other addresses now (Java's clients ask them since KIP-899).
+    - A metadata request never creates a topic. By default brokers create a requested topic, so a deleted topic would
+      exist again at once, empty, without any sign.
+    - A broker that did not answer is tried again only after a wait. aiokafka connects again for each request, ten times
+      per second.
+    - Brokers that moved are found. aiokafka only asks brokers that it knows. If none of them answers, this client asks
+      the bootstrap servers again, whose names may have other addresses now (like Java's clients since KIP-899).
     """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._for_connections = {name: arguments[name] for name in arguments if name in OF_A_CONNECTION}
-        self._broken: dict[
-            Hashable, tuple[BrokerBackoff, float]
-        ] = {}  # connection to its waits, and the end of this one
-        self.fetched: Mapping[KafkaPartition, bytes] = {}  # what the last answer to a fetch brought
+        # Connection to its backoff, and the end of the current wait.
+        self._broken: dict[Hashable, tuple[BrokerBackoff, float]] = {}
+        self.fetched: Mapping[KafkaPartition, bytes] = {}  # data of the last fetch response
 
     async def send(self, node_id: Any, request: Any, *, group: Any = ConnectionGroup.DEFAULT) -> Any:
         response = await super().send(node_id, request, group=group)
@@ -88,7 +88,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
         return asyncio.get_running_loop().time()
 
     async def _get_conn(self, node_id: object, *, group: Any = ConnectionGroup.DEFAULT, no_hint: bool = False) -> Any:
-        """None where there is no connection, and none is to be tried yet."""
+        """Return a connection. None: it failed, or a new attempt is not due yet."""
         backoff, until_s = self._broken.get((node_id, group), (BrokerBackoff(), 0.0))
         if self._now_s() < until_s:
             return None
@@ -101,7 +101,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
         return connection
 
     async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
-        """In place of aiokafka's, which has no such choice. Returns whether a broker answered."""
+        """Request metadata without creating topics, unlike aiokafka's method. Returns whether a broker answered."""
         request = MetadataRequest(list(topics) or None, allow_auto_topic_creation=False)
         nodes = [broker.nodeId for broker in self.cluster.brokers()] or ["bootstrap"]
         for node in random.sample(nodes, len(nodes)):
@@ -120,8 +120,9 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
         return False
 
     async def _ask_first_servers(self, request: Any) -> Any:
-        """Those of `bootstrap_servers`, when no other one answered. None where they don't either, or are left alone
-        for a while.
+        """Send a request to the `bootstrap_servers`, because no other broker answered.
+
+        Returns None if they don't answer either, or if a new attempt is not due yet.
         """
         backoff, until_s = self._broken.get(_FIRST_SERVERS, (BrokerBackoff(), 0.0))
         if self._now_s() < until_s:
@@ -137,14 +138,14 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
                 continue
             finally:
                 connection.close()
-            self._broken.clear()  # a broker of the same number may be elsewhere now
+            self._broken.clear()  # brokers with the same numbers may have other addresses now
             return metadata
         self._broken[_FIRST_SERVERS] = backoff, self._now_s() + backoff.next_ms() / 1000
         return None
 
 
 def check_aiokafka() -> None:
-    """Raises UnsupportedFeature where aiokafka lacks something of this, or has it in another shape."""
+    """Raise UnsupportedFeature if aiokafka's internals are missing or different."""
     for owner, name, expected in _EXPECTED:
         member = getattr(owner, name, None)
         if member is None:
@@ -159,24 +160,27 @@ def check_aiokafka() -> None:
 
 
 def use_client(consumer: AIOKafkaConsumer, client: KafkaClient) -> None:
-    """In place of the one that the consumer has made itself, and not yet used."""
+    """Replace the client that the consumer has created and not used yet."""
     consumer._client = client
 
 
 def fetch_broker(consumer: AIOKafkaConsumer, partition: KafkaPartition) -> int | None:
-    """The broker that the consumer fetches from: the leader, or with `client_rack` a follower. None, -1: none now."""
+    """Return the broker that the consumer fetches from: the leader, or with `client_rack` a follower.
+
+    None and -1 mean that no broker is known now.
+    """
     server: int | None = consumer._fetcher._select_read_replica(partition)
     return server
 
 
 def hand_over_batches(consumer: AIOKafkaConsumer) -> None:
-    """From now on `getmany` gives record batches, as `FetchedBatch`; each counts as one record.
+    """Make `getmany` return record batches, as `FetchedBatch`. Each batch counts as one record.
 
-    Records of the format before record batches come as aiokafka's parser makes them. What else it does with batches
-    stays: checksums, aborted transactions, control batches, positions.
+    Records of the older message format are still returned as aiokafka's record objects. aiokafka still handles
+    checksums, aborted transactions, control batches and positions.
 
-    Raises UnsupportedFeature where the consumer doesn't fetch through the client of `use_client`, or unpacks in another
-    way.
+    Raises UnsupportedFeature if the consumer doesn't fetch through the client of `use_client`, or unpacks records
+    differently.
     """
     fetcher = getattr(consumer, "_fetcher", None)
     client = getattr(fetcher, "_client", None)
@@ -186,9 +190,10 @@ def hand_over_batches(consumer: AIOKafkaConsumer) -> None:
 
 
 class _FetchResults(OrderedDict[KafkaPartition, Any]):
-    """In the place of the fetcher's: what was fetched and not taken yet.
+    """Replaces the fetcher's dictionary of fetched results that were not consumed yet.
 
-    The fetcher puts an answer's results here before anything else may run, so the client's last answer is the one.
+    The fetcher adds a response's results here before any other task can run. So they belong to the client's last
+    response.
     """
 
     def __init__(self, client: KafkaClient) -> None:
@@ -202,9 +207,9 @@ class _FetchResults(OrderedDict[KafkaPartition, Any]):
 
 
 def unpack_as_batches(partition_records: Any, data: bytes) -> None:
-    """Have it iterate over batches. Nothing has been taken from it yet.
+    """Make `partition_records` iterate over batches. No record may have been taken from it.
 
-    data: what it was made of.
+    data: the bytes from which it was created.
     """
 
     def wanted(_: KafkaPartition, record: Any) -> Any:
@@ -217,8 +222,8 @@ def unpack_as_batches(partition_records: Any, data: bytes) -> None:
 
 
 class _Batches:
-    """In the place of aiokafka's MemoryRecords, whose compiled form (0.14) reads every batch in the format of the first
-    one. Where a topic's format was raised, one answer holds both.
+    """Replaces aiokafka's MemoryRecords. Its compiled form (0.14) parses every batch in the format of the first one.
+    But after an upgrade of a topic's message format, one response may have both formats.
     """
 
     def __init__(self, batches: Any, data: bytes) -> None:
@@ -241,12 +246,12 @@ class _Batches:
         return FetchedBatch(self._data, begin, self._at)
 
 
-_LOG_OVERHEAD: Final = struct.Struct(">qi")  # offset and size, in front of every batch of every format
-_MAGIC_AT: Final = 16  # the number of its format
+_LOG_OVERHEAD: Final = struct.Struct(">qi")  # offset and size, at the start of every batch in every format
+_MAGIC_AT: Final = 16  # place of the format's number
 
 
 def _runs_of_one_format(data: bytes) -> list[tuple[int, int]]:
-    """Where batches that follow each other have one format: from, to. The last one may be cut off."""
+    """Return (start, end) of each run of consecutive batches with one format. The last batch may be truncated."""
     runs: list[tuple[int, int]] = []
     begin = at = 0
     while at + _MAGIC_AT < len(data):
@@ -258,7 +263,7 @@ def _runs_of_one_format(data: bytes) -> list[tuple[int, int]]:
 
 
 def _unpacks_as_known() -> bool:
-    """Whether aiokafka's way of unpacking leads to our batches."""
+    """Return whether aiokafka unpacks records in such a way that our batches are returned."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1 << 20)
     for offset in range(3):
         builder.append(offset, 7, None, b"value", [])
@@ -273,20 +278,20 @@ def _unpacks_as_known() -> bool:
 
 
 def parser_errors(consumer: AIOKafkaConsumer) -> list[str]:
-    """Where the last poll ended with an error of the parser: `topic-0 at offset 17`."""
+    """Return the places where the parser failed in the last poll, for example `topic-0 at offset 17`."""
     found = []
     for partition, fetched in getattr(consumer._fetcher, "_records", {}).items():
         records: Any = getattr(fetched, "_partition_records", None)
         iterator = getattr(records, "_records_iterator", None)
-        if iterator is not None and getattr(iterator, "gi_frame", True) is None:  # a generator that has raised
+        if iterator is not None and getattr(iterator, "gi_frame", True) is None:  # the generator has raised an error
             found.append(f"{TopicPartition(*partition)} at offset {records.next_fetch_offset}")
     return found
 
 
 async def stop(consumer: AIOKafkaConsumer) -> None:
-    """Raises CancelledError only if the caller is cancelled meanwhile."""
-    # In a task of its own: aiokafka lets the cancellation of a fetch that waits for its retry escape. Nor would
-    # `cancelling()` tell whose it is: before Python 3.13 it counts a task group that failed.
+    """Stop the consumer. Raises CancelledError only if the caller is cancelled meanwhile."""
+    # A separate task is needed: aiokafka raises CancelledError if it cancels a fetch that waits for its retry. And
+    # `cancelling()` can't distinguish this: before Python 3.13 it also counts a task group that failed.
     stopping = asyncio.ensure_future(consumer.stop())
     try:
         await asyncio.wait([stopping])
@@ -295,7 +300,7 @@ async def stop(consumer: AIOKafkaConsumer) -> None:
     finally:
         stopping.cancel()
         fetches = list(getattr(getattr(consumer, "_fetcher", None), "_pending_tasks", ()))
-        for fetch in fetches:  # those behind the one whose cancellation escaped
+        for fetch in fetches:  # fetches after the one that raised CancelledError
             fetch.cancel()
         await asyncio.gather(stopping, *fetches, return_exceptions=True)
-        await consumer._client.close()  # which it leaves open after any error before; a second time does nothing
+        await consumer._client.close()  # still open after an earlier error; closing twice is harmless

@@ -1,4 +1,4 @@
-"""How to get to the brokers: aiokafka's clients from our settings, and the first connection."""
+"""Connects to the brokers: creates aiokafka's clients from our settings, and makes the first connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.errors import BadInput
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
-    """What every client takes: where the brokers are, and who we are. Reads certificate files: blocks."""
+    """Return the arguments of every client: brokers and credentials. It reads certificate files, so it blocks."""
     arguments: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers,
         "client_id": settings.client_id,
@@ -44,7 +44,7 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def _ssl_context(settings: KafkaSettings) -> SSLContext:
-    """Raises BadInput for files that can't be used: what OpenSSL says names none."""
+    """Return the SSL context. Raises BadInput for unusable files, with their names, which OpenSSL's errors lack."""
     for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
         path: Path | None = getattr(settings, name)
         try:
@@ -60,7 +60,7 @@ def _ssl_context(settings: KafkaSettings) -> SSLContext:
             "PEM"
         ) from error
     if settings.ssl_certfile is not None:
-        # never None: OpenSSL would ask for the password of a key on the terminal, and wait
+        # Never None: then OpenSSL would ask for the key's password on the terminal, and wait.
         password = "" if settings.ssl_password is None else settings.ssl_password.reveal()
         try:
             context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password)
@@ -75,7 +75,9 @@ def _ssl_context(settings: KafkaSettings) -> SSLContext:
 
 
 def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:
-    """What the consumer takes besides. Positions are ours: no group decides on partitions, no reset is silent."""
+    """Return the additional arguments of the consumer. No group assigns partitions, and offsets are never reset
+    silently, because the tables hold the positions.
+    """
     return {
         "group_id": settings.group_id,
         "enable_auto_commit": False,
@@ -92,19 +94,22 @@ def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def consumer_of(settings: KafkaSettings, arguments: Mapping[str, Any]) -> AIOKafkaConsumer:
-    """arguments: those of the client."""
+    """Create the consumer.
+
+    arguments: the arguments of the client.
+    """
     consumer = AIOKafkaConsumer(**arguments, **consumer_arguments(settings))
     use_client(consumer, KafkaClient(**arguments, metadata_max_age_ms=settings.discovery_interval_ms))
     return consumer
 
 
 async def connect(client: AIOKafkaClient, arguments: Mapping[str, Any]) -> None:
-    """Learn the cluster's brokers.
+    """Connect to the cluster.
 
-    arguments: those of the client.
+    arguments: the arguments of the client.
 
-    Raises what the last broker tried has said. aiokafka only logs that; from the outside a wrong password and a
-    broker that is down look the same, and the one should not be waited for.
+    Raises the error of the last tried broker. aiokafka only logs it, so its callers can't distinguish a wrong password
+    from a broker that is down. Only the second is worth waiting for.
     """
     try:
         await client.bootstrap()

@@ -1,9 +1,9 @@
-"""What a compressed batch of records may become when it is uncompressed.
+"""Limits the uncompressed size of record batches.
 
-100 KB of zstd may be gigabytes. We uncompress record batches ourselves (`uncompressed`). Those of the format before are
-left to aiokafka, which uncompresses a batch whole. Its parsers look their decoders up by name in their own modules,
-compiled or not: there stand ours, which bound what is read inside `decompression_limit`. Whatever else in this process
-reads through aiokafka goes on as it was.
+100 KB of zstd may become gigabytes. We uncompress record batches ourselves (`uncompressed`). aiokafka uncompresses
+batches of the older message format, each as a whole. Its parsers, compiled or not, look up their decoders by name in
+their own modules. We replace these decoders by ours, which apply the limit of `decompression_limit`. Other uses of
+aiokafka in this process are not affected.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from aiokafka.record.memory_records import MemoryRecords
 from ingest.sources.kafka.client_check import unsupported_client
 
 _PIECE_BYTES: Final = 1 << 20
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"  # snappy-java's stream: 16 bytes of header, then blocks with their lengths
-_GZIP: Final = 1  # in the attributes of a batch
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"  # snappy-java's stream: a header of 16 bytes, then blocks with their lengths
+_GZIP: Final = 1  # the codec's number in the attributes of a batch
 
 _Decompress: TypeAlias = Callable[[Any], bytes]
 _limit: ContextVar[int | None] = ContextVar("bytes that a batch may be uncompressed", default=None)
@@ -36,7 +36,7 @@ _limit: ContextVar[int | None] = ContextVar("bytes that a batch may be uncompres
 class DecompressionLimitExceeded(Exception):
     """A batch is larger than the limit when it is uncompressed.
 
-    offset: where the batch stands; None where that isn't known here.
+    offset: the offset of the batch; None if it is unknown.
     """
 
     def __init__(self, offset: int | None = None) -> None:
@@ -46,7 +46,7 @@ class DecompressionLimitExceeded(Exception):
 
 @contextmanager
 def decompression_limit(limit_bytes: int) -> Iterator[None]:
-    """Batches that are parsed inside, in this task, raise DecompressionLimitExceeded instead of becoming larger."""
+    """Limit the size of batches that this task parses in the block. Larger ones raise DecompressionLimitExceeded."""
     token = _limit.set(limit_bytes)
     try:
         yield
@@ -55,7 +55,7 @@ def decompression_limit(limit_bytes: int) -> Iterator[None]:
 
 
 def install_limited_decoders() -> None:
-    """Put our decoders into aiokafka's parsers, once. Raises UnsupportedFeature for a release that doesn't use them."""
+    """Install our decoders in aiokafka's parsers, once. Raises UnsupportedFeature if a release doesn't use them."""
     for parser in (DefaultRecordBatch, LegacyRecordBatch):
         module = sys.modules[parser.__module__]
         for name, decoder in _DECODERS.items():
@@ -91,11 +91,11 @@ def _are_bounded() -> bool:
 
 
 def uncompressed(codec: int, payload: memoryview, limit_bytes: int) -> bytes | memoryview:
-    """What a record batch holds.
+    """Return the uncompressed payload of a record batch.
 
-    codec: its number in the batch's attributes.
+    codec: the codec's number in the batch's attributes.
 
-    Raises DecompressionLimitExceeded, and CorruptRecordException for what can't be uncompressed.
+    Raises DecompressionLimitExceeded, and CorruptRecordException for invalid compressed data.
     """
     if codec == 0:
         return payload
@@ -136,7 +136,7 @@ def _snappy(payload: Any, limit_bytes: int) -> bytes:
 
 
 def _snappy_block(block: memoryview, limit_bytes: int) -> bytes:
-    """It begins with its length, which the decoder then trusts."""
+    """Return an uncompressed block. Its length at the beginning is checked first, because the decoder trusts it."""
     try:
         if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
             raise DecompressionLimitExceeded

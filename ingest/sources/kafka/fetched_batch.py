@@ -1,4 +1,4 @@
-"""A record batch as the broker sent it, before any of its records is looked at."""
+"""A record batch as the broker sent it, before any of its records is parsed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from crc32c import crc32c
 from ingest.sources.kafka.decompression import DecompressionLimitExceeded, uncompressed
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # see `aiokafka.record.default_records`
-_CHECKED_FROM: Final = 21  # the attributes, behind the checksum
+_CHECKED_FROM: Final = 21  # place of the attributes, after the checksum
 _CODEC: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 
 
 class FetchedBatch:
-    """In the place of a batch of aiokafka's, which makes an object of each record; iterating gives the batch itself.
+    """Replaces aiokafka's batch, which creates an object per record. Iteration returns the batch itself.
 
-    data: the whole batch is in it, from `begin` to `end`.
+    data: bytes that contain the whole batch, from `begin` to `end`.
 
-    base_offset: what the offsets of its records are counted from.
-    next_offset: where reading goes on after it.
-    start: records below are not wanted.
-    block, payload_begin, payload_end: where its records are, compressed by `codec` (Kafka's number; 0: not compressed).
-        Batches of one answer share their block.
-    producer_id: -1 where the producer has none.
+    base_offset: the records' offsets are relative to it.
+    next_offset: where reading continues after the batch.
+    start: records below this offset are not wanted.
+    block: bytes that contain the records. Batches of one response share their block.
+    payload_begin: start of the records in the block.
+    payload_end: end of the records in the block.
+    codec: Kafka's number of the compression of the records; 0: not compressed.
+    producer_id: -1 if the producer has none.
     """
 
     __slots__ = (
@@ -73,29 +75,29 @@ class FetchedBatch:
 
     @property
     def offset(self) -> int:
-        """Of the last record that it had."""
+        """The offset of the last record, even if compaction has removed it."""
         return self.next_offset - 1
 
     @property
     def payload(self) -> memoryview:
-        """Its records."""
+        """The bytes of the records."""
         return memoryview(self.block)[self.payload_begin : self.payload_end]
 
     @property
     def payload_bytes(self) -> int:
-        """How many."""
+        """The number of bytes of the records."""
         return self.payload_end - self.payload_begin
 
     def validate_crc(self) -> bool:
-        """Whether the checksum is that of the bytes. The processor's instruction takes a sixteenth of the time that
-        aiokafka's tables do, which was a twentieth of all that a pipeline does.
+        """Return whether the checksum matches. The CPU instruction takes a sixteenth of the time of aiokafka's tables,
+        which was a twentieth of a pipeline's CPU time.
         """
         return crc32c(self._checked) == self._checksum
 
     def uncompress(self, limit_bytes: int) -> None:
-        """Its records, as they were before they were compressed, are its payload, in a block of its own.
+        """Uncompress the payload into a separate block.
 
-        Raises CorruptRecordException for what can't be uncompressed, and DecompressionLimitExceeded with the offset.
+        Raises CorruptRecordException for invalid compressed data, and DecompressionLimitExceeded with the offset.
         """
         if not self.codec:
             return

@@ -1,4 +1,4 @@
-"""What was fetched of a partition and not taken yet."""
+"""The fetched records of a partition that were not taken yet."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ingest.sources.kafka.record_columns import RecordColumns, columns_of
 
 
 class FetchedRecords:
-    """Compressed as they came, until they are taken.
+    """Fetched records of a partition. They stay compressed until they are taken.
 
-    limit_bytes: what a batch may be uncompressed.
+    limit_bytes: maximum size of an uncompressed batch.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._left: deque[Any] = deque()
         self.next_offset = 0
-        """After the last record."""
+        """The offset after the last record."""
 
     def __bool__(self) -> bool:
         return bool(self._left)
 
     def add(self, fetched: Iterable[Any]) -> int:
-        """What a poll brought: `FetchedBatch`es, or aiokafka's records. Returns its bytes."""
+        """Add the result of a poll: `FetchedBatch`es, or aiokafka's records. Returns its bytes."""
         nbytes = 0
         for one in fetched:
             self._left.append(one)
@@ -39,12 +39,12 @@ class FetchedRecords:
         return nbytes
 
     def take(self, bytes_max: int, end: int | None = None) -> tuple[RecordColumns, int | None]:
-        """Records from the first one on, whole batches until there are so many bytes, and where they go on; None when
-        none is left.
+        """Take the first records. Returns them, and the offset of the next remaining record; None if none remains.
 
-        end: those from this offset on are left.
+        bytes_max: whole batches are taken until they have this many bytes.
+        end: records from this offset on are not taken.
 
-        Raises CorruptRecordException for what is no batch, and DecompressionLimitExceeded with a batch's offset.
+        Raises CorruptRecordException for data that is no batch, and DecompressionLimitExceeded with a batch's offset.
         """
         taken: list[Any] = []
         nbytes = 0
@@ -79,7 +79,10 @@ def _nbytes(one: Any) -> int:
 def raw_batch(
     partition: TopicPartition, columns: RecordColumns, next_offset: int, kept_headers: frozenset[str]
 ) -> RawBatch:
-    """next_offset: where the partition is read on, past what the consumer skipped."""
+    """Return the records as a raw batch.
+
+    next_offset: where reading of the partition continues, after offsets that the consumer skipped.
+    """
     return RawBatch(
         partition.topic,
         partition.partition,
@@ -94,7 +97,7 @@ def raw_batch(
 
 
 def cut_at(batch: RawBatch, ends: Mapping[TopicPartition, int]) -> RawBatch | None:
-    """The batch up to where its partition ends; None for one that is behind it."""
+    """Return the batch up to the end of its partition; None if the whole batch is after the end."""
     end = ends.get(TopicPartition(batch.topic, batch.partition), 0)
     if batch.next_offset <= end:
         return batch

@@ -1,7 +1,7 @@
-"""Liveness of partitions: notices those that no broker answers for.
+"""Liveness of partitions: detects partitions for which no broker answers.
 
-aiokafka retries an unreachable broker forever, and only logs it: to its caller that looks like a
-topic without new records.
+aiokafka retries an unreachable broker forever, and only logs it. For its caller this looks like a topic without new
+records.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ CHECK_INTERVAL_MS: Final = 1_000
 
 
 class PartitionLiveness:
-    """How long each partition has given no answer while we were asking.
+    """Measures how long each partition has not answered while it was polled.
 
-    limit_ms: from then on a partition is silent. Time without a poll (the tables were slower than the source)
-    doesn't count.
+    limit_ms: the time after which a partition is silent. Time without a poll (while the tables are slower than the
+        source) doesn't count.
     """
 
     def __init__(self, limit_ms: int, now_ms: int) -> None:
@@ -31,12 +31,12 @@ class PartitionLiveness:
         return now_ms - self._checked_ms >= CHECK_INTERVAL_MS
 
     def check(self, answers: Mapping[TopicPartition, Hashable], now_ms: int) -> list[TopicPartition]:
-        """The partitions that are silent.
+        """Return the silent partitions.
 
-        answers: for each partition a mark that is another one after each answer.
+        answers: for each partition a value that changes with each answer.
         """
-        # A check that comes late follows a time without asking. A little of it counts, so that a slow table doesn't
-        # hide a dead broker forever.
+        # Before a late check, the partitions were not polled for a while. A part of this time counts, so that a slow
+        # table doesn't hide a dead broker forever.
         waited_ms = min(now_ms - self._checked_ms, 2 * CHECK_INTERVAL_MS)
         self._checked_ms = now_ms
         self._unanswered_ms = {

@@ -1,9 +1,8 @@
-"""Which cluster this is, and which topics and partitions it has now.
+"""Requests the id of the cluster, and its current topics and partitions.
 
-aiokafka speaks this request up to version 5, which knows no topic ids. They distinguish a topic from one of the same
-name that was made after the first was deleted, so version 12 is spelled out here on aiokafka's own protocol types. With
-a broker that is too old for it (before Kafka 3.0) the ids stay unknown. Unlike aiokafka's, this request never creates a
-topic.
+aiokafka supports this request up to version 5, which lacks topic ids. The ids distinguish a topic from an earlier,
+deleted topic of the same name. So version 12 is defined here with aiokafka's protocol types. If a broker is too old for
+it (before Kafka 3.0), the ids are unknown. Unlike aiokafka's request, this one never creates a topic.
 
 Source: Kafka's `MetadataRequest.json` and `MetadataResponse.json`.
 """
@@ -25,13 +24,15 @@ from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16,
 
 METADATA: Final = 3  # API key
 
-# aiokafka has no types, so its classes are Any to mypy: hence the `type: ignore`s below.
+# aiokafka has no type hints, so its classes are Any for mypy. This is why `type: ignore` is needed below.
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """id: as Kafka's tools print it, None where the broker doesn't report it.
-    partitions: how many; they count from 0.
+    """A topic of a cluster.
+
+    id: the id as Kafka's tools print it; None if the broker doesn't report it.
+    partitions: number of partitions. They are numbered from 0.
     """
 
     id: str | None
@@ -40,7 +41,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """Internal topics are left out."""
+    """A cluster and its topics. Internal topics are left out."""
 
     cluster_id: str | None
     topics: Mapping[str, TopicMetadata]
@@ -49,9 +50,12 @@ class ClusterMetadata:
 async def fetch_metadata(
     client: AIOKafkaClient, topics: Sequence[str] | None, node: int | None = None
 ) -> ClusterMetadata:
-    """Ask this broker (None: any) for these topics, or for all (None). Topics that don't exist are absent.
+    """Request metadata. Topics that don't exist are absent from the result.
 
-    Raises aiokafka's KafkaError, also for a topic that may not be read.
+    topics: the topics to ask for; None: all.
+    node: the broker to ask; None: any.
+
+    Raises aiokafka's KafkaError, also for a topic without read permission.
     """
     node = client.get_random_node() if node is None else node
     if node is None:
@@ -69,14 +73,14 @@ async def fetch_metadata(
 
 
 def asks_for_ids() -> bool:
-    """Whether aiokafka takes the version with topic ids where the broker knows it."""
+    """Return whether aiokafka chooses the request version with topic ids if the broker supports it."""
     return isinstance(
         _MetadataRequest(()).prepare({METADATA: (0, _MetadataRequestV12.API_VERSION)}), _MetadataRequestV12
     )
 
 
 class _Uuid(AbstractType[str | None]):  # type: ignore[misc]
-    """16 bytes; Kafka writes them as base64url without padding, and all zeros for none."""
+    """The type of a UUID: 16 bytes. Kafka prints it as base64url without padding. All zeros mean that it is missing."""
 
     @classmethod
     def encode(cls, value: str | None) -> bytes:
@@ -147,7 +151,7 @@ class _MetadataRequestV12(RequestStruct):  # type: ignore[misc]
 
 
 class _MetadataRequest(Request[MetadataRequest_v5 | _MetadataRequestV12]):  # type: ignore[misc]
-    """aiokafka picks the newest version that the broker knows, too."""
+    """The request in both versions. aiokafka chooses the newest one that the broker supports, too."""
 
     API_KEY = METADATA
 

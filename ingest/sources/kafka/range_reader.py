@@ -1,6 +1,7 @@
-"""Ranges of offsets, one after the other, through one consumer that stays connected in between.
+"""Reads offset ranges, one after the other, with a consumer that stays connected in between.
 
-For who plans elsewhere what is read: no position is kept, no group is joined, no partition is looked for.
+It is for callers that plan the ranges themselves. The reader keeps no position, joins no group, and discovers no
+partitions.
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ _ANSWER_LIMIT_MS: Final = 5_000
 
 
 class OffsetsGone(Exception):
-    """The broker doesn't hold what a range names.
+    """The broker doesn't have the records of a range.
 
-    partition: of the range. position: where reading stood. held: what the broker holds of the partition.
+    partition: the partition of the range.
+    position: the offset where reading was.
+    held: the offsets of the partition that the broker has.
     """
 
     def __init__(self, partition: TopicPartition, position: int, held: OffsetRange) -> None:
@@ -59,13 +62,13 @@ class OffsetsGone(Exception):
 
 
 class RangeReader:
-    """`open` it, `poll` until the end of a range, then of another; `close` it."""
+    """A reader of offset ranges. Call `open`, then `poll` until the end of each range, then `close`."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._consumer: Any = None
-        self._at: tuple[TopicPartition, int] | None = None  # where reading stands, None when that is unknown
-        self._left = FetchedRecords(settings.max_record_bytes)  # fetched, from there on
+        self._at: tuple[TopicPartition, int] | None = None  # next offset to read; None if unknown
+        self._left = FetchedRecords(settings.max_record_bytes)  # fetched records from this offset on
         clock = SystemClock()
         self._retries = BrokerRetries(
             str(self),
@@ -76,7 +79,7 @@ class RangeReader:
         )
 
     async def open(self) -> None:
-        """Raises SourceUnavailable when no broker answers in time, BadInput when one refuses."""
+        """Connect. Raises SourceUnavailable if no broker answers in time, BadInput if a broker refuses."""
         check_aiokafka()
         install_limited_decoders()
         arguments = await asyncio.to_thread(client_arguments, self._settings)
@@ -96,15 +99,16 @@ class RangeReader:
         await stop(self._consumer)
 
     async def poll(self, partition: TopicPartition, position: int, end: int) -> tuple[RecordColumns, int]:
-        """Some records from `position` on, all below `end`, and where to go on. Waits until the position moves.
+        """Return some records from `position` on, all below `end`, and the next offset to read.
 
-        Raises OffsetsGone when the broker doesn't hold them, SourceUnavailable when it doesn't answer in time.
+        Waits until the position moves. Raises OffsetsGone if the broker doesn't have the records, SourceUnavailable if
+        it doesn't answer in time.
         """
         if self._at != (partition, position):
             self._consumer.assign([KafkaPartition(*partition)])
             self._consumer.seek(KafkaPartition(*partition), position)
             self._left = FetchedRecords(self._settings.max_record_bytes)
-        self._at = None  # unknown, until a poll has come to its end
+        self._at = None  # unknown until this poll is complete
         started_s = _now_s()
         while not self._left and await self._fetch(partition, position, end) == position:
             await self._check_held(partition, position, end)
@@ -121,7 +125,7 @@ class RangeReader:
         return columns, min(next_offset, end)
 
     async def _fetch(self, partition: TopicPartition, position: int, end: int) -> int:
-        """Wait for some records, and add what is there of the next ones. Returns where the consumer stands."""
+        """Wait for some records, and add the next ones that are available. Returns the position of the consumer."""
         wait_ms, nbytes = _POLL_WAIT_MS, 0
         while position < end and nbytes < _BATCH_BYTES:
             nbytes += self._left.add(await self._polled(partition, position, wait_ms))
@@ -155,7 +159,7 @@ class RangeReader:
         )
 
     async def _check_held(self, partition: TopicPartition, position: int, end: int) -> None:
-        """After a poll without records: whether there is anything to wait for."""
+        """Raise OffsetsGone if the broker doesn't have the range. Called after a poll without records."""
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_MS / 1000):
                 held = await self._held(partition)
@@ -189,7 +193,7 @@ def _now_s() -> float:
 
 
 def header_column(of_records: Sequence[Headers]) -> pa.ListArray:
-    """A record without headers has null, as in Spark's connector."""
+    """Return a column of headers. A record without headers has null, as in Spark's connector."""
     counts = np.fromiter(map(len, of_records), np.int32, len(of_records))
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     flat = list(chain.from_iterable(of_records))

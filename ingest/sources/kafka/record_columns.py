@@ -1,7 +1,7 @@
-"""Record batches to columns, without an object for each record.
+"""Parses record batches to columns, without an object per record.
 
-Only where a record begins is found one by one; all else is done to all records at once. What a record is made of:
-Kafka's `DefaultRecord`.
+Only the starts of the records are found one by one. All other steps work on all records at once. For the format of a
+record see Kafka's `DefaultRecord`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Integers = NDArray[np.int64]
 class RecordColumns:
     """n records of one partition, in offset order.
 
-    timestamps_ms (n,): epoch milliseconds, -1 where a record has none.
-    timestamp_types (n,): Kafka's, 0 create time, 1 log append time, -1 none.
-    header_bytes (n,): as they came, their number in front; None: no record has any.
+    timestamps_ms: (n,) epoch milliseconds; -1 if a record has none.
+    timestamp_types: (n,) Kafka's numbers: 0 create time, 1 log append time, -1 none.
+    header_bytes: (n,) the encoded headers, which begin with their number. None: no record has headers.
     """
 
     offsets: Integers
@@ -45,7 +45,7 @@ class RecordColumns:
         return len(self.offsets)
 
     def below(self, end: int) -> RecordColumns:
-        """The records below this offset."""
+        """Return the records below this offset."""
         n = int(np.searchsorted(self.offsets, end))
         if n == len(self):
             return self
@@ -53,14 +53,17 @@ class RecordColumns:
         return RecordColumns(*columns, None if self.header_bytes is None else self.header_bytes[:n])
 
     def distinct_headers(self) -> tuple[list[Headers], pa.IntegerArray]:
-        """Those that differ, and which of them each record has: a connector sends mostly the same ones."""
+        """Return the distinct headers, and for each record the index of its headers.
+
+        A connector mostly sends the same headers.
+        """
         if self.header_bytes is None:
             return [()], pa.array(np.zeros(len(self), np.int32))
         encoded = self.header_bytes.dictionary_encode()
         return [_parsed_headers(octets) for octets in encoded.dictionary.to_pylist()], encoded.indices
 
     def headers_named(self, names: Collection[str]) -> dict[int, Headers]:
-        """Rows that have any of these headers, with those of them that they have. Rows without are not looked into."""
+        """Return the rows with any of these headers, and these headers. Headers of other rows are not parsed."""
         if self.header_bytes is None:
             return {}
         has_any = np.zeros(len(self), np.bool_)
@@ -75,10 +78,9 @@ class RecordColumns:
 
 
 def columns_of(fetched: Sequence[Any]) -> RecordColumns:
-    """Raises CorruptRecordException for what is no batch.
+    """Return the columns of fetched records. Raises CorruptRecordException for data that is no batch.
 
-    fetched: `FetchedBatch`es that are not compressed, and records of the format before, of which aiokafka makes
-        objects.
+    fetched: uncompressed `FetchedBatch`es, and aiokafka's record objects for the older message format.
     """
     parts: list[RecordColumns] = []
     begin = 0
@@ -91,7 +93,7 @@ def columns_of(fetched: Sequence[Any]) -> RecordColumns:
 
 
 def concatenated(parts: Sequence[RecordColumns]) -> RecordColumns:
-    """In this order."""
+    """Concatenate the parts in this order."""
     if len(parts) < 2:
         return parts[0] if parts else _columns_of_objects([])
     header_bytes = None
@@ -109,7 +111,7 @@ def concatenated(parts: Sequence[RecordColumns]) -> RecordColumns:
 
 
 def _columns_of_objects(records: Sequence[Any]) -> RecordColumns:
-    """aiokafka's, of the format before record batches: without headers."""
+    """Return the columns of aiokafka's record objects. Their older message format has no headers."""
     return RecordColumns(
         np.array([record.offset for record in records], np.int64),
         np.array([-1 if record.timestamp is None else record.timestamp for record in records], np.int64),
@@ -121,7 +123,7 @@ def _columns_of_objects(records: Sequence[Any]) -> RecordColumns:
 
 def _columns_of_batches(batches: Sequence[FetchedBatch]) -> RecordColumns:
     data = batches[0].block
-    if all(batch.block is data for batch in batches):  # of one answer: as they came
+    if all(batch.block is data for batch in batches):  # they are from one response, so no copy is needed
         starts = [batch.payload_begin for batch in batches]
     else:
         data = b"".join([batch.payload for batch in batches])
@@ -137,10 +139,13 @@ def _columns_of_batches(batches: Sequence[FetchedBatch]) -> RecordColumns:
 def _columns_of_records(
     data: bytes, octets: NDArray[np.uint8], begins: Integers, batches: Sequence[FetchedBatch]
 ) -> RecordColumns:
-    """begins (n,): where each record begins."""
+    """Return the columns of records.
+
+    begins: (n,) the start of each record.
+    """
     size, at = _varints(octets, begins)
     ends = at + size
-    timestamp_delta, at = _varints(octets, at + 1)  # behind the attributes, which say nothing yet
+    timestamp_delta, at = _varints(octets, at + 1)  # after the attributes, which are unused
     offset_delta, at = _varints(octets, at)
     key_size, key_begins = _varints(octets, at)
     value_size, value_begins = _varints(octets, _checked(key_begins + np.maximum(key_size, 0), ends))
@@ -172,14 +177,17 @@ _TIMES: Final = ("first_timestamp_ms", "max_timestamp_ms")
 
 
 def _record_begins(data: bytes, starts: Sequence[int], batches: Sequence[FetchedBatch]) -> list[int]:
-    """Each record begins with its size, so each is found from the one before it. starts: of each batch's first."""
+    """Return the start of each record. A record begins with its size, which leads to the next record.
+
+    starts: the start of each batch's first record.
+    """
     found: list[int] = []
     for start, batch in zip(starts, batches, strict=True):
         at, end = start, start + batch.payload_bytes
         for _ in range(batch.record_count):
             found.append(at)
             octet = data[at]
-            if octet >= 0x80 and (second := data[at + 1]) < 0x80:  # as most are: two bytes, 14 bits
+            if octet >= 0x80 and (second := data[at + 1]) < 0x80:  # most sizes have two bytes, 14 bits
                 at += 2 + (octet - 0x80 + (second << 7) >> 1)  # zigzag; no size is negative
                 continue
             size = octet & 0x7F
@@ -196,7 +204,7 @@ def _record_begins(data: bytes, starts: Sequence[int], batches: Sequence[Fetched
 
 
 def _varints(octets: NDArray[np.uint8], at: Integers) -> tuple[Integers, Integers]:
-    """The numbers at these places, and the places behind them. Protocol Buffers' zigzag varints."""
+    """Return the numbers at these places, and the places after them. They are Protocol Buffers' zigzag varints."""
     octet = octets[at]
     bits = (octet & 0x7F).astype(np.uint64)
     at = at + 1
@@ -221,21 +229,21 @@ def _checked(at: Integers, ends: Integers) -> Integers:
 
 
 def _gathered(data: bytes, begins: Integers, sizes: Integers) -> BinaryColumn:
-    """These bytes, one after the other. A negative size is a null."""
+    """Return a column of these byte ranges. A negative size is a null."""
     n = len(begins)
     if not n:
         return pa.array([], pa.binary())
     positions = np.empty(2 * n, np.int32)
     positions[0::2] = begins
     positions[1::2] = begins + np.maximum(sizes, 0)
-    # what we want, and what is in between, by turns
+    # The wanted values and the bytes in between alternate.
     by_turns = pa.BinaryArray.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(positions), pa.py_buffer(data)])
     is_null = sizes < 0
     return by_turns.take(pa.array(np.arange(0, 2 * n, 2), mask=is_null if is_null.any() else None))
 
 
 def _parsed_headers(octets: bytes) -> Headers:
-    """Raises CorruptRecordException for what is no list of headers."""
+    """Return the headers. Raises CorruptRecordException for data that is no list of headers."""
     try:
         count, at = _varint(octets, 0)
         found = []

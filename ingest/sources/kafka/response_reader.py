@@ -1,4 +1,4 @@
-"""What a broker answers, read into one block of bytes."""
+"""Reads a broker's response into one block of bytes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, SupportsIndex
 
-_LARGE_BYTES: Final = 256 << 10  # what a transport brings at a time
+_LARGE_BYTES: Final = 256 << 10  # the largest piece that a transport delivers
 
 
 class ResponseReader(asyncio.StreamReader):
-    """asyncio's, but a large answer is put together once, when all of it is there.
+    """asyncio's StreamReader, but a large response is joined only once, when all its pieces have arrived.
 
-    asyncio's own grows its buffer with each piece, wakes its reader for each, stops the transport at each, and copies
-    the answer out at the end: a twelfth of the CPU time of a message from Kafka.
+    asyncio's reader extends its buffer, wakes its task and pauses the transport for each piece, and copies the response
+    at the end. This took a twelfth of the CPU time of a message from Kafka.
     """
 
-    # what it is built on of asyncio's, the same since Python 3.8
+    # asyncio's internals that this class uses; they are the same since Python 3.8
     _buffer: bytearray
     _eof: bool
     _wait_for_data: Callable[[str], Awaitable[None]]
@@ -27,7 +27,7 @@ class ResponseReader(asyncio.StreamReader):
 
     @classmethod
     def adopt(cls, reader: asyncio.StreamReader) -> None:
-        """Have a reader that is in use, maybe waited for, be one of these. One of another class stays what it is."""
+        """Change the class of a reader that is in use to this one. A reader of another class is not changed."""
         if type(reader) is asyncio.StreamReader:
             reader.__class__ = cls
 
@@ -35,7 +35,7 @@ class ResponseReader(asyncio.StreamReader):
         if self._missing_bytes <= 0:
             super().feed_data(data)
             return
-        piece = bytes(data)  # itself, where it is one
+        piece = bytes(data)  # no copy if it is bytes already
         self._pieces.append(piece)
         self._missing_bytes -= len(piece)
         if self._missing_bytes <= 0:
@@ -51,12 +51,12 @@ class ResponseReader(asyncio.StreamReader):
         try:
             while self._missing_bytes > 0 and not self._eof:
                 await self._wait_for_data("readexactly")
-        except BaseException:  # what came stays to be read
+        except BaseException:  # received data can still be read
             self._put_back(b"".join(self._pieces))
             raise
         if self._missing_bytes > 0:
             self._put_back(b"".join(self._pieces))
-            return await super().readexactly(n)  # says how much there was
+            return await super().readexactly(n)  # its error has the number of received bytes
         last = memoryview(self._pieces[-1])
         end = len(last) + self._missing_bytes
         self._pieces[-1] = last[:end]
@@ -65,7 +65,7 @@ class ResponseReader(asyncio.StreamReader):
         return answer
 
     def _put_back(self, data: bytes | memoryview) -> None:
-        """For the next call."""
+        """Put data back for the next call."""
         self._pieces = []
         self._missing_bytes = 0
         self._buffer += data

@@ -1,4 +1,4 @@
-"""Requests to brokers that may be away, tried until they work or the time is up."""
+"""Retries requests to brokers that may be unreachable, until they succeed or the time limit is reached."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from storage.errors import BadInput, TidelakeError
 
 T = TypeVar("T")
 
-_LIMIT_ON_STOP_MS: Final = 5_000  # once reading is stopped: a user who stops it does not wait for a broker
+_LIMIT_ON_STOP_MS: Final = 5_000  # limit after reading was stopped: the user should not wait for a broker
 
 
 class BrokerRetries:
-    """source: its name, for messages.
+    """Retries of requests to brokers.
 
-    limit_ms: how long brokers may be away.
-    remedy: for who waited in vain.
+    source: the source's name in messages.
+    limit_ms: how long brokers may be unreachable.
+    remedy: the remedy in the error after this time.
     """
 
     def __init__(
@@ -36,27 +37,27 @@ class BrokerRetries:
     ) -> None:
         self._source = source
         self._longest_ms = self._limit_ms = limit_ms
-        self._limit_lowered = asyncio.Event()  # who waits looks at the limit again
+        self._limit_lowered = asyncio.Event()  # wakes waiting tasks to check the limit again
         self._clock = clock
         self._error_log = error_log
         self._remedy = remedy
 
     def begin(self) -> None:
-        """Brokers may be away for `limit_ms` again."""
+        """Reset the limit: brokers may be unreachable for `limit_ms` again."""
         self._limit_ms = self._longest_ms
         self._limit_lowered.clear()
 
     def end_soon(self) -> None:
-        """Reading is stopped: requests give up after `_LIMIT_ON_STOP_MS`."""
+        """Let requests fail after `_LIMIT_ON_STOP_MS`, because reading was stopped."""
         self._limit_ms = min(self._limit_ms, _LIMIT_ON_STOP_MS)
         self._limit_lowered.set()
 
     async def until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works or the time is up; what a broker refuses is not tried again.
+        """Try until an attempt succeeds or the time limit is reached. A request that a broker refuses is not repeated.
 
-        what: the attempt's purpose, for messages: "list topics".
+        what: the attempt's purpose in messages, for example "list topics".
 
-        Raises SourceUnavailable, or BadInput for what is refused.
+        Raises SourceUnavailable, or BadInput for a refused request.
         """
         started_ms = self._clock.now_ms()
         reason: Exception | None = None
@@ -75,7 +76,7 @@ class BrokerRetries:
             await self._wait(min(backoff.next_ms(), max(1, deadline_ms - self._clock.now_ms())))
 
     async def _wait(self, limit_ms: int) -> None:
-        """Ends early when the limit was lowered."""
+        """Wait before the next attempt. The wait ends early if the limit is lowered."""
         if self._limit_lowered.is_set():
             await self._clock.sleep_ms(min(limit_ms, FIRST_MS))
         else:

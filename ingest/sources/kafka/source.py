@@ -2,10 +2,10 @@
 
 Partitions are assigned from the tables' positions; a consumer group never decides anything. The next offset of a
 partition is the consumer's position, not the last record's offset + 1: compaction, aborted transactions and their
-markers leave offsets that hold no record.
+markers leave offsets without records.
 
-aiokafka fetches by a topic's name. So a topic that is deleted and made again is read on as if it were the same, if it
-is long enough; `check_identity` distinguishes them, once a checkpoint.
+aiokafka fetches by topic name. So a topic that is deleted and created again is read like the old one, if it has enough
+records. `check_identity` distinguishes them at each checkpoint.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from storage.errors import BadInput, PositionRefused
 from storage.logs import get_logger
 from storage.threads import ShortWork
 
-BATCH_BYTES: Final = 16 << 20  # of records batchers from several polls before they are handed on
+BATCH_BYTES: Final = 16 << 20  # bytes of records that are collected from several polls before they are passed on
 _POLL_WAIT_MS: Final = 500
-_FULL_BYTES: Final = 4 << 20  # what comes after is as fast with these as with more
+_FULL_BYTES: Final = 4 << 20  # larger batches don't make later steps faster
 _FULLER_WAIT_MS: Final = 100
 _CONFIRM_LIMIT_MS: Final = 5_000
 _START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each option does to which table"
@@ -66,7 +66,7 @@ _log = get_logger(__name__)
 
 
 class KafkaSource:
-    """See the module, and `Source`. A broker that goes away is waited for, up to `unreachable_after_ms`.
+    """Kafka as a source. See the module, and `Source`. An unreachable broker is retried up to `unreachable_after_ms`.
 
     kept_headers: names of the record headers that the format reads.
     """
@@ -76,20 +76,20 @@ class KafkaSource:
         self._kept_headers = kept_headers
         self._pattern = re.compile(settings.topic_pattern) if settings.topic_pattern else None
         self._clock = clock or SystemClock()
-        self._client: Any = None  # for metadata; its requests must not wait behind fetches
+        self._client: Any = None  # for metadata requests, which must not wait for fetches
         self._consumer: Any = None
         self._identity = SourceIdentity()
         self._partitions: frozenset[TopicPartition] = frozenset()
-        self._reached: dict[TopicPartition, int] = {}  # handed on up to here
-        self._ends: Mapping[TopicPartition, int] | None = None  # where reading stops, since it began first
+        self._reached: dict[TopicPartition, int] = {}  # next offset after the records passed on
+        self._ends: Mapping[TopicPartition, int] | None = None  # ends of reading, set at the first read
         self._error_log = BrokerErrorLog(_log, self._clock.now_ms)
         self._retries = BrokerRetries(str(self), settings.unreachable_after_ms, self._clock, self._error_log)
-        self._short_work = ShortWork()  # the event loop receives here
+        self._short_work = ShortWork()  # the event loop receives data in this thread
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
-        """Raises BadInput for a topic that doesn't exist, or credentials that are refused.
+        """See `Source.open`. Raises BadInput for a missing topic or refused credentials.
 
-        Raises UnsupportedFeature for an aiokafka that is not as we know it.
+        Raises UnsupportedFeature for an aiokafka release with different internals.
         """
         check_aiokafka()
         install_limited_decoders()
@@ -118,10 +118,10 @@ class KafkaSource:
     def __str__(self) -> str:
         return f"Kafka at {self._settings.server_text}"
 
-    # ------------------------------------------------------------ what is there
+    # ------------------------------------------------------------ topics and offsets
 
     async def _metadata(self) -> ClusterMetadata:
-        """Cluster and wanted topics, as they are now."""
+        """Return the current metadata of the cluster and the wanted topics."""
         topics = None if self._pattern else self._settings.topic_names
         metadata = await fetch_metadata(self._client, topics)
         return ClusterMetadata(metadata.cluster_id, {n: t for n, t in metadata.topics.items() if self._wants(n)})
@@ -131,7 +131,7 @@ class KafkaSource:
         return named or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
 
     def _add_topics(self, metadata: ClusterMetadata) -> frozenset[TopicPartition]:
-        """Remember topics and partitions; returns new ones. Raises PositionRefused for a topic that was replaced."""
+        """Add topics and partitions, and return new ones. Raises PositionRefused for a topic that was replaced."""
         self._identity = self._checked_identity(metadata)
         found = frozenset(_partitions_of(metadata.topics))
         new = found - self._partitions
@@ -139,7 +139,7 @@ class KafkaSource:
         return new
 
     def _checked_identity(self, metadata: ClusterMetadata) -> SourceIdentity:
-        """Our identity and what is new in this. Raises PositionRefused for a topic created again."""
+        """Return our identity, extended by new topics. Raises PositionRefused for a topic that was created again."""
         ids = {name: topic.id for name, topic in metadata.topics.items() if topic.id is not None}
         identity = SourceIdentity(metadata.cluster_id, {**self._identity.topic_ids, **ids})
         if changes := identity_changes(self._identity, identity):
@@ -151,17 +151,16 @@ class KafkaSource:
         return identity
 
     async def refresh(self) -> frozenset[TopicPartition]:
-        """The partitions there are now: without those of topics that were deleted."""
+        """Return the current partitions, without those of deleted topics."""
         metadata = await self._retries.until_done("list topics", self._metadata)
         self._add_topics(metadata)
         return frozenset(_partitions_of(metadata.topics))
 
     async def check_identity(self) -> None:
-        """Asks the brokers that the records come from. Raises SourceUnavailable when they stay away.
+        """Ask the brokers from which the records were fetched. Raises SourceUnavailable if they don't answer in time.
 
-        Not any broker: they hear of a new topic one after the other, and each knows its id before it hands out its
-        records (Kafka's BrokerMetadataPublisher). A topic that is gone is no reason to refuse: no other one is in its
-        place.
+        Other brokers may learn of a new topic later, but each broker knows its id before it returns its records
+        (Kafka's BrokerMetadataPublisher). A deleted topic is not refused, because no other topic has replaced it.
         """
         for metadata in await self._retries.until_done(
             "confirm the ids of its topics", self._metadata_of_fetch_brokers
@@ -194,7 +193,7 @@ class KafkaSource:
                 return await self._checked(partitions, found_offsets, f"consumer group {group_id}")
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """An end below the beginning is one that retention passed while we asked."""
+        """See `Source.bounds`. If retention passes the end between the two requests, the range is empty."""
         if not partitions:
             return {}
         ends = await self._end_offsets(partitions)
@@ -208,7 +207,7 @@ class KafkaSource:
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """With read_committed the first offset of the oldest open transaction, if there is one."""
+        """Return the ends. With read_committed, an end is the first offset of the oldest open transaction, if any."""
         found = await self._retries.until_done("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
@@ -228,7 +227,7 @@ class KafkaSource:
     async def _checked(
         self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, int], where: str
     ) -> dict[TopicPartition, int]:
-        """Refuses a start past the end: it would miss new records, and a run that ends at once would not report it."""
+        """Return the offsets. Raises BadInput for a start past the end: it would miss new records without an error."""
         if missing := [partition for partition in partitions if partition not in offsets]:
             raise BadInput(
                 f"{self}: {where} has no offset for {few_of(map(str, sorted(missing)))}. "
@@ -246,7 +245,7 @@ class KafkaSource:
     # ------------------------------------------------------------ reading
 
     async def read(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
-        """See `Source.read`. A position of a topic that is not configured any more is left alone."""
+        """See `Source.read`. A position of a topic that is not configured any more is ignored."""
         self._retries.begin()
         try:
             async with aclosing(self._batches(positions)) as batches:
@@ -283,24 +282,24 @@ class KafkaSource:
                         yield batch
 
     async def _ends_of_reading(self) -> Mapping[TopicPartition, int] | None:
-        """None for reading that goes on."""
+        """Return the offsets where reading ends; None if it never ends."""
         if self._settings.until_timestamp_ms is not None:
             return await self.offsets(self._reached, AtTimestamp(self._settings.until_timestamp_ms))
         return await self._end_offsets(self._reached) if self._settings.until == "end" else None
 
     async def _assign(self, new: Collection[TopicPartition]) -> list[RawBatch]:
-        """Read these partitions, too, each from its oldest record. Returns what announces them."""
+        """Read these partitions, too, each from its oldest record. Returns the batches that announce them."""
         beginnings = await self._beginnings(new) if new else {}
         self._reached |= beginnings
-        # Replaces the whole assignment and what was fetched for it; nothing is awaited before every partition has its
-        # place again, so the fetcher never sees one without.
+        # This replaces the whole assignment, and drops fetched data. Nothing is awaited until every partition has its
+        # position again, so the fetcher never sees a partition without one.
         self._consumer.assign([KafkaPartition(*partition) for partition in self._reached])
         for partition, offset in self._reached.items():
             self._consumer.seek(KafkaPartition(*partition), offset)
         return [empty_batch(partition, offset) for partition, offset in beginnings.items()]
 
     async def _poll_batches(self) -> AsyncGenerator[RawBatch, None]:
-        """The records of one poll and of those after it that find more already there, up to BATCH_BYTES."""
+        """Yield the records of one poll, and of further polls while more are available, up to BATCH_BYTES."""
         fetched: dict[TopicPartition, FetchedRecords] = {}
         nbytes = 0
         while nbytes < BATCH_BYTES and (polled := await self._poll(self._wait_ms(fetched, nbytes))):
@@ -311,7 +310,7 @@ class KafkaSource:
                 nbytes += of_partition.add(records)
         moved = {}
         for partition, before in self._reached.items():
-            # Also without records: what was skipped moves the position, and may be deleted by the time we come back.
+            # Also without records: skipped offsets move the position, and may be deleted before the next start.
             position = await self._consumer.position(partition)
             if position != before:
                 moved[partition] = position
@@ -324,9 +323,9 @@ class KafkaSource:
                     break
 
     def _taken(self, partition: TopicPartition, left: FetchedRecords, position: int) -> RawBatch:
-        """What is uncompressed at a time is bounded, too.
+        """Return the next records as a batch. The size of uncompressed data is bounded, too.
 
-        position: of the consumer, behind all of it.
+        position: the consumer's position, after all of these records.
         """
         try:
             columns, next_offset = left.take(BATCH_BYTES)
@@ -337,8 +336,8 @@ class KafkaSource:
         return raw_batch(partition, columns, position if next_offset is None else next_offset, self._kept_headers)
 
     def _wait_ms(self, fetched: Mapping[TopicPartition, FetchedRecords], nbytes: int) -> int:
-        """How long to wait for the next poll. Where brokers hold more for sure, a fuller batch is worth a moment: an
-        answer brings a MiB of a partition (`max_partition_fetch_bytes`), and the next one is on its way.
+        """Return how long the next poll may wait. If brokers certainly have more records, a short wait gives a larger
+        batch: a response has one MiB of a partition (`max_partition_fetch_bytes`), and the next one arrives soon.
         """
         if not fetched:
             return _POLL_WAIT_MS
@@ -346,7 +345,7 @@ class KafkaSource:
         return _FULLER_WAIT_MS if any(end and fetched[p].next_offset < end for p, end in ends.items()) else 0
 
     async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
-        """Batches by partition. After an error of the consumer reading is over: aiokafka may have gone past records."""
+        """Return batches by partition. An error ends reading, because aiokafka may have skipped records."""
         if not self._reached:
             await self._clock.sleep_ms(wait_ms)
             return {}
@@ -354,7 +353,7 @@ class KafkaSource:
             with decompression_limit(self._settings.max_record_bytes):
                 polled: Mapping[Any, Any] = await self._consumer.getmany(timeout_ms=wait_ms, max_records=BATCHES_A_POLL)
         except OffsetOutOfRangeError as error:
-            await self._discover()  # knows better what happened if the topic was created again
+            await self._discover()  # raises a more exact error if the topic was created again
             raise self._refusal({TopicPartition(*p): offset for p, offset in error.args[0].items()}) from error
         except DecompressionLimitExceeded as error:
             raise self._too_large(parser_errors(self._consumer)) from error
@@ -395,7 +394,7 @@ class KafkaSource:
             )
 
     async def deleted_topics(self) -> list[str]:
-        """Brokers that give no answer are asked once."""
+        """See `Source.deleted_topics`. The request is not retried."""
         topics = sorted({partition.topic for partition in self._reached})
         try:
             async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
@@ -405,7 +404,7 @@ class KafkaSource:
         return [topic for topic in topics if topic not in there]
 
     async def _check_deleted(self, topics: Collection[str]) -> None:
-        """Raises BadInput for topics that are not there any more."""
+        """Raise BadInput for topics that were deleted."""
         if gone := [topic for topic in await self.deleted_topics() if topic in topics]:
             raise BadInput(
                 f"{self}: deleted while it was read: {few_of(gone)}. "
@@ -421,7 +420,7 @@ class KafkaSource:
             self._error_log.warning("looking for new partitions failed", source=str(self), error=repr(error))
             return frozenset()
 
-    # ------------------------------------------------------------ the rest
+    # ------------------------------------------------------------ end
 
     async def commit_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         if self._settings.group_id is None:

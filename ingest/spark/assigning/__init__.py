@@ -1,1 +1,1 @@
-"""Buckets that are no function of rows, chosen by tasks of Spark: each has the index of its share of a table's keys."""
+"""Spark tasks that assign buckets with an index. Each task has the index of its share of a table's keys."""

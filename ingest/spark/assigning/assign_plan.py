@@ -1,7 +1,7 @@
-"""Who assigns the buckets of which rows of a batch: shuffle partitions of key groups become tasks.
+"""Plans which task assigns the buckets of which rows: divides the shuffle partitions of key groups among tasks.
 
-assigners of a table    as many as the work of the batch is worth; or what its options say, a share each
-tasks                   one has all shuffle partitions of an assigner, and those whose rows take values from them
+assigners of a table    as many as the work of the batch needs, or as many as the table's options say
+tasks                   a task has all shuffle partitions of an assigner, and those whose rows take values from them
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from storage.write.assigners.dynamic import AssignerPart
 
 @dataclass(frozen=True, slots=True)
 class AssignPlan:
-    """What a task must know that assigns. Pickles.
+    """The plan of a task that assigns buckets. It can be pickled.
 
-    Two runs of a task must come to the same: Spark runs one again where what it made is lost, and other tasks may have
-    written some of that by then. So the time and the table's state are the driver's.
+    Two runs of a task must have the same result: Spark runs a task again if its output is lost, and other tasks may
+    have written rows of that output before. So the driver determines the time and the table's state.
 
-    snapshots: by table number, what the index is made from.
-    shuffle_partitions: of the shuffle. own_shuffle_partitions: of this task. groups: see `ShufflePlan`.
-    num_assigners: of tables whose options say nothing.
+    snapshots: for each table number, the snapshot from which the index is built.
+    now_ms: the time, epoch milliseconds.
+    shuffle_partitions: number of shuffle partitions.
+    own_shuffle_partitions: the shuffle partitions of this task.
+    groups: see `ShufflePlan`.
+    num_assigners: number of assigners of tables whose options don't set it.
     """
 
     snapshots: Mapping[int, Snapshot | None] = field(default_factory=dict)
@@ -50,7 +53,7 @@ class AssignPlan:
             return CrossPartitionAssigner(context, spill_directory=spill_directory, replaces=replaces, part=part)
         owners = owners_of(context, self.shuffle_partitions, self.num_assigners)
         fixed = fixed_assigners(context)
-        # An option may name so many that a task has keys of all of them: in each partition those of other shares
+        # With many assigners set by an option, a task has keys of all of them, of other ones in each partition.
         of_task = own if fixed is None else range(fixed)
         return DynamicBucketAssigner(
             context, replaces=replaces, part=AssignerPart(snapshot, fixed or self.num_assigners, owners, of_task)
@@ -69,8 +72,10 @@ class AssignPlan:
 def plan_assigners(
     tables: Mapping[int, TableContext], facts: BatchFacts, shuffle_partitions: int, cores: int
 ) -> tuple[ShufflePlan, list[AssignPlan]]:
-    """tables: by number, those with an index that rows go to. facts: of the shuffle by key groups. Reads their newest
-    snapshots.
+    """Return the plan of the shuffle to the assigners, and the plan of each task. Reads the tables' newest snapshots.
+
+    tables: the tables with an index and rows in the batch, by number.
+    facts: the facts of the shuffle by key groups.
     """
     by_key_group = {
         number: TableFacts(shuffle_bytes=of.shuffle_bytes, linked_partitions=of.linked_partitions)

@@ -1,4 +1,4 @@
-"""The task that gives rows their buckets: blobs of key groups in; out come blobs that name buckets, and the index."""
+"""The task that assigns buckets to rows: from blobs of key groups it makes blobs with buckets, and the index files."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ _ORDER_COLUMN = f"{ORDER_PREFIX}0"
 
 @dataclass(frozen=True)
 class AssignTask:
-    """For `mapInArrow` after the shuffle by key groups.
+    """The task for `mapInArrow` after the shuffle by key groups.
 
     tables: see `open_reader`.
     batch_id: the commit identifier.
-    version: of this package in the driver.
+    version: the version of this package in the driver.
 
-    Rows are assigned once all have come, in the order in which they were written at their source; what left out values
-    is filled in before. They leave with that order as a number, which holds among rows of a key.
-    A task that runs again makes the same of the same blobs, in whatever order they come; only its index files have
-    other names, and those of the run count whose messages the driver got.
+    Rows are assigned after all have arrived, in their source's order. Unavailable values are filled in before. The
+    result has this order as a number, which is valid among rows of one key.
+
+    A task that runs again makes the same result from the same blobs, in any order of arrival. Only its index files have
+    other names. Valid are those of the run whose messages the driver received.
     """
 
     tables: Sequence[tuple[TableContext, BatchInput]]
@@ -67,11 +68,11 @@ class AssignTask:
                     for shuffle_partition, blobs in sorted(shuffle_partitions.items())
                 }
                 yield from self._assigned(number, ordered, plan, facts)
-            shuffle_partitions = ordered = None  # type: ignore[assignment] # they lie in the store's file
+            shuffle_partitions = ordered = None  # type: ignore[assignment] # they refer to the store's file
         yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
     def _check_own(self, number: int, shuffle_partitions: Iterable[int], plan: AssignPlan) -> None:
-        """Keys of another task would seem to be new, and get a second bucket."""
+        """Raise TidelakeError for keys of another task: they would seem to be new, and get a second bucket."""
         if not set(shuffle_partitions) <= set(plan.own_shuffle_partitions):
             name = self.tables[number][0].name
             raise TidelakeError(
@@ -82,7 +83,7 @@ class AssignTask:
     def _assigned(
         self, number: int, shuffle_partitions: Mapping[int, list[pa.RecordBatch]], plan: AssignPlan, facts: BatchFacts
     ) -> Iterator[pa.RecordBatch]:
-        """Of one table."""
+        """Yield the blobs of one table with buckets, and the messages of its index."""
         context, rows_of = self.tables[number]
         assigner = plan.assigner(number, context, replaces=rows_of.replaces, spill_directory=local_folder())
         if isinstance(assigner, CrossPartitionAssigner):
@@ -104,5 +105,5 @@ class AssignTask:
 
 
 def _by_digest(blobs: Sequence[pa.RecordBatch], digests: Sequence[bytes]) -> list[pa.RecordBatch]:
-    """A shuffle gives them in another order each time."""
+    """Return the blobs in a fixed order, because a shuffle returns them in a different order each time."""
     return [blobs[i] for i in sorted(range(len(blobs)), key=digests.__getitem__)]

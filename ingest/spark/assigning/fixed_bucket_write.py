@@ -1,7 +1,7 @@
-"""A one-off write into a table with `bucket = -2` gives its rows buckets at once: a job over the files that it staged.
+"""Moves the staged rows of a one-off write into buckets at once, for a table with `bucket = -2`: a job reads the files.
 
-The driver decides how many buckets each partition gets, as it knows the staged rows. Then each task writes some of a
-partition's buckets, and reads all that is staged of it.
+The driver decides the number of buckets of each partition from the staged rows. Then each task writes some of a
+partition's buckets. For this it reads all staged rows of the partition.
 
 Source: Java `spark/commands/PaimonSparkWriter.scala`, `table/PostponeUtils.java`.
 """
@@ -29,7 +29,7 @@ from storage.commit.commit_message import CommitMessage
 from storage.commit.table_commit import TableCommit
 from storage.table import TableContext
 
-_Share = tuple[FixedBucketWrite, int, int]  # which of how many
+_Share = tuple[FixedBucketWrite, int, int]  # (write, index of the share, number of shares)
 
 
 def written_in_fixed_buckets(
@@ -42,9 +42,9 @@ def written_in_fixed_buckets(
     replaces: bool,
     cores: int,
 ) -> list[CommitMessage]:
-    """The messages to commit in place of these; the staged files are deleted.
+    """Return the messages to commit instead of the staged ones. The staged files are deleted.
 
-    Raises what the job raises; then the staged files stay, which no snapshot names.
+    Raises the errors of the job. Then the staged files stay as orphans.
     """
     if not gives_buckets_at_once(context):
         return list(staged)
@@ -61,7 +61,7 @@ def written_in_fixed_buckets(
 
 
 def _shares(writes: Sequence[FixedBucketWrite], cores: int) -> list[list[_Share]]:
-    """By task: the largest partitions are divided by buckets where there are more cores than partitions."""
+    """Return the work of each task. With more cores than partitions, the buckets of a partition are divided."""
     each = max(1, cores // len(writes))
     found: list[_Share] = []
     for write in sorted(writes, key=lambda one: -one.size_bytes):
@@ -73,9 +73,9 @@ def _shares(writes: Sequence[FixedBucketWrite], cores: int) -> list[list[_Share]
 
 @dataclass(frozen=True)
 class _FixedBucketTask:
-    """For `mapInArrow`. A task that is tried again writes other files: only messages that reach the driver count.
+    """The task for `mapInArrow`. A task that is retried writes other files: only messages in the driver count.
 
-    version: of this package in the driver.
+    version: the version of this package in the driver.
     """
 
     context: TableContext

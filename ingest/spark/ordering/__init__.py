@@ -1,1 +1,1 @@
-"""The order of a batch's rows at their source, found again in a task."""
+"""Restores the order of a batch's rows at their source, in a task."""

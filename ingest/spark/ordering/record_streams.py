@@ -1,8 +1,8 @@
-"""Blobs whose rows are in their source's order already, as map tasks make them: read in that order, a slice at a time.
+"""Merges blobs whose rows are already in their source's order, as map tasks write them. It reads slice by slice.
 
-Nothing is held a row but the times of the slices that are read now. Each topic partition is a stream of slices, ranges
-of rows of a blob. Streams are woven into one another by time, as `row_order` weaves rows: what is earlier than every
-stream's last time that was read can go on, for nothing earlier will come.
+Per row, only the times of the current slices are in memory. Each topic partition is a stream of slices, which are
+ranges of rows of a blob. The streams are merged by time, like the rows in `row_order`: rows that are earlier than the
+last read time of every stream can be returned, because no earlier row will follow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RECORD_COLUMNS: Final = (_TOPIC, _PARTITION, _OFFSET, TIME_COLUMN)
 
 @dataclass(frozen=True, slots=True)
 class BlobSlice:
-    """Rows of one blob: its number, and which rows."""
+    """A range of rows of one blob: the blob's number, and rows [start, stop)."""
 
     blob: int
     start: int
@@ -34,9 +34,9 @@ class BlobSlice:
 
 @dataclass(frozen=True, slots=True)
 class MergedSlice:
-    """Rows that follow one another in the result.
+    """Consecutive rows of the result.
 
-    order: of the slices' rows, one slice after the other; None where they are as they shall come.
+    order: the order of the slices' rows, counted through all slices; None if they are in order already.
     """
 
     slices: Sequence[BlobSlice]
@@ -44,11 +44,12 @@ class MergedSlice:
 
 
 def merged_slices(blobs: Sequence[pa.RecordBatch], slice_rows_max: int) -> Iterator[MergedSlice] | None:
-    """All rows, oldest first; the same order as `row_order.source_order` gives.
+    """Return all rows, oldest first, in the same order as `row_order.source_order`.
 
-    slice_rows_max: of a slice; a merged slice has one or more slices of each stream.
-    None where the blobs are not in this order: rows that are no records or changed their keys, partitions that
-    alternate in a blob, offsets that go back, or blobs that overlap.
+    slice_rows_max: maximum number of rows of a slice. A merged slice has one or more slices of each stream.
+
+    Returns None if the blobs are not in this order: rows are no records, or changed their keys, partitions alternate in
+    a blob, offsets decrease, or blobs overlap.
     """
     if not all({*_RECORD_COLUMNS} <= {*blob.schema.names} for blob in blobs):
         return None
@@ -59,7 +60,7 @@ def merged_slices(blobs: Sequence[pa.RecordBatch], slice_rows_max: int) -> Itera
 
 
 def slices_of(blobs: Sequence[pa.RecordBatch], rows_max: int) -> Iterator[BlobSlice]:
-    """All rows, as they are."""
+    """Return slices of all rows, in their existing order."""
     return (part for number, blob in enumerate(blobs) for part in _cut(number, 0, blob.num_rows, rows_max))
 
 
@@ -99,10 +100,11 @@ def _streams(blobs: Sequence[pa.RecordBatch], rows_max: int) -> list[_Stream] | 
 
 @dataclass(slots=True)
 class _Stream:
-    """Rows of a topic partition. Their times never go back: a clock that did counts as one that stood still.
+    """The rows of a topic partition. Their times never decrease: a decreasing time is replaced by the previous one.
 
-    unread: slices whose times are not known yet.
-    read, times: those that can be taken, and (n,) the times of their rows.
+    unread: slices whose times were not read yet.
+    read: slices that can be taken.
+    times: (n,) the times of the rows of `read`.
     """
 
     blobs: Sequence[pa.RecordBatch]
@@ -120,7 +122,7 @@ class _Stream:
         self.read.append(part)
 
     def take(self, count: int) -> list[BlobSlice]:
-        """The first `count` rows of what is read."""
+        """Take the first `count` rows of the read slices."""
         self.times = self.times[count:]
         taken = []
         while count:
@@ -148,7 +150,7 @@ def _woven(streams: Sequence[_Stream]) -> Iterator[MergedSlice]:
 
 
 def _taken(streams: Sequence[_Stream], counts: Sequence[int]) -> Iterator[MergedSlice]:
-    """As many rows of each stream. Of one time, those of the first stream come first."""
+    """Merge the given number of rows of each stream. At the same time, rows of the first stream come first."""
     if sum(counts):
         times = np.concatenate([stream.times[:count] for stream, count in zip(streams, counts, strict=True)])
         slices = [part for stream, count in zip(streams, counts, strict=True) for part in stream.take(count)]

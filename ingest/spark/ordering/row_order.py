@@ -1,4 +1,4 @@
-"""In which order the rows of a batch were written at their source: a shuffle forgets it."""
+"""Restores the order in which the rows of a batch were written at their source. A shuffle loses it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ from storage.table import TableContext
 Order = NDArray[np.intp]
 
 _CODE_WORDS: Final = 8
-_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that nothing is lost
+_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that the multiplication is invertible
 
 
 def columns_that_order(context: TableContext, names: list[str]) -> list[str]:
-    """What `source_order` looks at. names: of all columns."""
+    """Return the columns that `source_order` needs.
+
+    names: the names of all columns.
+    """
     ordered_by = [*order_columns(names), TIME_COLUMN, KEY_CHANGE_COLUMN, KIND_COLUMN]
     if not order_columns(names):
         ordered_by += context.schema.primary_keys
@@ -35,9 +38,9 @@ def columns_that_order(context: TableContext, names: list[str]) -> list[str]:
 
 
 def source_order(rows: pa.RecordBatch, context: TableContext) -> Order:
-    """(n,): indices of the rows, oldest first.
+    """Return (n,) indices of the rows, oldest first.
 
-    Raises BadInput where nothing says which of two rows of a key is newer, and it matters.
+    Raises BadInput if it is unknown which of two rows of a key is newer, and the table needs to know it.
     """
     names = order_columns(rows.schema.names)
     if names:
@@ -52,12 +55,12 @@ def source_order(rows: pa.RecordBatch, context: TableContext) -> Order:
 
 
 def check_no_order_is_needed(parts: Sequence[pa.RecordBatch], context: TableContext) -> None:
-    """Of rows that nothing orders. Raises BadInput where a key is there twice and it matters which row is newer.
+    """Check rows without an order. Raises BadInput if a key occurs twice and the result depends on the order.
 
-    Holds 8 bytes a row.
+    It needs 8 bytes of memory per row.
     """
     schema, options = context.schema, context.options
-    # where keys change their partition, the first row of a key decides where the others go
+    # If keys change their partition, the first row of a key determines the partition of its other rows.
     is_free = is_order_free(schema, options) and not keys_change_partition(context)
     if not schema.has_primary_key or options.sequence_fields or is_free:
         return
@@ -71,7 +74,7 @@ def check_no_order_is_needed(parts: Sequence[pa.RecordBatch], context: TableCont
 
 
 def record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """Rising numbers, equal for the rows of one record: those are next to each other."""
+    """Return rising numbers, which are equal for the rows of one record. Rows of a record are next to each other."""
     columns = [rows.column(name) for name in order_columns(rows.schema.names)]
     codes = [column.dictionary_encode().indices.to_numpy() for column in columns]
     is_new = np.logical_or.reduce([np.diff(code, prepend=code[:1]) != 0 for code in codes])
@@ -87,9 +90,10 @@ def key_changes(rows: pa.RecordBatch) -> KeyChanges | None:
 
 
 def _key_codes(keys: pa.RecordBatch) -> NDArray[np.uint64]:
-    """(n,): equal for equal keys, in whatever batch; hardly ever for others, unless long texts begin alike.
+    """Return (n,) codes. Equal keys have equal codes, in every batch. Other keys rarely do, unless long texts have the
+    same beginning.
 
-    A text has as many words as the longest of its batch, 0 past its own end: a word of 0 must change no code.
+    A text has as many words as the longest text of its batch, filled with 0. So a word of 0 must not change the code.
     """
     codes = np.zeros(keys.num_rows, np.uint64)
     for column in keys.columns:
@@ -117,10 +121,11 @@ def _check_keys_differ(rows: pa.RecordBatch, context: TableContext) -> None:
 
 
 def _by_time(rows: pa.RecordBatch) -> Order:
-    """Partitions woven into one another by time; inside a partition the order stays, even where its clock ran
-    backwards. A row that moved from one partition to another is seen leaving first, whatever the times.
+    """Merge partitions by time. Within a partition the order is kept, even if its clock ran backwards.
 
-    rows: partition after partition, by offset.
+    For a row that moved from one partition to another, the -D of its old key comes first, whatever the times are.
+
+    rows: one partition after the other, by offset.
     """
     topics = rows.column(f"{ORDER_PREFIX}0").dictionary_encode().indices.to_numpy().astype(np.int64)
     partitions = topics << 32 | rows.column(f"{ORDER_PREFIX}1").to_numpy()
@@ -141,7 +146,7 @@ def _by_time(rows: pa.RecordBatch) -> Order:
 
 
 def _matched(rows: pa.RecordBatch) -> list[tuple[int, int]]:
-    """Halves of key changes that are in different partitions: the row that leaves, and the one that comes."""
+    """Return key changes with halves in different partitions: the row of the old key, and the row of the new key."""
     changes = key_changes(rows)
     if changes is None:
         return []

@@ -1,1 +1,1 @@
-"""Rows of a batch on their way to the tasks that write them."""
+"""The shuffle of a batch's rows to the tasks that write them."""

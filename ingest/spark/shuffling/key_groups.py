@@ -1,8 +1,8 @@
-"""The keys of a table whose buckets an index chooses, divided into key groups: all rows of a key reach one assigner.
+"""Divides the keys of a table whose buckets an index chooses into key groups. All rows of a key reach one assigner.
 
     key ── hash ── key group ── shuffle partition ── assigner     bucket b gets new keys of assigner b % assigners only
 
-A key group is a function of the key; where a key keeps its partition, of the hash that the index knows it by.
+A key group is a function of the key. If keys keep their partitions, it is a function of the key's hash in the index.
 
 Source: Java `index/BucketAssigner.java` (computeHashKey, isMyBucket).
 """
@@ -24,7 +24,7 @@ from storage.write.bucket_router import BucketKey
 
 
 def is_indexed(context: TableContext) -> bool:
-    """An index says which bucket a key lives in."""
+    """Return whether an index stores the bucket of each key."""
     return bucket_mode(context.schema, context.options) in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION)
 
 
@@ -33,14 +33,14 @@ def keys_change_partition(context: TableContext) -> bool:
 
 
 def fixed_assigners(context: TableContext) -> int | None:
-    """Between how many assigners the table's options divide a partition; None: as many as there is work for."""
+    """Return the number of assigners per partition in the table's options; None: it depends on the work."""
     return None if keys_change_partition(context) else num_assigners_of(context)
 
 
 class KeyGroupAssigner(StatelessAssigner):
     """A `BucketAssigner` for the shuffle to assigners: its buckets are key groups.
 
-    key_groups: how many there are.
+    key_groups: number of key groups.
     """
 
     is_function_of_rows = True
@@ -62,7 +62,12 @@ def key_groups_of(hashes: NDArray[np.int32], key_groups: int) -> NDArray[np.int3
 
 
 def shuffle_partition_of_key_group(context: TableContext, key: BucketKey, shuffle_partitions: int) -> int:
-    """key: a key group of a partition. Of a key that changes its partition all rows go to one shuffle partition."""
+    """Return the shuffle partition of a key group.
+
+    If keys change their partition, all rows of a key have one shuffle partition.
+
+    key: a key group of a partition.
+    """
     partition = b"" if keys_change_partition(context) else key.partition
     return (zlib.crc32(context.name.encode()) + zlib.crc32(partition) + key.bucket) % shuffle_partitions
 
@@ -70,9 +75,11 @@ def shuffle_partition_of_key_group(context: TableContext, key: BucketKey, shuffl
 def owners_of(
     context: TableContext, shuffle_partitions: int, num_assigners: int
 ) -> Callable[[bytes, NDArray[np.int32]], NDArray[np.int32]]:
-    """To which assigner the keys of a partition belong, by their hashes. Not for keys that change their partition.
+    """Return a function that finds the assigners of a partition's keys, by their hashes.
 
-    num_assigners: for a table whose options say nothing.
+    It is not for keys that change their partition.
+
+    num_assigners: number of assigners if the table's options don't set it.
     """
     fixed = fixed_assigners(context)
 

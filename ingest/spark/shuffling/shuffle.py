@@ -1,9 +1,9 @@
-"""Rows from map tasks to the tasks that write buckets, as Arrow IPC blobs of some megabytes.
+"""Sends rows from map tasks to the tasks that write buckets, as Arrow IPC blobs of some megabytes.
 
-Blobs and not rows: turning rows into Spark's form and back costs more than everything else.
-A shuffle partition is a share of the buckets of all tables, and a blob holds rows of one table and one shuffle
-partition. Every blob names the buckets of its rows, so that they are not routed again; all blobs of a shuffle partition
-reach one task, and the driver decides which.
+Blobs are used because converting rows to Spark's format and back costs more than everything else. A shuffle partition
+is a share of the buckets of all tables. A blob has rows of one table and one shuffle partition. Every blob names the
+buckets of its rows, so that they are not routed again. All blobs of a shuffle partition reach one task, which the
+driver chooses.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 
 SHUFFLE_SCHEMA: Final = "table_number int, shuffle_partition int, kind string, payload binary"
 
-_ROWS_HELD: Final = 50_000  # before they become blobs
+_ROWS_HELD: Final = 50_000  # rows in memory before they become blobs
 _BYTES_HELD: Final = 16 << 20
-BUCKET_COLUMN: Final = "_bucket"  # of each row the index of its bucket among those that the blob names
-_BUCKETS: Final = b"buckets"  # in a blob's metadata
+BUCKET_COLUMN: Final = "_bucket"  # for each row the index of its bucket in the blob's list of buckets
+_BUCKETS: Final = b"buckets"  # key in a blob's metadata
 
 
 class PayloadKind(StrEnum):
@@ -51,13 +51,13 @@ class PayloadKind(StrEnum):
 
 @dataclass(frozen=True)
 class ShuffleMap:
-    """The map side: for `mapInArrow`.
+    """The map side of the shuffle, for `mapInArrow`.
 
     tables: see `open_reader`.
-    shuffle_partitions: into how many the buckets are divided.
-    bucket_assigner: makes the assigner of each table in each task; it must be a function of the rows. Of tables that
-        have no such (`is_indexed`) rows are divided by key groups, and get their buckets in another task.
-    version: of this package in the driver.
+    shuffle_partitions: number of shuffle partitions, into which the buckets are divided.
+    bucket_assigner: creates the assigner of each table in each task. Buckets must be a function of the rows. For tables
+        where they are not (`is_indexed`), rows are divided by key groups, and get their buckets in another task.
+    version: the version of this package in the driver.
     """
 
     tables: Sequence[tuple[TableContext, BatchInput]]
@@ -102,24 +102,27 @@ class ShuffleMap:
             return lambda key: shuffle_partition_of_key_group(context, key, self.shuffle_partitions)
         if not has_unaware_buckets(context):
             return lambda key: shuffle_partition_of(context, key, self.shuffle_partitions)
-        task = TaskContext.get()  # the same for a task that is tried again: its rows must not change shuffle partitions
+        task = TaskContext.get()  # a retried task has the same id, so its rows keep their shuffle partitions
         numbers = count(zlib.crc32(context.name.encode()) + (0 if task is None else task.partitionId()))
         return lambda key: next(numbers) % self.shuffle_partitions
 
 
 def has_unaware_buckets(context: TableContext) -> bool:
-    """Buckets mean nothing: any task may write any rows, and each blob takes the next shuffle partition."""
+    """Return whether the table has unaware buckets: any task may write any rows.
+
+    Each blob of such a table gets the next shuffle partition.
+    """
     return bucket_mode(context.schema, context.options) is BucketMode.UNAWARE
 
 
 def shuffle_partition_of(context: TableContext, key: BucketKey, shuffle_partitions: int) -> int:
-    """Where the rows of a bucket go. The same in every process: not `hash()`, which differs between Python workers."""
+    """Return the shuffle partition of a bucket's rows. It is the same in every process, unlike Python's `hash()`."""
     return (zlib.crc32(context.name.encode()) + zlib.crc32(key.partition) + key.bucket) % shuffle_partitions
 
 
 @dataclass(slots=True)
 class TableShuffle:
-    """Of one table, in one task."""
+    """The shuffle of one table in one map task."""
 
     number: int
     context: TableContext
@@ -145,7 +148,7 @@ class TableShuffle:
             yield payload_row(self.number, partition, PayloadKind.ROWS, blob)
 
     def _link(self, rows: pa.RecordBatch, shuffle_partitions: NDArray[np.integer[Any]], facts: TableFacts) -> None:
-        """Values that did not change are under the row's old key, maybe in another bucket."""
+        """Link shuffle partitions: unavailable values are in the row of the old key, which may be in another bucket."""
         flagged = pa.array(np.flatnonzero(rows.column(UNAVAILABLE_COLUMN).is_valid().to_numpy(zero_copy_only=False)))
         primary_keys = set(self.context.schema.primary_keys)
         if not len(flagged) or not primary_keys:
@@ -166,7 +169,7 @@ class TableShuffle:
 
 
 def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Only the offsets of raw records, nothing decoded."""
+    """Yield only the offsets of raw records. No record is decoded."""
     facts = BatchFacts()
     for batch in batches:
         for raw in raw_batches(batch, frozenset()):
@@ -176,7 +179,7 @@ def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 @dataclass(slots=True)
 class _RowBuffer:
-    """Rows until there are enough for a blob; batches may differ in their last columns."""
+    """Collects rows for a blob. Batches may differ in their last columns."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
@@ -190,7 +193,7 @@ class _RowBuffer:
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch; a column that some batches lack is null there."""
+    """Concatenate batches. A column that a batch lacks is null in its rows."""
     if len({batch.schema for batch in batches}) == 1:
         return pa.concat_batches(batches)
     table = pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="default")
@@ -210,7 +213,7 @@ def payload_row(table_number: int, shuffle_partition: int, kind: PayloadKind, pa
 
 
 def with_buckets(rows: pa.RecordBatch, keys: Sequence[BucketKey]) -> pa.RecordBatch:
-    """Rows that say which buckets their numbers mean, in the metadata of their schema; see `buckets_of`."""
+    """Return the rows with the list of their buckets in the metadata of their schema; see `buckets_of`."""
     found, numbers = np.unique(rows.column(BUCKET_COLUMN).to_numpy(), return_inverse=True)
     at = rows.schema.get_field_index(BUCKET_COLUMN)
     rows = rows.set_column(at, BUCKET_COLUMN, pa.array(numbers.astype(np.int32)))

@@ -1,6 +1,6 @@
-"""Who writes what of a batch: shuffle partitions become tasks, and each task learns what its buckets hold.
+"""Plans which task writes which rows: divides shuffle partitions among tasks, and gives each the state of its buckets.
 
-The driver reads the table's manifests once a batch; tasks read none.
+The driver reads the table's manifests once per batch. Tasks read no manifests.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.restored_table import RestoredState, restore_files
 
-_BUCKET_COST_BYTES: Final = 40_000  # a file costs as much as to write so many bytes of rows
-_TASK_COST_BYTES: Final = 2_000_000  # a task costs as much
+_BUCKET_COST_BYTES: Final = 40_000  # a file costs as much as writing this many bytes of rows
+_TASK_COST_BYTES: Final = 2_000_000  # a task costs as much as writing this many bytes of rows
 _ZSTD_LEVEL: Final = 1
 _BYTES_A_TASK_MAX: Final = 256_000_000
 
 TaskWork: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a task does with its plan and its blobs."""
+"""The function that a task applies to its plan and its blobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShufflePlan:
-    """tasks: how many there are.
+    """The division of shuffle partitions among tasks.
+
+    tasks: number of tasks.
     task_of_partition: the task of each shuffle partition.
-    groups: shuffle partitions that must be read together, as rows take values from one another; others are groups of
-        one.
+    groups: shuffle partitions that must be read together, because their rows take values from each other. Other shuffle
+        partitions are read separately.
     """
 
     tasks: int
@@ -46,18 +48,18 @@ class ShufflePlan:
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """What a task must know. Pickles.
+    """The plan of a task. It can be pickled.
 
     groups: see `ShufflePlan`.
-    restored: by table number, what the buckets of the task's rows hold. A task that finds rows of another bucket (the
-        batch was recomputed, and gave others) looks for itself.
+    restored: for each table number, the state of the buckets of the task's rows. If a task gets rows of another bucket,
+        because the batch was recomputed with another result, it reads the state itself.
     """
 
     groups: Sequence[Sequence[int]] = ()
     restored: Mapping[int, RestoredState] = field(default_factory=dict)
 
     def to_payload(self) -> bytes:
-        """Compressed: what is said of one file is much like what is said of the next."""
+        """Return the plan as compressed bytes. The metadata of files are similar, and compress well."""
         with paused_collection():
             return zstandard.ZstdCompressor(_ZSTD_LEVEL).compress(pickle.dumps(self))
 
@@ -71,10 +73,10 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """Work of all tasks, which finds the plan of its own by the first blob it is given. For `mapInArrow`.
+    """The work of all tasks with their plans, for `mapInArrow`. A task finds its own plan by its first blob.
 
     task_of_partition: see `ShufflePlan`.
-    plans: of each task, a payload.
+    plans: the payload of each task's plan.
     """
 
     work: TaskWork
@@ -90,16 +92,16 @@ class PlannedWork:
 
 
 def plan_shuffle(facts: BatchFacts, shuffle_partitions: int, cores: int) -> ShufflePlan:
-    """Few tasks for little work, and as much for each as for the others.
+    """Divide the shuffle partitions evenly among tasks. Little work gets few tasks.
 
-    cores: how many tasks can run at once.
+    cores: number of tasks that can run at once.
     """
     costs = [0.0] * shuffle_partitions
     for of in facts.tables.values():
         total = sum(of.shuffle_bytes.values())
         for partition, nbytes in of.shuffle_bytes.items():
             costs[partition] += nbytes + _BUCKET_COST_BYTES * of.bucket_count * nbytes / max(1, total)
-    cores = max(cores, int(sum(costs) // _BYTES_A_TASK_MAX))  # more machines come where there is work for them
+    cores = max(cores, int(sum(costs) // _BYTES_A_TASK_MAX))  # Spark may add executors for more work
     groups = _connected([pair for of in facts.tables.values() for pair in of.linked_partitions], shuffle_partitions)
     tasks = int(max(1, min(cores, sum(cost > 0 for cost in costs), -(-sum(costs) // _TASK_COST_BYTES))))
     loads = [0.0] * tasks
@@ -113,7 +115,7 @@ def plan_shuffle(facts: BatchFacts, shuffle_partitions: int, cores: int) -> Shuf
 
 
 def _connected(pairs: Collection[tuple[int, int]], count: int) -> list[list[int]]:
-    """Components of a graph with `count` nodes."""
+    """Return the connected components of a graph with `count` nodes."""
     parent = list(range(count))
 
     def root(node: int) -> int:
@@ -131,7 +133,7 @@ def _connected(pairs: Collection[tuple[int, int]], count: int) -> list[list[int]
 
 
 def task_plans(tables: Sequence[TableContext], facts: BatchFacts, shuffle: ShufflePlan) -> list[TaskPlan]:
-    """Of each task. Reads the manifests of the tables that rows go to."""
+    """Return the plan of each task. Reads the manifests of the tables with rows."""
     restored: list[dict[int, RestoredState]] = [{} for _ in range(shuffle.tasks)]
     for number, of in facts.tables.items():
         context = tables[number]

@@ -1,1 +1,1 @@
-"""Rows that moved to another key, and what is kept of them until they have come."""
+"""Moved rows: rows whose key changed, and their values, which are kept until they arrive under the new key."""

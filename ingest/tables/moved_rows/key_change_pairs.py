@@ -1,7 +1,8 @@
-"""Finds the two halves of each key change, in whatever order partitions bring them.
+"""Matches the two halves of each key change, in any order of arrival from partitions.
 
-Halves of one change have one id. Where an id may stand for several changes (`KeyChange.is_exact`), the first row that
-left belongs to the first that came: all halves of one kind are in one partition, so their order is that of the source.
+Both halves of a change have the same id. If several changes may have one id (see `KeyChange.is_exact`), the first half
+with the old key belongs to the first half with the new key: all halves of one kind are in one partition, so they are in
+the source's order.
 """
 
 from __future__ import annotations
@@ -18,23 +19,25 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class KeyChangePairs(Generic[T]):
-    """Halves whose other half has not come yet. T: what is kept of a row that left.
+    """Halves of key changes whose other half has not arrived yet. T: the data that is kept of a row with the old key.
 
-    left: by id, oldest first.
-    early: ids of rows that came before they were seen leaving, and how many.
+    left: the data of rows that were deleted under their old key, by id, oldest first.
+    early: the number of rows, by id, that arrived under their new key before they were deleted under the old one.
     """
 
     left: dict[bytes, deque[T]] = field(default_factory=dict)
     early: Counter[bytes] = field(default_factory=Counter)
 
     def __iter__(self) -> Iterator[T]:
-        """What is kept of rows that left, by and large oldest first."""
+        """Iterate over the kept data, approximately oldest first."""
         for queue in self.left.values():
             yield from queue
 
     def add_departure(self, change: KeyChange, kept: T) -> bool:
-        """Returns whether it is kept: not when the other half came already, or when the same record did (a connector
-        that restarts sends records again).
+        """Add a row that was deleted under its old key. Returns whether its data is kept.
+
+        It is not kept if the other half has arrived already, or if the same record has arrived before: a connector that
+        restarts sends records again.
         """
         if self.early[change.id] > 0:
             self.early[change.id] -= 1
@@ -47,7 +50,7 @@ class KeyChangePairs(Generic[T]):
         return True
 
     def match_arrival(self, change: KeyChange) -> T | None:
-        """A row came: what was kept when it left, None when that was not seen yet."""
+        """Match a row that arrived under its new key. Returns the kept data; None if the other half is missing yet."""
         queue = self.left.get(change.id)
         if not queue:
             self.early[change.id] = 1 if change.is_exact else self.early[change.id] + 1
@@ -58,7 +61,7 @@ class KeyChangePairs(Generic[T]):
         return kept
 
     def subset(self, ids: Collection[bytes]) -> KeyChangePairs[T | int]:
-        """A copy of what is known of these ids, to try out what rows of a batch do; those are kept by their number."""
+        """Return a copy with these ids, to simulate the changes of a batch. For its rows, the row number is kept."""
         return KeyChangePairs(
             {id_: deque[T | int](self.left[id_]) for id_ in ids if id_ in self.left},
             Counter({id_: self.early[id_] for id_ in ids if id_ in self.early}),

@@ -1,14 +1,15 @@
-"""Rows on their way to another key, kept with a table's snapshots: a file after each checkpoint that changed them.
+"""Files of moved rows, stored with a table's snapshots. A checkpoint that changes the moved rows writes a new file.
 
-They are in `moved-rows/` of their table's directory, where no orphan cleaner looks and where they go with the table. A
-file is written before the snapshot that names it, and never changed. Those that newer ones replaced are kept for a
-while: a table may be rolled back.
+The files are in `moved-rows/` of the table's directory. Orphan cleaners ignore this directory, and it is deleted with
+the table. A file is written before the snapshot that names it, and never changed. Replaced files are kept for a while,
+because the table may be rolled back.
 
-    Arrow IPC, a row for each half of a key change
+    Arrow IPC, one row for each half of a key change
     _id, _exact, _old_key, _new_key    the key change
-    _since_ms                          when its record was read; null for a row that came before it was seen leaving
-    _why_unknown, _unknown             of a row that left: why its values, or those of these fields, are not known
-    _is_kept                           whether its values are
+    _since_ms                          when its record was read; null for the half with the new key that came first
+    _why_unknown                       why values of the row are unknown
+    _unknown                           the fields with unknown values
+    _is_kept                           whether the row's values are kept
     f0, f1, …                          the values, by the id of their field
 """
 
@@ -35,7 +36,7 @@ from storage.logs import get_logger
 from storage.schema.table_schema import TableSchema
 from storage.types import arrow_field
 
-REPLACED_MAX: Final = 16  # files that nothing newer names, kept for a rollback
+REPLACED_MAX: Final = 16  # replaced files that are kept for a rollback
 
 _HEAD: Final = pa.schema(
     [
@@ -56,8 +57,8 @@ _log = get_logger(__name__)
 class MovedRowFiles:
     """The files of one table and one pipeline. Methods block.
 
-    directory: where they are.
-    commit_user: the pipeline's.
+    directory: the directory of the files.
+    commit_user: the pipeline's commit user.
     """
 
     def __init__(self, io: FileIO, directory: str, commit_user: str, schema: TableSchema) -> None:
@@ -67,7 +68,7 @@ class MovedRowFiles:
         self._schema = schema
 
     def write(self, moved: MovedRows) -> MovedRowsState:
-        """Make durable what is on its way. Without any, no file is written."""
+        """Write the moved rows to a new file. Without moved rows, no file is written."""
         rows, early = list(moved.pairs), moved.pairs.early
         if not rows and not early:
             return MovedRowsState(read_again=moved.read_again)
@@ -87,13 +88,13 @@ class MovedRowFiles:
         )
 
     def read(self, state: MovedRowsState, moved: MovedRows, *, only_exact: bool) -> None:
-        """Fill `moved` with what a snapshot says.
+        """Restore `moved` from a snapshot's state.
 
-        only_exact: offsets may have been left out since, so that order does not say any more which halves belong
-            together.
+        only_exact: restore only key changes with exact ids. Offsets may have been skipped since, so the order doesn't
+            show any more which halves belong together.
 
-        A file that is gone (the table was rolled back further than they are kept) is logged: records that
-        need its rows are then refused.
+        A missing file is logged, because the table may be rolled back further than files are kept. Records that need
+        its rows are then refused.
         """
         left: list[MovedRow] = []
         early: dict[bytes, int] = {}
@@ -112,14 +113,14 @@ class MovedRowFiles:
         moved.restore(left, early, state.read_again)
 
     def delete_unreferenced(self, named: Collection[str]) -> None:
-        """Delete files of this pipeline that none of its snapshots names: those of killed processes, too."""
+        """Delete files of this pipeline that none of its snapshots names, including those of killed processes."""
         mine = re.compile(re.escape(self._user) + r"-[0-9a-f]{32}\.arrow")
         for entry in self._io.list_directory(self._directory):
             if mine.fullmatch(entry.name) and entry.name not in named:
                 self.delete(entry.name)
 
     def delete(self, name: str) -> None:
-        with suppress(OSError):  # the next start sweeps it
+        with suppress(OSError):  # a later start deletes it
             self._io.delete_all([f"{self._directory}/{name}"])
 
     # ------------------------------------------------------------ rows of the file
@@ -173,7 +174,7 @@ class MovedRowFiles:
         return left, early
 
     def _values(self, batch: pa.Table) -> tuple[pa.RecordBatch, frozenset[str]]:
-        """The values in the table's columns as they are now, and columns that the file lacks."""
+        """Return the values in the table's current columns, and the columns that the file lacks."""
         fields = [arrow_field(field).with_nullable(True) for field in self._schema.fields]
         columns, lacking = [], set()
         for field, arrow in zip(self._schema.fields, fields, strict=True):
@@ -189,9 +190,11 @@ class MovedRowFiles:
 
 
 class MovedRowsStore:
-    """Keeps what is on its way to another key with the snapshots of all tables of a pipeline.
+    """Stores the moved rows of all tables of a pipeline with their snapshots.
 
-    files_of: the files of a table that exists. Methods block, but `properties`; call them between writes.
+    files_of: returns the files of an existing table.
+
+    All methods block, except `properties`. Call them between writes.
     """
 
     def __init__(self, files_of: Callable[[str], MovedRowFiles], moved: MovedRowsByTable) -> None:
@@ -199,17 +202,17 @@ class MovedRowsStore:
         self._moved = moved
         self._states: dict[str, MovedRowsState] = {}
         self._replaced: dict[str, deque[str]] = {}
-        self._named: dict[str, Collection[str]] = {}  # of tables whose directory was not tidied up yet
+        self._named: dict[str, Collection[str]] = {}  # of tables whose directory was not cleaned up yet
 
     def begin(self, states: Mapping[str, MovedRowsState]) -> None:
-        """What the tables' newest snapshots say; snapshots that are made before `restore` repeat it."""
+        """Set the states of the tables' newest snapshots. Snapshots before `restore` repeat them."""
         self._states = dict(states)
 
     def restore(self, named: Mapping[str, Collection[str]], decided: Collection[str]) -> None:
-        """No other process commits any more: learn what is on its way.
+        """Read the moved rows of all tables. From now on no other process can commit.
 
-        named: by table, files that its snapshots name.
-        decided: tables whose position a person chose.
+        named: for each table, the files that its snapshots name.
+        decided: tables whose position an operator chose.
         """
         self._named = dict(named)
         for table, state in self._states.items():
@@ -218,18 +221,18 @@ class MovedRowsStore:
                 files_of_table.read(state, self._moved.of(table), only_exact=table in decided)
 
     def restore_one(self, table: str, state: MovedRowsState) -> None:
-        """The same for one table, of which this process had forgotten what it knew (`MovedRowsByTable.forget`)."""
+        """Read the moved rows of one table, after `MovedRowsByTable.forget`."""
         self._states[table] = state
         if state != MovedRowsState():
             self._files_of(table).read(state, self._moved.of(table), only_exact=False)
 
     def properties(self, table: str) -> dict[str, str]:
-        """For the table's next snapshot."""
+        """Return the properties for the table's next snapshot."""
         return self._states.get(table, MovedRowsState()).to_properties()
 
     @property
     def is_idle(self) -> bool:
-        """`save` would change nothing."""
+        """Whether `save` would change nothing."""
         return all(moved.is_idle for moved in self._moved.all())
 
     def save(
@@ -237,10 +240,10 @@ class MovedRowsStore:
         reached: Callable[[str], Mapping[TopicPartition, int]],
         on_error: Callable[[str, Exception], None] | None = None,
     ) -> set[str]:
-        """Make durable what is on its way. Returns the tables whose next snapshot says something new.
+        """Make the moved rows durable. Returns the tables whose next snapshot has a new state.
 
-        reached: how far the source was read for a table.
-        on_error: called with what one table raised; the others go on. None: it is raised.
+        reached: returns how far the source was read for a table.
+        on_error: called with the error of a table; the others continue. None: the error is raised.
         """
         changed: set[str] = set()
         for moved in list(self._moved.all()):
@@ -259,7 +262,8 @@ class MovedRowsStore:
         if moved.is_changed:
             files = self._files_of(moved.table)
             if (named := self._named.pop(moved.table, None)) is not None:
-                # What killed processes left. Not at the start, where all tables would be listed.
+                # Delete the files of killed processes here. At the start, this would list the directories of all
+                # tables.
                 files.delete_unreferenced(named)
             new = files.write(moved)
             moved.is_changed = False
@@ -271,7 +275,7 @@ class MovedRowsStore:
         self._states[moved.table] = replace(state, read_again=moved.read_again)
 
     def committed(self, tables: Iterable[str]) -> None:
-        """These have a snapshot that says what was saved last."""
+        """Delete old replaced files of tables whose snapshot has the last saved state."""
         for table in tables:
             replaced = self._replaced.get(table, deque[str]())
             while len(replaced) > REPLACED_MAX:
@@ -279,7 +283,7 @@ class MovedRowsStore:
 
 
 def _positions(flags: Sequence[bool]) -> list[int | None]:
-    """Of each row that is kept its number among those."""
+    """Return the index of each kept row among the kept rows; None for other rows."""
     count = 0
     found: list[int | None] = []
     for flag in flags:

@@ -1,13 +1,13 @@
 """Moved rows: rows whose key changed, kept from the record that deletes them to the record that inserts them.
 
-1. The record under the new key may leave out values that did not change. They are those of the row when it left its old
-   key.
-2. The table can't be asked for them: a compaction merges the row into its -D, and a row under the old key now may be
-   another one, or an older version whose last records are not read yet.
+1. The record under the new key may leave out values that did not change. They are the values of the row when it was
+   deleted under its old key.
+2. The table can't provide these values: a compaction merges the row with its -D. A row that is now under the old key
+   may be another row, or an older version whose last records were not read yet.
 3. So a row is kept from the record that deletes it to the commit of the record under the new key: in memory, and with
    the snapshot whose position passes the deleting record (`checkpoint.moved_rows_state`).
-4. A row is kept for `limit_ms` at most, and all rows take `limit_bytes` at most. Dropped rows are remembered as
-   dropped.
+4. A row is kept for at most `limit_ms`, and all rows together take at most `limit_bytes`. For dropped rows, the fact
+   that they were dropped is kept.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ _LARGER: Final = "a larger number helps rows that leave after the next start"
 DROPPED_BY_AGE: Final = f"it came later than `moved_rows.keep_ms` allows; {_LARGER}"
 DROPPED_BY_SIZE: Final = f"more bytes than `moved_rows.bytes_max` were on their way; {_LARGER}"
 
-_ARRIVED_MAX: Final = 100_000  # ids, of one table
-_DROPPED_MAX: Final = 100_000  # rows, of one table
-_EARLY_MAX: Final = 10_000  # ids of rows that came and were not seen leaving, of one table
-_REMEMBERED_MS: Final = 7 * 86_400_000  # that a row was dropped
+_ARRIVED_MAX: Final = 100_000  # ids of one table
+_DROPPED_MAX: Final = 100_000  # rows of one table
+_EARLY_MAX: Final = 10_000  # ids of one table, of rows that arrived before they were deleted under the old key
+_REMEMBERED_MS: Final = 7 * 86_400_000  # how long dropped rows are remembered
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MovedRow:
-    """A row as it was when it left its key.
+    """A row with its values when it was deleted under its old key.
 
+    change: the key change.
     values: one row with the table's columns. None: no value is known.
     unknown: columns whose value is not known.
     why_unknown: the reason, for messages.
@@ -68,9 +69,11 @@ class MovedRow:
 
 @dataclass(slots=True)
 class MovedRowsBudget:
-    """What all tables of a pipeline together keep.
+    """The limits of moved rows, for all tables of a pipeline together.
 
-    used_bytes: now.
+    limit_ms: how long a row is kept.
+    limit_bytes: maximum bytes of kept rows.
+    used_bytes: current bytes of kept rows.
     """
 
     limit_ms: int = 86_400_000
@@ -80,21 +83,21 @@ class MovedRowsBudget:
 
 
 class MovedRows:
-    """Those of one table. Not thread-safe."""
+    """The moved rows of one table. Not thread-safe."""
 
     def __init__(self, table: str, budget: MovedRowsBudget) -> None:
         self.table = table
         self._budget = budget
         self.pairs = KeyChangePairs[MovedRow]()
         self.read_again: Mapping[TopicPartition, int] = {}
-        """Below these offsets records are read another time: the table has what came after them."""
-        self._arrived: dict[bytes, None] = {}  # exact ids of rows that have come, for records that are sent again
+        """Records below these offsets are read a second time, although the table has later ones."""
+        self._arrived: dict[bytes, None] = {}  # exact ids of arrived rows, to recognize records that are sent again
         self.is_changed = False
 
     def restore(
         self, left: Sequence[MovedRow], early: Mapping[bytes, int], read_again: Mapping[TopicPartition, int]
     ) -> None:
-        """Begin with what a snapshot says."""
+        """Restore the state of a snapshot."""
         for row in left:
             self.pairs.add_departure(row.change, row)
             self._budget.used_bytes += row.nbytes
@@ -102,7 +105,7 @@ class MovedRows:
         self.read_again = dict(read_again)
 
     def adopt_schema(self, old: TableSchema, new: TableSchema) -> None:
-        """The table has other columns now: rows on their way get them. Of new ones nothing is known."""
+        """Change the columns of moved rows to those of the new schema. Values of new columns are unknown."""
         old_names = {field.id: field.name for field in old.fields}
         for queue in self.pairs.left.values():
             for at, row in enumerate(queue):
@@ -111,7 +114,7 @@ class MovedRows:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is on its way, and nothing was since it was saved."""
+        """Whether no rows are moved now, and none were since the last save."""
         return not (self.is_changed or self.read_again or self.pairs.left or self.pairs.early)
 
     @property
@@ -119,11 +122,11 @@ class MovedRows:
         return self._budget.now_ms()
 
     def has_arrived(self, change: KeyChange) -> bool:
-        """Whether the row under the new key was written before: the record is one that was sent again."""
+        """Return whether the row under the new key was written before, so that the record was sent again."""
         return change.id in self._arrived
 
     def add_departure(self, row: MovedRow) -> None:
-        """A row leaves its key: the -D is with the writer."""
+        """Add a row that was deleted under its old key: its -D is in the writer."""
         self.is_changed = True
         if self.pairs.add_departure(row.change, row):
             self._budget.used_bytes += row.nbytes
@@ -132,7 +135,7 @@ class MovedRows:
             self._remember_arrival(row.change)
 
     def add_arrival(self, change: KeyChange) -> None:
-        """A row is under its new key: with the writer, or set aside."""
+        """Add a row that arrived under its new key: it is in the writer, or was set aside."""
         self.is_changed = True
         left = self.pairs.match_arrival(change)
         if left is not None:
@@ -141,7 +144,7 @@ class MovedRows:
                 self._remember_arrival(change)
 
     def expire(self) -> None:
-        """Drop what is too old; much later, or if there is too much of it, forget that it was there."""
+        """Drop the values of rows that are too old. Forget dropped rows much later, or if they are too many."""
         oldest_ms = self._budget.now_ms() - self._budget.limit_ms
         aged = [row for row in self.pairs if row.since_ms <= oldest_ms and row.values is not None]
         self._drop(aged, DROPPED_BY_AGE)
@@ -151,20 +154,21 @@ class MovedRows:
             if at < excess or row.since_ms <= oldest_ms - _REMEMBERED_MS:
                 del self.pairs.left[row.change.id]
                 self.is_changed = True
-        # The other half of these may never come. If it does, a row is kept for nothing.
+        # The other half of these may never arrive. If it does, a row is kept needlessly.
         early = [id_ for id_ in self.pairs.early if id_[0]]
         for id_ in early[: max(0, len(early) - _EARLY_MAX)]:
             del self.pairs.early[id_]
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> None:
-        """How far the table's position is: what was to be read again may have been."""
+        """Update `read_again` by the table's position: records below it were read again."""
         if self.read_again:
             self.read_again = {p: end for p, end in self.read_again.items() if end > ends.get(p, 0)}
 
     def _bound_bytes(self) -> None:
         if self._budget.used_bytes <= self._budget.limit_bytes:
             return
-        excess = self._budget.used_bytes - self._budget.limit_bytes * 9 // 10  # not a row each time
+        # Rows are dropped down to 90 % of the limit, so that not every new row drops another.
+        excess = self._budget.used_bytes - self._budget.limit_bytes * 9 // 10
         dropped = []
         for row in self.pairs:
             if excess <= 0:
@@ -197,7 +201,7 @@ class MovedRows:
 
 
 class MovedRowsByTable:
-    """Of all tables of a pipeline."""
+    """The moved rows of all tables of a pipeline."""
 
     def __init__(self, budget: MovedRowsBudget) -> None:
         self._budget = budget
@@ -209,13 +213,13 @@ class MovedRowsByTable:
         return self._tables[table]
 
     def forget(self, table: str) -> None:
-        """What is on its way is what the table's newest snapshot says."""
+        """Forget the moved rows of a table. Only the state of its newest snapshot is valid."""
         gone = self._tables.pop(table, None)
         if gone is not None:
             self._budget.used_bytes -= sum(row.nbytes for row in gone.pairs)
 
     def all(self) -> Collection[MovedRows]:
-        """Of tables that were asked for."""
+        """Return the moved rows of all tables for which `of` was called."""
         return self._tables.values()
 
 
@@ -236,7 +240,7 @@ def _with_columns_of(schema: TableSchema, row: MovedRow, old_names: Mapping[int,
 
 
 def widened(column: pa.Array, data_type: pa.DataType) -> pa.Array | None:
-    """The same values as another type; None where it can't hold them all."""
+    """Return the values cast to another type; None if it can't hold all of them."""
     try:
         return column if column.type == data_type else column.cast(data_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
