@@ -1,1 +1,2 @@
-"""Tables about a table: `orders$audit_log`, `orders$binlog`, `orders$ro`."""
+"""System tables, which describe a table or show it in another form: `orders$audit_log`, `orders$binlog`, `orders$ro`.
+"""
