@@ -128,7 +128,9 @@ class EncodedField:
 
 
 def fields_of(columns: Sequence[Column], types: Sequence[DataType]) -> list[EncodedField]:
-    """Encode columns. Raises BadInput unless there are as many columns as types, at least one, and all of equal length.
+    """Encode columns.
+
+    Raises BadInput unless there are as many columns as types, at least one, and all of equal length.
     """
     if not columns or len(columns) != len(types) or len({len(c) for c in columns}) != 1:
         given = ", ".join(str(len(column)) for column in columns)

@@ -95,8 +95,7 @@ class UpdateColumnPosition:
 
 @dataclass(frozen=True, slots=True)
 class UpdateColumnDefault:
-    """Changes the value, in SQL syntax, that writers use for a missing value. None is null. Existing rows don't change.
-    """
+    """Changes the value that writers use for a missing one, in SQL syntax. None is null. Existing rows don't change."""
 
     name: ColumnPath
     default: str | None

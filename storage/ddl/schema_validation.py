@@ -50,8 +50,7 @@ def check_schema(schema: TableSchema) -> None:
 
 
 def check_new_schema(schema: TableSchema) -> None:
-    """Check as `check_schema` does, and also the rules for new tables. Java is laxer: its tables may break the latter.
-    """
+    """Check as `check_schema` does, and also the rules for new tables. Java is laxer: its tables may break these."""
     _check((*RULES, *RULES_OF_NEW_TABLES), schema)
 
 

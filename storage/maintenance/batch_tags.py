@@ -17,7 +17,9 @@ _log = get_logger(__name__)
 
 
 def tag_batch_write(context: TableContext, snapshot_id: int) -> None:
-    """Tag the snapshot of a batch write. Raises nothing: the rows are committed, and the tag can be created manually.
+    """Tag the snapshot of a batch write.
+
+    Raises nothing: the rows are committed, and the tag can be created manually.
     """
     options = context.options
     if options.tag_creation is not TagCreation.BATCH:

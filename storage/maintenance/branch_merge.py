@@ -65,7 +65,9 @@ def _check_alike(target: TableContext, source: TableContext, what: str) -> None:
 
 
 def _check_schemas(target: TableContext, source: TableContext, schema_ids: set[int], what: str) -> None:
-    """Raise BadInput if a schema id of the files means another schema in the target: files name their schema by its id.
+    """Raise BadInput if a schema id of the files means another schema in the target.
+
+    Files name their schema by its id.
     """
     known = set(target.schemas.ids())
     for schema_id in sorted(schema_ids):
@@ -99,6 +101,8 @@ def _by_id(context: TableContext) -> dict[int, Snapshot]:
 
 
 def _is_same(one: Snapshot, other: Snapshot | None) -> bool:
-    """Whether one snapshot was copied from one branch to the other. Their uuids and base manifest lists are then equal.
+    """Whether one snapshot was copied from one branch to the other.
+
+    Their uuids and base manifest lists are then equal.
     """
     return other is not None and one.base_manifest_list == other.base_manifest_list and one.uuid == other.uuid

@@ -20,7 +20,9 @@ class FieldIds:
         self.highest = highest
 
     def column(self, column: DataField) -> DataField:
-        """Return the column with new ids: first its own, then those of its nested fields. Ids that it had are ignored.
+        """Return the column with new ids: first its own, then those of its nested fields.
+
+        Ids that it had are ignored.
         """
         column_id = self._next()
         return replace(column, id=column_id, type=self._nested(column.type))

@@ -52,7 +52,9 @@ class SchemaStore:
         return None if latest is None else self.get(latest)
 
     def publish(self, schema: TableSchema) -> bool:
-        """Write a new version. Returns False if its id is taken: another process changed the schema, so read it again.
+        """Write a new version.
+
+        Returns False if its id is taken: another process changed the schema, so read it again.
         """
         if schema.id < 0:
             raise BadInput(f"schema ids count from 0, not {schema.id}")

@@ -51,7 +51,7 @@ SEQUENCE_FIELD = DataField(SEQUENCE_FIELD_ID, SEQUENCE_COLUMN, not_null(BIGINT))
 KIND_FIELD = DataField(KIND_FIELD_ID, KIND_COLUMN, not_null(TINYINT))
 LEVEL_FIELD = DataField(LEVEL_FIELD_ID, LEVEL_COLUMN, not_null(INT))  # level of the row's file; never stored
 ROW_ID_FIELD = DataField(ROW_ID_FIELD_ID, ROW_ID_COLUMN, not_null(BIGINT))  # stored by compactions only
-POSITION_FIELD = DataField(POSITION_FIELD_ID, POSITION_COLUMN, not_null(BIGINT))  # row's position in its file; never stored
+POSITION_FIELD = DataField(POSITION_FIELD_ID, POSITION_COLUMN, not_null(BIGINT))  # position in the file; never stored
 
 # Columns of row tracking, in files that store them
 TRACKING_FIELDS: Final = {f.name: DataField(f.id, f.name, BIGINT) for f in (ROW_ID_FIELD, SEQUENCE_FIELD)}
@@ -126,8 +126,7 @@ class TableSchema:
         return tuple(self.by_name[name] for name in names)
 
     def stored_in(self, write_columns: Sequence[str] | None) -> tuple[DataField, ...]:
-        """Return the columns of a data file besides keys and kinds: all columns, or those that its manifest entry
-        names.
+        """Return the columns of a data file besides keys and kinds: all columns, or those named in its manifest entry.
 
         Compactions of tables with row tracking also store row ids and sequence numbers. Raises BadInput for other
         names.

@@ -1,2 +1,1 @@
-"""System tables, which describe a table or show it in another form: `orders$audit_log`, `orders$binlog`, `orders$ro`.
-"""
+"""System tables, which describe a table or show it differently: `orders$audit_log`, `orders$binlog`, `orders$ro`."""

@@ -120,8 +120,9 @@ _AS_STORED: Final = {
 
 
 def _made_since(files: pa.RecordBatch, time_ms: int) -> pa.Array:
-    """Return whether each file was created at this time or later. Null, which a filter drops, if it has no creation
-    time.
+    """Return whether each file was created at this time or later.
+
+    Null, which a filter drops, without a creation time.
     """
     made = files.column("creation_time_ms")
     epochs = [None if ms is None else epoch_ms_of_local(ms) for ms in made.to_pylist()]
@@ -307,8 +308,9 @@ class _SameColumns:
         return self._columns("max_values")
 
     def _columns(self, name: str) -> list[pa.Array]:
-        """Decode the serialized rows of a column. Values are null for a row without fields: its statistics were
-        dropped.
+        """Decode the serialized rows of a column.
+
+        Values are null for a row without fields, whose statistics were dropped.
         """
         rows = self._files.column(name).to_pylist()
         present = [i for i, row in enumerate(rows) if row[:4] != bytes(4)]

@@ -76,9 +76,7 @@ class MetadataTable(SystemTable, Generic[Item]):
 
 
 def matching_keys(predicate: Predicate | None, field: pa.Field, keys: Sequence[Any]) -> list[Any]:
-    """Return the keys that can satisfy the predicate. Only the part of the predicate that reads this column alone is
-    used.
-    """
+    """Return the keys that can satisfy the predicate, by that part of it which reads this column alone."""
     condition = None if predicate is None else predicate.within(frozenset([field.name]))
     if condition is None:
         return list(keys)

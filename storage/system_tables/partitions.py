@@ -77,10 +77,9 @@ def totals(entries: Iterable[ManifestEntry], key: Callable[[ManifestEntry], Key]
 
 
 def partition_totals(context: TableContext, snapshot: Snapshot | None) -> list[FileTotals]:
-    """Return the totals of each partition, sorted by its text: `dt=2024-05-14/hour=7`, or "" for an unpartitioned
-    table.
+    """Return the totals of each partition, sorted by its text, such as `dt=2024-05-14/hour=7`.
 
-    Rows in the postpone bucket don't count.
+    The text is "" for an unpartitioned table. Rows in the postpone bucket don't count.
     """
     readable = (entry for entry in files_at(context, snapshot) if entry.bucket >= 0)
     found = totals(readable, lambda entry: entry.partition)
@@ -92,8 +91,7 @@ def partition_totals(context: TableContext, snapshot: Snapshot | None) -> list[F
 
 
 def partitions_read(context: TableContext, snapshot: Snapshot | None, other: FallbackBranch | None) -> list[FileTotals]:
-    """Return the totals of the partitions that a read returns, with those of the fallback branch, if the table has one.
-    """
+    """Return the totals of the partitions that a read returns, including those of the table's fallback branch."""
     found = partition_totals(context, snapshot)
     if other is None:
         return found

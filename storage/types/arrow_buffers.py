@@ -98,8 +98,7 @@ class PaddedBytes:
 
 
 def byte_ranges(column: pa.Array) -> tuple[PaddedBytes, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the values of a string or binary column: the bytes, the start of each value, and its length (0 for nulls).
-    """
+    """Return the values of a string or binary column: the bytes, each value's start, and its length (0 for nulls)."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offset_buffer, data_buffer = column.buffers()
     if not len(column) or data_buffer is None:

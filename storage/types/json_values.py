@@ -47,8 +47,7 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _times(column: pa.TimestampArray) -> list[str | None]:
-    """Return the texts of timestamps. Arrow prints years up to 32767; later times are printed as a number and its unit.
-    """
+    """Return the texts of timestamps. Arrow prints years up to 32767; later times become a number and its unit."""
     kind = column.type
     numbers = column.cast(pa.int64()).to_pylist()
     texts = column.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()

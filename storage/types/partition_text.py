@@ -92,8 +92,7 @@ def _precision(data_type: DataType) -> int:
 
 
 def java_float_text(number: np.float32 | np.float64) -> str:
-    """Return the result of Java's `Float.toString` or `Double.toString`: the fewest digits, at least two, that identify
-    it.
+    """Return Java's `Float.toString` or `Double.toString`: the fewest digits, at least two, that identify the number.
 
     This is the text of JDK 19 and newer. Older ones print other digits for some numbers from 1E7 up and below 1E-3
     (2.0E23
