@@ -2,8 +2,8 @@
 
     TableWriter(context, compactor_factory=compact_manager_factory())
 
-A bucket has at most one task. Its result waits until the writer takes it, so that levels change only under the
-writer's lock.
+A bucket has at most one task. Its result waits until the writer takes it, so that levels change only under the writer's
+lock.
 
 Source: Java `compact/CompactFutureManager.java`, `mergetree/compact/MergeTreeCompactManager.java`.
 """

@@ -42,8 +42,7 @@ def compact_manifests(context: TableContext, *, dry_run: bool = False) -> Manife
     """Merge a table's manifests, with an empty snapshot of kind COMPACT.
 
     Manifests of `manifest.target-file-size` stay, unless files that they name were deleted since. Raises CommitConflict
-    if
-    other commits were first too often.
+    if other commits were first too often.
     """
     context.identity.check_before_change()
     joining = context.with_options(_AT_ONCE)

@@ -188,8 +188,7 @@ class PostponedBatch:
         """Return the messages to commit instead of those of bucket -2, and those that are not needed any more.
 
         The caller deletes the files of the latter. If an error is raised, nothing was returned, and the staged files
-        may still
-        be committed unchanged.
+        may still be committed unchanged.
         """
         plan = plan_fixed_bucket_writes(self._context, staged, rescale=self._rescale, replaces=self._replaces)
         try:

@@ -86,8 +86,7 @@ class CompactionScheduler:
     threads: how many compactions run at a time
 
     Tasks wait for no other task, take no lock of a writer and no memory of the write budget. So a caller that holds one
-    of
-    these while it waits for a task waits for a bounded time.
+    of these while it waits for a task waits for a bounded time.
     """
 
     def __init__(self, threads: int) -> None:
@@ -96,9 +95,7 @@ class CompactionScheduler:
         self._threads = threads
         self._running = 0
         self._numbers = count(1)
-        self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = (
-            OrderedDict()
-        )  # by table; the first one is next
+        self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = OrderedDict()  # by table; the first one is next
         self._paused_until_s = 0.0  # of the monotonic clock
         self._lock = threading.Condition()
 
@@ -138,8 +135,7 @@ class CompactionScheduler:
         Running tasks continue.
 
         Flush and commit use it, as their rows are urgent: the compactions that a flush triggers would take processors
-        from the
-        flush of the next bucket, and from the commit.
+        from the flush of the next bucket, and from the commit.
         """
         with self._lock:
             self._paused_until_s = time.monotonic() + at_most_s

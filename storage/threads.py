@@ -89,9 +89,8 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
     """Run `work`, which computes mostly in Arrow, for each item, in as many threads as the machine has cores. Blocks.
 
     A single item runs in the caller's thread: a new thread fills the caches of Arrow and of the interpreter again,
-    which
-    took a quarter of the CPU time of a small flush. For the same reason a thread takes several of many small items at a
-    time. An error is raised when no task runs any more; tasks that have not started by then are skipped.
+    which took a quarter of the CPU time of a small flush. For the same reason a thread takes several of many small
+    items at a time. An error is raised when no task runs any more; tasks that have not started by then are skipped.
     """
     if len(items) == 1:
         return [work(items[0])]
@@ -175,11 +174,9 @@ async def run_cpu_bound(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     """Run `work` that mostly makes Python objects or many small arrays, in this process's only thread for such work.
 
     Two threads with such work are not faster than one, as it holds the interpreter's lock. But whenever the lock
-    changes
-    hands, data moves from one core's cache to another's, and a thread that releases the lock for a moment waits 5 ms to
-    get
-    it back. Reading a folder of change logs took 40 % more CPU time that way, and as long as with one thread. Work that
-    waits would make all other work wait here.
+    changes hands, data moves from one core's cache to another's, and a thread that releases the lock for a moment waits
+    5 ms to get it back. Reading a folder of change logs took 40 % more CPU time that way, and as long as with one
+    thread. Work that waits would make all other work wait here.
     """
     return await _await_to_end(_submit(_threads.cpu_bound, partial(work, *args, **kwargs)))
 
@@ -194,10 +191,9 @@ class ShortWork:
     """Runs short CPU-bound work that never waits in the event loop's thread, and longer work as `run_cpu_bound` does.
 
     For pipelines whose event loop makes many Python objects itself, such as one that reads from Kafka. In parallel to
-    such
-    a loop, decoding a batch in another thread took 50 % more CPU time, as the interpreter's lock changed hands all the
-    time. The loop has to wait in either case: a thread releases the lock after 5 ms, and most batches take less than
-    10.
+    such a loop, decoding a batch in another thread took 50 % more CPU time, as the interpreter's lock changed hands all
+    the time. The loop has to wait in either case: a thread releases the lock after 5 ms, and most batches take less
+    than 10.
 
     short_ms: CPU time. A function runs in the other thread at first, and whenever its last run took longer than this.
         (Twice this time is slow for asyncio's debug mode.)

@@ -74,15 +74,12 @@ def pick_unordered(
     """Pick groups to rewrite in a partition without buckets, each in the order of its rows' arrival.
 
     Small files are packed, smallest first, until a group reaches two files of the target size. A rest below that size
-    is
-    left if it has fewer than files_min files.
+    is left if it has fewer than files_min files.
 
     deleted: for files with a deletion vector, the number of deleted rows (None: not counted). Such files are rewritten,
-        in
-        separate groups, if they are small or have too many deleted rows.
+        in separate groups, if they are small or have too many deleted rows.
     full: the rest is merged, too (Java does it once a streaming job saw it often enough), files with a deletion vector
-        are
-        always rewritten, and with `compaction.force-rewrite-all-files` all files are.
+        are always rewritten, and with `compaction.force-rewrite-all-files` all files are.
     """
     files = list(files)
     if full and settings.rewrites_all:

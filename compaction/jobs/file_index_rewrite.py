@@ -142,8 +142,7 @@ class _Rewriter:
         return found if len(found) > threshold else b""
 
     def _container(self, file: DataFileMeta, path: str, partition: bytes) -> bytes | None:
-        """Return the container for the file's columns under the file's own schema: an index stores values of the file.
-        """
+        """Return the container for the file's columns under its own schema: an index stores the file's values."""
         schema = self._context.schema
         is_current = file.schema_id == schema.id
         own = self._context if is_current else self._context.with_schema(self._context.schemas.get(file.schema_id))

@@ -15,8 +15,7 @@ class JobScope:
     After `narrow`: the buckets that were due, with their files at that time and the compacted ones.
 
     Rows that arrive later are ignored, so the older files are compacted as if the job had been faster. If another
-    process
-    compacts a bucket, the job leaves that bucket to it: without its files the levels would be wrong.
+    process compacts a bucket, the job leaves that bucket to it: without its files the levels would be wrong.
     """
 
     def __init__(self) -> None:

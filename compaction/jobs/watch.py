@@ -74,8 +74,7 @@ def watch(
     now_ms: a clock that is never set back.
 
     A conflict with another commit is only logged. In all cases a table is tried again after a wait that doubles with
-    each
-    consecutive failure. If nothing happens, the wait between two checks grows up to the smallest
+    each consecutive failure. If nothing happens, the wait between two checks grows up to the smallest
     `continuous.discovery-interval` of the tables.
     """
     if request.full or request.order_by:

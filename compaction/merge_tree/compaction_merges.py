@@ -80,8 +80,7 @@ class CompactionMerges:
         """Return whether older rows above the output level must be looked up.
 
         This is so if rows leave level 0 and merging the files alone, with single rows unchanged, would give another
-        result. It
-        is also so if the changelog needs their changes, or deletion vectors need the replaced rows.
+        result. It is also so if the changelog needs their changes, or deletion vectors need the replaced rows.
         """
         options = self.context.options
         if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):

@@ -224,7 +224,12 @@ class MergeTree:
         return LookupLevels(self._files, runs, key_fields, self._lookup_cache, self._is_visible(task)).find
 
     def _is_visible(self, task: _Task) -> IsVisible | None:
-        """Return which rows a lookup may find. In a table with deletion vectors, found rows are marked."""
+        """Return a function that tells which found rows a lookup may use: not expired or deleted ones.
+
+        It also marks found rows.
+
+        None if all rows are visible. Only in a table with deletion vectors rows are marked.
+        """
         expiry, marks = self._expiry, task.marks
         if marks is None:
             return None if expiry is None else lambda _, found: expiry.keeps(found.rows.rows, task.now_s)

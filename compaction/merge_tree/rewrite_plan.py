@@ -109,8 +109,8 @@ def can_drop_deletes(output_level: int, highest_level: int, *, has_deletion_vect
     """Return whether a compaction into output_level drops keys whose newest row is a delete.
 
     It may only do so if no older row of them can be left: no file is above the output (highest_level: of all files of
-    the
-    bucket, the compacted ones included), or deletion vectors mark these rows. Level 0 may hold older rows of its own.
+    the bucket, the compacted ones included), or deletion vectors mark these rows. Level 0 may hold older rows of its
+    own.
 
     Source: Java `mergetree/compact/MergeTreeCompactManager.triggerCompaction`.
     """

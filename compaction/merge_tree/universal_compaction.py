@@ -178,8 +178,7 @@ def create_unit(runs: Runs, max_level: int, count: int, reason: PickReason) -> C
     """Move the first `count` runs to the level below the next run, so that levels stay ordered by age.
 
     Level 0 is no output level: if the next run is on level 0 or 1, more runs join, up to the first one above level 0,
-    and
-    the output takes its level.
+    and the output takes its level.
     """
     if count == len(runs):
         return pick_all_runs(runs, max_level, reason)

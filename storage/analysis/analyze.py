@@ -49,8 +49,7 @@ def analyze(context: TableContext, columns: Sequence[str] | None = None) -> int 
     columns: the columns to count. None is all whose values can be counted. An empty list counts rows only.
 
     Returns the snapshot that names the statistics; None for a table without snapshots. Raises BadInput for a column
-    that
-    doesn't exist, UnsupportedFeature for a column whose type can't be counted.
+    that doesn't exist, UnsupportedFeature for a column whose type can't be counted.
     """
     snapshot = context.snapshots.latest()
     if snapshot is None:

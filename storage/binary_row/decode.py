@@ -54,8 +54,7 @@ def decode_rows(
     """Decode rows in the serialized form of manifests. Returns one column per field, in its in-memory form.
 
     out_of_range: the treatment of timestamps that don't fit the Arrow unit of their type (nanoseconds reach from 1677
-        to
-        2262): UnsupportedFeature, or null, which is right for bounds ("unknown").
+        to 2262): UnsupportedFeature, or null, which is right for bounds ("unknown").
 
     Raises ValueError if a row has another number of fields or is truncated; the caller names the file.
     """

@@ -57,8 +57,7 @@ def encode_rows(
     """Return the bytes of each row, without the number of fields.
 
     columns: at least one, of equal length, in the in-memory form of their types. Timestamps may have any unit. Types of
-        up
-        to three digits keep milliseconds.
+        up to three digits keep milliseconds.
 
     Raises BadInput for another form.
     """

@@ -1,7 +1,7 @@
 """Makes the next version of a table's schema from a list of changes. Nothing is read or written.
 
-A nested column is named by its path: `("address", "city")` for a field of a ROW, `("items", "element", "price")` for
-a field of the ROWs in an ARRAY, `("sizes", "value")` for the values of a MAP.
+A nested column is named by its path: `("address", "city")` for a field of a ROW, `("items", "element", "price")` for a
+field of the ROWs in an ARRAY, `("sizes", "value")` for the values of a MAP.
 
 Source: Java `schema/SchemaManager.java` (generateTableSchema), `schema/SchemaChange.java`.
 """

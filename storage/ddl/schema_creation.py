@@ -34,8 +34,7 @@ def create_schema(
     columns: an Arrow schema (metadata `description` of a field describes it), or columns with Paimon's own types, whose
         ids are ignored. Fields are numbered as Java numbers them.
     options: Paimon's options, stored as given. The default of `bucket` is -1: an index assigns buckets to keys, and
-        tables
-        without a primary key have no buckets.
+        tables without a primary key have no buckets.
     time_ms: now, epoch milliseconds.
 
     Raises BadInput, naming the column or option, if the arguments conflict.

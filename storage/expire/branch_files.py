@@ -65,8 +65,7 @@ class BranchFiles:
         """Read the current states of the branch. Raises CorruptFile for a retained state that can't be read.
 
         Partially expired states count if they can be read. A fast-forward leaves a hint that names a deleted snapshot.
-        Later
-        another snapshot may get that id, while complete ones exist below it.
+        Later another snapshot may get that id, while complete ones exist below it.
         """
         self._snapshots.refresh([i for ids in snapshot_ids(self._context.io, self._paths) for i in ids])
         self._changelogs.refresh([i for ids in changelog_ids(self._context.io, self._paths) for i in ids])

@@ -76,8 +76,7 @@ class References:
         """Return the candidates that an OVERWRITE of this branch names again, from snapshot `first` on.
 
         later: all snapshots up to `latest`, or their long-lived changelogs. Those up to `scanned_to` may be left out,
-            once
-            `scan_from` has compared it with `latest`.
+            once `scan_from` has compared it with `latest`.
         """
         self._overwrites = {i: names for i, names in self._overwrites.items() if i >= first}
         for snapshot in later:

@@ -61,8 +61,7 @@ class Retention:
         """Return the first id to keep. Ids from `earliest` up to it, not included, may be removed.
 
         expiry_time_ms: returns the time of an id that must be older than the retention time; None for an id that was
-            deleted
-            meanwhile. Called for ascending ids, at most `limit` times.
+            deleted meanwhile. Called for ascending ids, at most `limit` times.
 
         The caller checks what else must be kept (consumers, pins).
         """

@@ -9,8 +9,8 @@ Steps of one round over snapshots begin to end, where `end` is the first kept on
        *Crash: nothing is deleted. The next round removes the snapshots below the hint.*
        On a full disk the hint LATEST is deleted first, to make room for it; if that is not enough, the first snapshot
        file, too.
-       *Crash: readers list the directory, and can read all snapshots in it. Files that only the snapshot without a
-       file named are orphans.*
+       *Crash: readers list the directory, and can read all snapshots in it. Files that only the snapshot without a file
+       named are orphans.*
        Then tags and branches are listed once more: a process that creates one reads the hint afterwards.
     2. Data files that the deltas up to that of `end` delete, and changelog files, are deleted.
        *Crash: snapshots below the hint can't be read; their metadata tells the next round which files remain.*
@@ -274,8 +274,7 @@ class SnapshotExpiry:
         """Do step 1. Returns whether the hint LATEST was deleted to make room.
 
         If that is not enough, snapshots are deleted before the hint is written, smallest id first: the earliest
-        remaining one
-        can be read, with or without a hint. This is not done if their changelogs must still be written.
+        remaining one can be read, with or without a hint. This is not done if their changelogs must still be written.
         """
         left = iter(() if changelogs_stay else expiring)
         lost_latest = False

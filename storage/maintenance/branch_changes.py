@@ -30,8 +30,7 @@ def create_branch(
     never a mix of both.
 
     Returns the first snapshot of the branch. Raises BadInput for a name that is taken. Raises SnapshotExpired if the
-    first
-    snapshot was deleted meanwhile; the branch is then not created.
+    first snapshot was deleted meanwhile; the branch is then not created.
     """
     check_branch_name(name)
     if tag is not None and snapshot_id is not None:
@@ -97,8 +96,7 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
     """Replace the states of this branch by those of another branch.
 
     States from the first snapshot of the other branch on are replaced by its snapshots, tags and schemas. Stop the
-    writers
-    of this branch first.
+    writers of this branch first.
 
     Steps:
     1. Delete snapshots whose expiry has begun.

@@ -1,8 +1,8 @@
 """Removes orphan files of a table, which no state names: from crashes, lost commits, rollbacks and deleted branches.
 
 A file is removed if it is old enough, and if two passes over all branches, one after the other, found no reference to
-it. One pass is not enough: a fast-forward copies snapshots from a branch that the pass has not read yet to one that
-it has read, and the branch may be deleted before the pass reads it. Files of a running commit are young.
+it. One pass is not enough: a fast-forward copies snapshots from a branch that the pass has not read yet to one that it
+has read, and the branch may be deleted before the pass reads it. Files of a running commit are young.
 
 Steps:
 1. List the files of the table.

@@ -29,8 +29,7 @@ def remove_missing_manifests(context: TableContext, *, dry_run: bool = False) ->
     """Commit a snapshot of kind OVERWRITE on the latest one, without the missing manifests. Returns their names.
 
     Nothing is committed if no manifest is missing. Raises CorruptFile if a manifest list is missing, or if the
-    remaining
-    manifests contradict each other; CommitConflict if another writer commits meanwhile.
+    remaining manifests contradict each other; CommitConflict if another writer commits meanwhile.
     """
     context.identity.check_before_change()
     latest = context.snapshots.latest()

@@ -57,8 +57,7 @@ def update_columns(
 
     Returns the new snapshot. None if (commit_user, identifier) was committed before, or if there are no rows.
     Raises UnsupportedFeature for a table without data evolution; BadInput for rows that don't fit the table or don't
-    exist
-    in it; CommitConflict if other commits were first too often; CommitOutcomeUnknown.
+    exist in it; CommitConflict if other commits were first too often; CommitOutcomeUnknown.
     """
     if not context.options.data_evolution_enabled:
         raise UnsupportedFeature(

@@ -72,8 +72,7 @@ def change_rows(
     compactor_factory: for tables with a primary key.
 
     Returns the new snapshot. None if (commit_user, identifier) was committed before, or if a commit without an
-    identifier
-    finds no row. A numbered commit then publishes an empty snapshot, which records that it was done.
+    identifier finds no row. A numbered commit then publishes an empty snapshot, which records that it was done.
 
     Raises UnsupportedFeature for a table whose rows can't be changed this way; BadInput for a condition or values that
     don't fit it; CommitConflict if other commits were first too often; CommitOutcomeUnknown.

@@ -216,8 +216,7 @@ class FileStatisticsTexts:
     """The statistics of each file as text, `{column=value, …}`.
 
     Columns have their current names and are sorted by them. Values are shown as stored: truncated bounds are not
-    widened,
-    as a scan widens them.
+    widened, as a scan widens them.
     """
 
     context: TableContext

@@ -109,8 +109,7 @@ def type_from_arrow(
     next_field_id: numbers the fields of nested ROWs, depth first.
 
     An unsigned integer becomes the next wider signed type (uint64: DECIMAL(20, 0)). Raises BadInput, naming `column`,
-    for
-    types that Paimon lacks: durations, intervals, times finer than a millisecond, unions, nulls.
+    for types that Paimon lacks: durations, intervals, times finer than a millisecond, unions, nulls.
     """
     found = _type_from_arrow(given, next_field_id, column)
     return found if is_nullable else not_null(found)

@@ -95,8 +95,7 @@ def java_float_text(number: np.float32 | np.float64) -> str:
     """Return Java's `Float.toString` or `Double.toString`: the fewest digits, at least two, that identify the number.
 
     This is the text of JDK 19 and newer. Older ones print other digits for some numbers from 1E7 up and below 1E-3
-    (2.0E23
-    as 1.9999999999999998E23). So even two Java versions may not find each other's directory for such a value.
+    (2.0E23 as 1.9999999999999998E23). So even two Java versions may not find each other's directory for such a value.
     """
     if np.isnan(number):
         return "NaN"
