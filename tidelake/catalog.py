@@ -315,10 +315,10 @@ class Catalog:
         keep_source: bool = False,
         dry_run: bool = False,
     ) -> list[Migration]:
-        """Migrate all folders in `source`, or all format tables of database `source` of this catalog: see
-        `migrate_table`.
+        """Migrate all folders in `source`, or all format tables of database `source` of this catalog.
 
-        All are checked before the first table is created. A call that failed can be repeated: it continues.
+        See `migrate_table`. All are checked before the first table is created. A call that failed can be repeated: it
+        continues.
 
         database: database of the new tables; created if it does not exist
         tables: only these; None: all
