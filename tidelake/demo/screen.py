@@ -84,8 +84,7 @@ class PlainScreen:
         self._console.print(Text(text), soft_wrap=True)
 
     def show(self, scene: DemoState) -> None:
-        """Print a line when the activity changes, else every few seconds while rows arrive, and rarely while none do.
-        """
+        """Print a line when the activity changes, else every few seconds while rows arrive, rarely while none do."""
         now = time.monotonic()
         is_stuck = scene.records_in_tables == self._records
         interval_seconds = _STUCK_INTERVAL_SECONDS if is_stuck else _PLAIN_INTERVAL_SECONDS
