@@ -115,7 +115,7 @@ class CompactionScheduler:
 
         work: polls its argument, which returns whether it is cancelled.
 
-        Raises RuntimeError if the system can't start the first thread; the work is then dropped.
+        Raises RuntimeError if the system can't start a thread; the work is then dropped.
         """
         task: ScheduledTask[T] = ScheduledTask(work, self.resume)
         with self._lock:

@@ -72,7 +72,7 @@ LEVEL_COLUMN: Final = "_LEVEL"
 ROW_ID_COLUMN: Final = "_ROW_ID"
 POSITION_COLUMN: Final = "_POSITION"  # position in the row's file; only while reading
 RESERVED_COLUMNS: Final = frozenset({SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, "rowkind"})
-"""No table may have them; the last is a column of the system table audit_log."""
+"""The columns that no table may have. The last one is a column of the system table audit_log."""
 
 
 def is_reserved_column(name: str) -> bool:

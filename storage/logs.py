@@ -33,7 +33,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def _to_record(_: object, __: str, event: MutableMapping[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
-    """Return the arguments for the standard library's logger: the event followed by its fields, and the fields."""
+    """Return the arguments for the standard library's logger: the event with its fields as text, and the fields."""
     text = str(event.pop("event"))
     exc_info = event.pop("exc_info", None)
     said = " ".join([text, *(f"{key}={value!r}" for key, value in event.items())])

@@ -46,7 +46,7 @@ class Limitation:
 def check_supported(context: TableContext, operation: Operation) -> None:
     """Raise UnsupportedFeature for the first property of the table that would make the operation's result wrong.
 
-    Options without effect, and those that Paimon doesn't know, are logged once per process.
+    Options without effect, and options that Paimon doesn't know either, are logged once per process.
     """
     if operation is Operation.WRITE and context.options.is_on("metastore.partitioned-table"):
         _check_partitions_are_kept(context)

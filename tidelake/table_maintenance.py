@@ -63,8 +63,7 @@ class TableMaintenance(TableHistory):
         """Collect statistics of rows and columns, for query planners (also Spark's) and `$statistics`.
 
         Reads all values of the columns. Returns the id of the snapshot with the statistics; None for a table without
-        snapshots.
-        Later snapshots keep them until the schema changes.
+        snapshots. Later snapshots keep them until the schema changes.
 
         columns: None is all columns whose values can be counted; an empty list counts rows only
         """

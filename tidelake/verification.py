@@ -62,8 +62,7 @@ def _ends_before_each(snapshots: Sequence[Snapshot]) -> dict[int, Mapping[TopicP
     """Return how far the table had read each partition before each snapshot of a Spark query, by snapshot id.
 
     All commit users count. A query records the position of the whole table, so several queries may alternate without a
-    gap.
-    A pipeline records its own position. Positions that can't be read are reported elsewhere.
+    gap. A pipeline records its own position. Positions that can't be read are reported elsewhere.
     """
     ends: dict[TopicPartition, int] = {}
     before: dict[int, Mapping[TopicPartition, int]] = {}

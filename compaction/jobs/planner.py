@@ -28,7 +28,7 @@ from storage.write.bucket_router import BucketKey
 from storage.write.compactor import CompactResult
 
 TaskFunction: TypeAlias = Callable[[IsCancelled], CompactResult]
-Deletions: TypeAlias = Mapping[str, DeletionFile]  # by data file of the bucket
+Deletions: TypeAlias = Mapping[str, DeletionFile]  # the deletion vector by data file of the bucket
 
 
 @dataclass(frozen=True, slots=True)

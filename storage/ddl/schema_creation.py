@@ -60,7 +60,7 @@ def create_schema(
 
 
 def columns_from_arrow(schema: pa.Schema) -> list[DataField]:
-    """Columns with Paimon's types, all with id 0. Raises BadInput for types that Paimon cannot hold."""
+    """Return columns with Paimon's types, all with id 0. Raises BadInput for types that Paimon cannot hold."""
     return [DataField(0, field.name, _type_of(field), description_from_arrow(field)) for field in schema]
 
 

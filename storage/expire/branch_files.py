@@ -84,8 +84,7 @@ class _SnapshotHistory:
     """The snapshots of a branch by id, each read once.
 
     Each snapshot is built on the one before. So if the newest snapshot that was read is unchanged, all before it are,
-    too.
-    If it has changed, the branch was rolled back or replaced, and all are read again.
+    too. If it has changed, the branch was rolled back or replaced, and all are read again.
     """
 
     def __init__(self, find: Callable[[int], Snapshot | None]) -> None:
@@ -104,7 +103,7 @@ class _SnapshotHistory:
 
 @dataclass(frozen=True, slots=True)
 class _SnapshotFilesDelta:
-    """The files of one snapshot: all metadata that it names, and data files that it adds, removes or has as changes."""
+    """The files of one snapshot: its metadata, and the data files that it adds, removes or wrote as changelog."""
 
     snapshot: Snapshot
     metadata: frozenset[str]

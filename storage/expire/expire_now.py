@@ -15,7 +15,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """The numbers of expired snapshots, of expired long-lived changelogs, and of deleted files of both."""
+    """The numbers of expired snapshots, of expired long-lived changelogs, and of the files deleted with them."""
 
     snapshots: int = 0
     changelogs: int = 0

@@ -41,7 +41,7 @@ class References:
         self.scanned_to = 0  # own snapshots up to this one are checked for OVERWRITEs
 
     def referenced(self, candidates: DeletionCandidates, begin: int, earliest_kept_id: int) -> set[str]:
-        """Candidates that a tag or another branch references.
+        """Return the candidates that a tag or another branch references.
 
         begin: the first snapshot of this branch to delete
         earliest_kept_id: the first snapshot of this branch to keep

@@ -7,7 +7,7 @@
 | a long-lived changelog of any branch | the changes: its changelog, or what its commit added where it has none |
 | a consumer of a branch, a pipeline's position (`Pins`) | that branch's snapshots and changelogs from its next one on |
 
-The only definition, for all deletions (`storage.expire.references`) and for `storage.verify`.
+All deletions (`storage.expire.references`) and `storage.verify` use this definition.
 
 Source: Java `operation/FileDeletionBase.java`, `ChangelogDeletion.java`, `table/source/snapshot/*FollowUpScanner.java`.
 """
@@ -52,7 +52,7 @@ class RetainedStates:
 
 
 def all_branches(io: FileIO, paths: TablePaths) -> list[str]:
-    """All branches of a table, `main` first."""
+    """Return all branches of a table, `main` first."""
     return [DEFAULT_BRANCH, *(name for name in branch_names(io, paths) if name != DEFAULT_BRANCH)]
 
 

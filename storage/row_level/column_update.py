@@ -41,7 +41,7 @@ from storage.write.row_converter import RowConverter
 
 _ATTEMPTS_MAX: Final = 10
 _OPERATION: Final = "UPDATE"
-# The columns of a row-id group stay together
+# The written columns of a row-id group must be in one file.
 _ONE_FILE: Final = {"target-file-size": f"{2**60} b", "target-file-row-num": str(2**62)}
 
 

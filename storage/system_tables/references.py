@@ -38,7 +38,7 @@ class TagsTable(MetadataTable[Tag]):
         for name in matching_keys(at.predicate, self.fields[0], tags.names()):
             try:
                 found.append(tags.tag(name))
-            except BadInput:  # deleted concurrently
+            except BadInput:  # another process deleted it
                 continue
         return found
 

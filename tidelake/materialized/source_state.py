@@ -1,4 +1,4 @@
-"""The state of the sources that a refresh has read. Stored in the snapshot with the rows, so that they always agree."""
+"""The state of the sources that a refresh has read. It is stored in the snapshot with the rows, so that both agree."""
 
 from __future__ import annotations
 

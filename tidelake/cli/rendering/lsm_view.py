@@ -102,7 +102,7 @@ def _keys(context: TableContext, rows: Sequence[bytes]) -> list[LsmTree]:
 
 
 def print_lsm_trees(console: Console, trees: Sequence[LsmTree], *, show_all: bool) -> None:
-    """Print the trees with the most sorted runs, sorted by partition. Buckets with one run are fully compacted."""
+    """Print the trees with the most sorted runs, sorted by partition. Buckets with one run are left out."""
     growing = [tree for tree in trees if len(tree["runs"]) > 1]
     worst = sorted(growing, key=lambda tree: (-len(tree["runs"]), -tree["bytes"]))[:_TREES_SHOWN]
     shown = growing if show_all else [tree for tree in growing if tree in worst]

@@ -51,7 +51,7 @@ def record_batches(
 
 
 def report_lost(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
-    """Raises PositionRefused; if not `fails`, a warning says the same."""
+    """Raise PositionRefused for lost records. If not `fails`, log a warning instead."""
     if lost:
         what = f"it doesn't hold these records (any more): {', '.join(map(str, lost))}"
         report_change(

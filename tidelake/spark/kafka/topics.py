@@ -55,7 +55,10 @@ class Topics:
         return self._run(self._opened().bounds(partitions))
 
     def offsets(self, boundary: Boundary, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets of a boundary. Raises BadInput if the boundary lacks a partition."""
+        """Return the offsets of a boundary.
+
+        Raises BadInput unless a boundary with offsets or times names these partitions.
+        """
         if boundary.group is not None:
             return self._run(self._opened().offsets(partitions, FromGroup(boundary.group)))
         if boundary.timestamp_ms is not None:

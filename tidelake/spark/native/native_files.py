@@ -50,7 +50,7 @@ _HALF_COPIED: Final = "._COPYING_"
 def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
     """Return the paths of the files that Spark may read.
 
-    None if Spark would return other values than we do for the type of a column that is read.
+    Returns no files if Spark would return other values than we do for the type of a column that is read.
 
     any_store: whether Spark can read each store that we can; otherwise only files of this machine.
     """

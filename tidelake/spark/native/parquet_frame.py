@@ -20,7 +20,7 @@ from storage.fileio.location import LOCAL_SCHEME, S3_SCHEMES, local_path, remote
 from storage.types import DataType, Root
 from tidelake.spark.native.native_files import misleads_filters
 
-# Override the session: no row is left out silently, and dates are Gregorian.
+# These override the session: no row is left out silently, and old dates are read without a calendar conversion.
 _OPTIONS: Final = {
     "mergeSchema": "false",
     "ignoreMissingFiles": "false",
