@@ -1,4 +1,4 @@
 """The table: format, files, merge, snapshots, reading. It imports no other package.
 
-All code here is synchronous and may be called from any thread. The event loop is in `ingest` and `tidelake.aio`.
+Everything here is synchronous and may be called from any thread; the event loop lives in `ingest` and `tidelake.aio`.
 """

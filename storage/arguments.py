@@ -1,7 +1,7 @@
-"""Checks the arguments of public functions before the functions use them.
+"""Arguments of public functions, checked before anything is done with them.
 
-Each check returns the value. Otherwise it raises BadInput with `what` (the argument, as the caller knows it), the
-reason, and what to pass instead.
+Each check returns the value, or raises BadInput with `what` (the argument, as the caller knows it), the reason and what
+to give instead.
 """
 
 from __future__ import annotations
@@ -23,14 +23,11 @@ T = TypeVar("T")
 
 INT64_MAX: Final = 2**63 - 1
 FILE_NAME_BYTES_MAX: Final = 255
-_SHOWN: Final = 80  # characters of a value in a message
+_SHOWN: Final = 80  # letters of a value in a message
 
 
 def check_text(what: str, given: object) -> str:
-    """Check a text that must be encodable as UTF-8.
-
-    Python's texts may contain lone surrogates, which no file can hold.
-    """
+    """A text that UTF-8 can hold: Python's may have halves of letters (lone surrogates) in them, no file can."""
     if not isinstance(given, str):
         raise BadInput(f"{what} is a text, not {shown(given)}; give a str")
     try:
@@ -44,7 +41,7 @@ def check_text(what: str, given: object) -> str:
 
 
 def check_whole_number(what: str, given: object, *, at_least: int = 0) -> int:
-    """Check a whole number. NumPy's integers are allowed, booleans are not."""
+    """NumPy's count too, truth values don't."""
     try:
         number = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
@@ -59,9 +56,9 @@ def check_whole_number(what: str, given: object, *, at_least: int = 0) -> int:
 
 
 def check_file_name(what: str, name: str, *, affix: str = "") -> None:
-    """Check a name that becomes the name of a file or a directory.
+    """A name that becomes a file's or a directory's.
 
-    affix: the text before or after it in that name.
+    affix: what stands before or behind it there.
     """
     check_text(what, name)
     if not name.strip() or "/" in name or "\0" in name:
@@ -74,10 +71,10 @@ def check_file_name(what: str, name: str, *, affix: str = "") -> None:
 
 
 def shown(given: object) -> str:
-    """Return a shortened repr of characters that all terminals and files can show."""
+    """Like repr, cut short, in letters that every terminal and file can hold."""
     try:
         text = repr(given)
-    except Exception:  # repr of foreign objects may fail; for numbers with thousands of digits it does
+    except Exception:  # repr of foreign objects may fail, and of numbers with thousands of digits does
         text = f"<{type(given).__name__}>"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -86,15 +83,14 @@ def shown(given: object) -> str:
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a public function so that its arguments are checked first.
-
-    Each argument must have its annotated type, and each text in it must be encodable as UTF-8.
+    """A public function that looks at its arguments before it does anything: each must be of its annotated type, and
+    every text in them one that UTF-8 can hold.
     """
     return checked_except()(function)
 
 
 def checked_except(*names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate as `checked` does. The function itself checks the named arguments, with better messages."""
+    """As `checked`; the arguments of these names are looked at by the function itself, which says more about them."""
     return lambda function: _checked(function, frozenset(names))
 
 
@@ -118,7 +114,7 @@ def _checked(function: Callable[P, T], others: frozenset[str]) -> Callable[P, T]
 
 
 def check_members(of: object) -> None:
-    """Check the members of a dataclass as `checked` does."""
+    """As `checked`, for the members of a dataclass."""
     kind: Any = type(of)
     for name, hint in _hints(kind).items():
         _check(f"{type(of).__name__}({name}=…)", getattr(of, name), hint)
@@ -157,7 +153,7 @@ def _is_of(value: Any, hint: Any) -> bool:
     if origin is tuple:
         return isinstance(value, tuple | list) and all(_is_of(one, inner[0]) for one in value)
     kind = origin or hint
-    if getattr(kind, "_is_protocol", False):  # protocols are checked when they are used
+    if getattr(kind, "_is_protocol", False):  # what it can do is found out when it is asked for it
         return True
     return isinstance(value, kind) if isinstance(kind, type) else True
 
@@ -176,7 +172,7 @@ def _check_texts(what: str, value: object) -> None:
 
 def _instead_of(value: object, hint: Any) -> str:
     if isinstance(value, str) and typing.get_origin(hint) is collections.abc.Sequence:
-        return f"[{shown(value)}]"  # a text was most likely meant as a list of one
+        return f"[{shown(value)}]"  # what a text was surely meant as
     return "one"
 
 

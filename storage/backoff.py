@@ -1,4 +1,4 @@
-"""How long to wait before a failed operation is tried again."""
+"""How long to wait before something that failed is tried again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff:
-    """Wait times that double with each consecutive failure.
+    """Waits that double with each failure in a row.
 
     first_ms: the wait after the first failure.
-    longest_ms: the upper limit.
-    jitter: the smallest and the largest random factor of a wait. It keeps processes that failed at the same time from
-        retrying at the same time.
+    longest_ms: where it stops growing.
+    jitter: the least and the greatest factor of a wait; chance takes one between them. Those who failed at the same
+        moment should not all come back at the same one.
     """
 
     first_ms: float
@@ -22,10 +22,8 @@ class ExponentialBackoff:
     jitter: tuple[float, float] = (1.0, 1.0)
 
     def wait_ms(self, failures: int, chance: Callable[[], float] = random.random) -> float:
-        """Return the next wait.
-
-        failures: consecutive failures before this one; 0 for the first.
-        chance: returns a number from 0 up to, not including, 1.
+        """failures: before this one, in a row; 0 for the first.
+        chance: from 0 up to, not including, 1.
         """
         least, greatest = self.jitter
         doubled = self.first_ms * 2.0 ** min(failures, 64)

@@ -1,4 +1,4 @@
-"""Computes the bucket of a row within its partition.
+"""Which bucket of its partition a row lives in.
 
 Source: Java `bucket/*BucketFunction.java`, `bucket/HiveHasher.java`, `schema/SchemaValidation.java` (validateBucket),
 `schema/TableSchema.java` (bucketKeys).
@@ -28,10 +28,10 @@ _NO_BUCKET_KEYS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 
 class BucketMode(Enum):
     FIXED = auto()  # option bucket >= 1: a function of the bucket key
-    UNAWARE = auto()  # -1 on an append table: all rows are in bucket 0, which has no meaning
-    DYNAMIC = auto()  # -1 on a primary-key table: an index maps each key to its bucket
-    CROSS_PARTITION = auto()  # as DYNAMIC, and a key may move to another partition
-    POSTPONE = auto()  # -2: rows are staged in `bucket-postpone` until a compaction job assigns buckets
+    UNAWARE = auto()  # -1 on an append table: all rows are in bucket 0, which means nothing
+    DYNAMIC = auto()  # -1 on a primary-key table: an index says which bucket a key lives in
+    CROSS_PARTITION = auto()  # the same, where the key may also move to another partition
+    POSTPONE = auto()  # -2: rows wait in `bucket-postpone` until a compaction job gives them a bucket
 
 
 class BucketFunction(StrEnum):
@@ -46,8 +46,8 @@ class BucketFunction(StrEnum):
 class Bucketing:
     """How a table assigns rows to buckets.
 
-    num_buckets: option `bucket`. The files of an existing partition may have another number.
-    key_columns: the columns whose values determine the bucket, in order; empty if no columns do.
+    num_buckets: the option `bucket` as it stands; the files of an existing partition decide.
+    key_columns: what the bucket is a function of, in order; empty where it is no function of columns.
     """
 
     mode: BucketMode
@@ -58,7 +58,7 @@ class Bucketing:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Mapping[str, str]) -> Bucketing:
-        """Return the bucketing of a table. Raises BadInput for options that contradict each other or the schema."""
+        """Raises BadInput for options that contradict each other or the schema."""
         mode = bucket_mode(schema, options)
         names = _bucket_key(schema, options, mode)
         bucketing = cls(
@@ -74,23 +74,23 @@ class Bucketing:
 
     @property
     def total_buckets(self) -> int:
-        """The value of `_TOTAL_BUCKETS` in manifest entries of new files: -1 and -2 are stored unchanged."""
+        """What manifest entries of new files say in `_TOTAL_BUCKETS`: -1 and -2 stay as they are."""
         return self.num_buckets
 
     def bucket_ids(
         self, columns: Sequence[pa.Array | pa.ChunkedArray], *, num_buckets: int | None = None
     ) -> NDArray[np.int32]:
-        """Return the bucket of each row of a table with fixed buckets.
+        """The bucket of each row of a table with fixed buckets.
 
         columns: those of the bucket key, in order.
-        num_buckets: of the rows' partition, if it differs from the option after a rescale.
+        num_buckets: of the rows' partition, where it differs from the option's after a rescale.
         """
         count = self.num_buckets if num_buckets is None else num_buckets
         return bucket_ids(columns, self.key_types, count, self.function)
 
 
 def bucket_mode(schema: TableSchema, options: Mapping[str, str]) -> BucketMode:
-    """Return the bucket mode. Raises BadInput for an invalid number of buckets."""
+    """Raises BadInput for a number of buckets that means nothing."""
     num_buckets = _num_buckets(options)
     if num_buckets >= 1:
         return BucketMode.FIXED
@@ -108,7 +108,7 @@ def bucket_mode(schema: TableSchema, options: Mapping[str, str]) -> BucketMode:
 
 
 def check_new_table(schema: TableSchema, options: Mapping[str, str]) -> None:
-    """Check what Java demands of a new table, besides the checks of `Bucketing.of`. Raises BadInput.
+    """What Java asks of a table that is being created, over what `Bucketing.of` asks of any. Raises BadInput.
 
     An append table with one bucket and no bucket key can be opened (Paimon 0.7 made such), but not created.
     """
@@ -150,7 +150,7 @@ def _bucket_key(schema: TableSchema, options: Mapping[str, str], mode: BucketMod
 
 
 def _named_bucket_key(schema: TableSchema, text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))  # Java doesn't strip blanks, so it would not find the column
+    names = tuple(text.split(","))  # Java doesn't strip blanks either: it would not find the column
     for name in names:
         if name not in schema.by_name:
             hint = "; write no blanks around names" if name.strip() in schema.by_name else ""
@@ -183,12 +183,10 @@ def bucket_ids(
     num_buckets: int,
     function: str = BucketFunction.DEFAULT,
 ) -> NDArray[np.int32]:
-    """Return the bucket of each row, 0 to num_buckets - 1.
+    """The bucket of each row, 0 to num_buckets - 1.
 
     columns: the bucket key, in the in-memory form of its types.
-    function: a value of option `bucket-function.type`.
-
-    Raises BadInput for types that the function doesn't support.
+    function: a value of option `bucket-function.type`. Raises BadInput for types the function can't take.
     """
     if num_buckets < 1:
         raise ValueError(f"a function chooses among one bucket or more, not {num_buckets}")
@@ -196,7 +194,7 @@ def bucket_ids(
         return np.zeros(len(columns[0]) if columns else 0, np.int32)
     match BucketFunction(function):
         case BucketFunction.DEFAULT:
-            remainders = np.fmod(hash_rows(columns, types), np.int32(num_buckets))  # with the same sign as in Java
+            remainders = np.fmod(hash_rows(columns, types), np.int32(num_buckets))  # with the sign that Java gives them
             return np.abs(remainders).astype(np.int32, copy=False)
         case BucketFunction.MOD:
             _check_mod_key(types)

@@ -1,4 +1,4 @@
-"""The current time in milliseconds."""
+"""What time it is, in milliseconds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ def epoch_ms() -> int:
 
 
 def local_time_as_utc_ms() -> int:
-    """Return the local wall clock, as if it were UTC.
-
-    Java writes the creation time of a data file this way. `DataFileMeta.created_epoch_ms` converts it back.
+    """The local wall clock, taken as if it were UTC. So Java writes when a data file was made; see
+    `DataFileMeta.created_epoch_ms` for the way back.
     """
     return int(datetime.now().replace(tzinfo=UTC).timestamp() * 1000)

@@ -1,7 +1,7 @@
 """The errors of this project. A message says what happened and what to do next.
 
-There are few types: a new type is added only if callers would react differently to it. Every message names the thing,
-the reason and the remedy.
+Few types: a new one only where a caller would act differently. Every message names the thing, the reason and the
+remedy.
 """
 
 from __future__ import annotations

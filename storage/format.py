@@ -1,7 +1,7 @@
-"""Every number and name that a file on disk contains. They are permanent: never renumber, never reuse.
+"""Every number and name that a file on disk contains. On disk forever: never renumber, never reuse.
 
-FORMAT.md next to this file shows the whole format; Java Paimon is the reference. A reader refuses a version that it
-does not know.
+FORMAT.md next to this file shows the whole format; Java Paimon is the reference. A reader refuses a version it does not
+know.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ INDEX_MANIFEST_VERSION: Final = 1
 # Identifier of commits that are not part of a numbered stream (Java: BatchWriteBuilder.COMMIT_IDENTIFIER).
 BATCH_COMMIT_IDENTIFIER: Final = 2**63 - 1
 
-# In the properties of our COMPACT snapshots: why files were compacted, for users. Paimon's own properties have other
-# prefixes, and it keeps properties that it does not know.
+# In the properties of our COMPACT snapshots: why files were compacted, for people. Paimon's own properties begin
+# otherwise, and it keeps what it does not know.
 COMPACTION_REASON_PROPERTY: Final = "tidelake.compaction.reason"
 
 
@@ -37,7 +37,7 @@ class RowKind(IntEnum):
 
     @property
     def is_retract(self) -> bool:
-        """Whether the row retracts a row (-U, -D). +I and +U add one."""
+        """-U and -D take a row back; +I and +U add one."""
         return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
 
@@ -70,13 +70,13 @@ SEQUENCE_COLUMN: Final = "_SEQUENCE_NUMBER"
 KIND_COLUMN: Final = "_VALUE_KIND"
 LEVEL_COLUMN: Final = "_LEVEL"
 ROW_ID_COLUMN: Final = "_ROW_ID"
-POSITION_COLUMN: Final = "_POSITION"  # position in the row's file; only while reading
+POSITION_COLUMN: Final = "_POSITION"  # of a row in its file; only while reading
 RESERVED_COLUMNS: Final = frozenset({SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN, ROW_ID_COLUMN, "rowkind"})
-"""The columns that no table may have. The last one is a column of the system table audit_log."""
+"""No table may have them; the last is a column of the system table audit_log."""
 
 
 def is_reserved_column(name: str) -> bool:
-    """Return whether the name is reserved, so that no table may have such a column."""
+    """Whether no table may have such a column."""
     return name in RESERVED_COLUMNS or name.startswith(KEY_COLUMN_PREFIX)
 
 
@@ -88,14 +88,14 @@ BLOB_PLACEHOLDER_LENGTH: Final = -2  # the value is in an older file
 BLOB_DESCRIPTOR_VERSION: Final = 2  # first byte of a descriptor; version 1 had no magic
 BLOB_DESCRIPTOR_MAGIC: Final = 0x424C4F4244455343  # "BLOBDESC"
 BLOB_FORMAT: Final = "blob"  # extension of a file
-VECTOR_FILE_MARK: Final = ".vector."  # in the name of a file that holds only vectors
+VECTOR_FILE_MARK: Final = ".vector."  # in the name of a file that holds vectors alone
 
 SYSTEM_FIELD_ID_START: Final = 2**30 - 1  # field ids from here on are Paimon's own; `_KEY_x` = id of x + this
 SEQUENCE_FIELD_ID: Final = 2**31 - 1 - 1
 KIND_FIELD_ID: Final = 2**31 - 1 - 2
 LEVEL_FIELD_ID: Final = 2**31 - 1 - 3
 ROW_ID_FIELD_ID: Final = 2**31 - 1 - 5  # 4 is a column of a system table
-POSITION_FIELD_ID: Final = 2**31 - 1 - 1000  # never stored
+POSITION_FIELD_ID: Final = 2**31 - 1 - 1000  # in no file
 
 # Ids of list elements, map keys and map values inside data files (Java: SpecialFields.getArrayElementFieldId, ...).
 NESTED_FIELD_ID_BASE: Final = 536_870_911  # 2**29 - 1
@@ -108,7 +108,7 @@ DEFAULT_BRANCH: Final = "main"
 LATEST_HINT: Final = "LATEST"
 EARLIEST_HINT: Final = "EARLIEST"
 
-# The name of a compression in options, and its name in the format.
+# What options call a compression, and what the format calls it.
 PARQUET_CODECS: Final = {
     "none": "NONE",
     "uncompressed": "NONE",

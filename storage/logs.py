@@ -3,8 +3,8 @@
     log = get_logger(__name__)
     log.warning("option unknown", option=key)
 
-Events are passed to the standard library's `logging`, which the program configures. By default structlog would print
-them on standard output, which is for data. Without a configuration, warnings appear on standard error.
+They end in the standard library's `logging`, wherever the program sends it, and not, as structlog's would, on standard
+output, where data belongs. A program that set nothing up sees warnings on standard error.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from typing import Any, Final, cast
 
 import structlog
 
-FIELDS: Final = "event_fields"  # attribute of a log record: its fields, for handlers that write them separately
+FIELDS: Final = "event_fields"  # attribute of a log record: its fields, for handlers that keep them apart
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """Return a logger.
-
-    name: `__name__` of the module.
-    """
+    """name: `__name__` of the module."""
     logger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, _to_record],
@@ -33,7 +30,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def _to_record(_: object, __: str, event: MutableMapping[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
-    """Return the arguments for the standard library's logger: the event with its fields as text, and the fields."""
+    """Arguments for the standard library's logger: the event with its fields behind it, and the fields on their own."""
     text = str(event.pop("event"))
     exc_info = event.pop("exc_info", None)
     said = " ".join([text, *(f"{key}={value!r}" for key, value in event.items())])

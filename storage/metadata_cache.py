@@ -1,7 +1,7 @@
-"""Caches of decoded metadata files. The caches of a process share a memory budget.
+"""What metadata files hold, decoded and kept in memory; the caches of a process share what they may take.
 
-One table needs a cache for all its live manifests. A process with hundreds of tables can't use hundreds of times as
-much memory.
+One table is served best by a cache that holds all its live manifests; hundreds of tables in one process must not take
+hundreds of times that.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any, Final
 from weakref import WeakSet
 
 _BYTES_OF_PROCESS: Final = 256 << 20
-_BYTES_OF_CACHE: Final = 32 << 20  # about 20,000 entries of ten columns
+_BYTES_OF_CACHE: Final = 32 << 20  # some 20,000 entries of ten columns
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     records: tuple[Any, ...]
     size_bytes: int
-    used_at: int  # the budget's counter of uses
+    used_at: int  # by the budget's count of uses
 
 
 class CacheBudget:
-    """The memory that all caches may use together. Above it, the least recently used file of any cache is dropped.
+    """What all caches together may keep. Beyond it goes what was not used for longest, whichever cache has it.
 
-    A cache that is no longer referenced doesn't count. Thread-safe.
+    A cache that is no longer referenced takes nothing. Thread-safe.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.lock = threading.Lock()  # of all caches: held for dictionary accesses, never while files are read
+        self.lock = threading.Lock()  # of all caches: held for a look into a dictionary, never while files are read
         self._max_bytes = max_bytes
         self._caches: WeakSet[MetadataCache] = WeakSet()
         self._uses = count()
-        self._at_most = 0  # upper bound of what the caches use: some may be gone, or may have dropped files
+        self._at_most = 0  # what the caches take; less where some are gone, or dropped something by themselves
 
     def add(self, cache: MetadataCache) -> None:
         with self.lock:
@@ -45,11 +45,11 @@ class CacheBudget:
         return next(self._uses)
 
     def grown(self, nbytes: int) -> None:
-        """Make room, if necessary, for what was added to a cache. The lock must be held."""
+        """Makes room, if need be, for what a cache took. The lock must be held."""
         self._at_most += nbytes
         if self._at_most <= self._max_bytes:
             return
-        caches = list(self._caches)  # only when needed, as hundreds of caches may exist
+        caches = list(self._caches)  # only now: there may be hundreds
         self._at_most = sum(cache.size_bytes for cache in caches)
         while self._at_most > self._max_bytes:
             self._at_most -= min(caches, key=MetadataCache.oldest_use).drop_oldest()
@@ -59,7 +59,7 @@ _OF_PROCESS: Final = CacheBudget(_BYTES_OF_PROCESS)
 
 
 class MetadataCache:
-    """Decoded files by path. The least recently used ones are dropped first. Thread-safe; tables may share a cache.
+    """Records of files by path; the least recently used go first. Thread-safe; tables may share one.
 
     max_bytes: of this cache alone. Sizes are those given to `put`.
     """
@@ -80,7 +80,7 @@ class MetadataCache:
             return file.records
 
     def take(self, path: str) -> tuple[Any, ...] | None:
-        """Return the file as `get` does, and remove it from the cache."""
+        """As `get`; it is kept no more."""
         with self._budget.lock:
             file = self._files.pop(path, None)
             if file is None:
@@ -98,13 +98,13 @@ class MetadataCache:
                 self.drop_oldest()
             self._budget.grown(size_bytes)
 
-    # Called by the budget, which holds the lock.
+    # For the budget, which holds the lock.
 
     def oldest_use(self) -> float:
         return next(iter(self._files.values())).used_at if self._files else float("inf")
 
     def drop_oldest(self) -> int:
-        """Drop the least recently used file, and return the bytes that this frees."""
+        """Returns the bytes that this freed."""
         _, file = self._files.popitem(last=False)
         self.size_bytes -= file.size_bytes
         return file.size_bytes

@@ -1,8 +1,8 @@
-"""Checks whether this release supports a table, separately for each operation.
+"""What of a table this release can't do justice to, and which operation that stops.
 
-An operation refuses an option that it would otherwise ignore silently, with the reason and a remedy. Other operations
-still work. `storage.options.registry` lists these options. Creating or altering a table refuses what a later operation
-would refuse. Such tables of other systems can be opened and dropped.
+An option that would be ignored in silence is refused by the operation it would change, with the reason and a remedy;
+the other operations go on. Which options these are: `storage.options.registry`. Creating a table, or altering it,
+refuses what a later operation would refuse; tables of that kind that others made can be opened and dropped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from storage.types import DataField, Root, walk_types
 
 _log = get_logger(__name__)
 
-# The operations that a new table must support. Not compaction: Java Paimon may compact a write-only table.
+# What a new table must be good for. Compaction is no part of it: a write-only table may be compacted by Java Paimon.
 _OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Operation.WRITE)
 
 
 @dataclass(frozen=True, slots=True)
 class Limitation:
-    """A property of a table that an operation does not support.
+    """One thing about a table that stops an operation.
 
     feature: the option with its value, or the column.
     """
@@ -44,9 +44,9 @@ class Limitation:
 
 
 def check_supported(context: TableContext, operation: Operation) -> None:
-    """Raise UnsupportedFeature for the first property of the table that would make the operation's result wrong.
+    """Raises UnsupportedFeature for the first thing about the table that would make the operation wrong.
 
-    Options without effect, and options that Paimon doesn't know either, are logged once per process.
+    Options without effect, and those that Paimon doesn't know either, are logged, once each in a process.
     """
     if operation is Operation.WRITE and context.options.is_on("metastore.partitioned-table"):
         _check_partitions_are_kept(context)
@@ -68,13 +68,13 @@ def _check_partitions_are_kept(context: TableContext) -> None:
 
 
 def check_creatable(name: str, schema: TableSchema) -> None:
-    """Raise UnsupportedFeature for a property that reading or writing the new table would refuse."""
+    """Raises UnsupportedFeature for what reading or writing the new table would refuse."""
     for found in _limitations_later(schema, DEFAULT_BRANCH):
         raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot create: {_later(found)}", found.remedy)
 
 
 def check_alterable(name: str, old: TableSchema, new: TableSchema, branch: str) -> None:
-    """Raise UnsupportedFeature for an unsupported property that the change would add. Existing ones may stay."""
+    """Raises UnsupportedFeature for what the change would bring in. What stands in the way already may stay."""
     known = set(_limitations_later(old, branch))
     for found in _limitations_later(new, branch):
         if found not in known:
@@ -87,7 +87,7 @@ def _later(found: Limitation) -> str:
     return f"{found.operation} would be refused then, because {found.reason}"
 
 
-# ---------------------------------------------------------------- limitations
+# ---------------------------------------------------------------- what there is
 
 
 def _limitations_later(schema: TableSchema, branch: str) -> Iterator[Limitation]:
@@ -152,14 +152,14 @@ def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: O
         )
 
 
-# ---------------------------------------------------------------- logging
+# ---------------------------------------------------------------- said once
 
 _logged: set[str] = set()
 _logged_lock = threading.Lock()
 
 
 def log_options_without_effect(registry: OptionRegistry, options: Mapping[str, str]) -> None:
-    """Log each such option once per process: typos, and options that only Flink uses, must not be ignored silently."""
+    """A line for each, once in a process: neither a typo nor an option that waits for Flink goes by in silence."""
     for key, value in options.items():
         option = registry.find(key)
         if option is None:

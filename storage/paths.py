@@ -1,4 +1,4 @@
-"""Builds and parses every file name of a table.
+"""Every file name in a table is built here and parsed here.
 
 Source: Java `utils/FileStorePathFactory.java`, `io/DataFilePathFactory.java`, `utils/PartitionPathUtils.java`,
 `utils/BranchManager.java`.
@@ -43,12 +43,11 @@ _POSTPONE_DIRECTORY: Final = BUCKET_DIRECTORY_PREFIX + "postpone"
 
 @dataclass(frozen=True)
 class TablePaths:
-    """The paths of one table's files, for one branch. Immutable; pickles.
+    """Where the files of one table, seen through one branch, lie. Immutable; pickles.
 
     location: the table's root, without a trailing slash.
     data_directory: option `data-file.path-directory`.
-
-    Schemas, snapshots, changelogs, tags and consumers belong to a branch; all other files are below the root.
+    Schemas, snapshots, changelogs, tags and consumers belong to a branch; everything else is below the root.
     """
 
     location: str
@@ -122,15 +121,15 @@ class TablePaths:
 
     @property
     def branch_directory(self) -> str:
-        """The directory of all branches except main."""
+        """Holds every branch but main."""
         return f"{self.location}/branch"
 
     def branch_root(self, name: str) -> str:
-        """Return the directory of a branch other than main."""
+        """The directory of a branch other than main."""
         return f"{self.branch_directory}/{BRANCH_PREFIX}{name}"
 
     def branch_claim(self, name: str) -> str:
-        """Return the path of a file that exists while a branch is created. Java has no such file, and ignores it."""
+        """A file that exists while a branch is created. Java has no such file, and ignores it."""
         return f"{self.branch_root(name)}/{BRANCH_CLAIM}"
 
     @property
@@ -138,7 +137,7 @@ class TablePaths:
         return f"{self.location}/manifest"
 
     def manifest(self, name: str) -> str:
-        """Return the path of a manifest, a manifest list or an index manifest."""
+        """A manifest, a manifest list or an index manifest."""
         return f"{self.manifest_directory}/{name}"
 
     @property
@@ -157,28 +156,25 @@ class TablePaths:
 
     @property
     def moved_rows_directory(self) -> str:
-        """The directory in which pipelines keep rows that move to another key. Paimon does not know it."""
+        """What pipelines keep of rows that move to another key; Paimon knows nothing of it."""
         return f"{self.location}/moved-rows"
 
     @property
     def data_root(self) -> str:
-        """The directory of partition directories, or of the bucket directories of an unpartitioned table."""
+        """Holds the partition directories, or the bucket directories of an unpartitioned table."""
         return f"{self.location}/{self.data_directory.strip('/')}" if self.data_directory else self.location
 
     def bucket_directory(self, partition_path: str, bucket: int) -> str:
-        """Return the directory of a bucket.
-
-        partition_path: `k=v/k2=v2` from `partition_path`, or "" for an unpartitioned table.
-        """
+        """partition_path: `k=v/k2=v2` from `partition_path`, or "" for an unpartitioned table."""
         parent = f"{self.data_root}/{partition_path}" if partition_path else self.data_root
         return f"{parent}/{bucket_name(bucket)}"
 
 
-# ---------------------------------------------------------------- names with an id or a name
+# ---------------------------------------------------------------- names with a number or a word in them
 
 
 def parse_snapshot_id(name: str) -> int | None:
-    """Return the id in `snapshot-12`; None for hint files, temporary files and other names."""
+    """The number in `snapshot-12`; None for hint files, temporary files and the like."""
     return _number_after(SNAPSHOT_PREFIX, name)
 
 
@@ -208,12 +204,12 @@ def _word_after(prefix: str, name: str) -> str | None:
 
 def _number_after(prefix: str, name: str) -> int | None:
     digits = _word_after(prefix, name)
-    # Only the form that is written: "snapshot-007" would later be opened as snapshot-7.
+    # Only as it is built: the file of "snapshot-007" would be looked for as snapshot-7.
     return int(digits) if digits and re.fullmatch(r"0|[1-9][0-9]*", digits) else None
 
 
 def check_branch_name(name: str) -> None:
-    """Raise BadInput for names that Java also refuses (main, blank, only digits), and for invalid directory names."""
+    """Raises BadInput for what Java refuses too (main, blank, only digits), and for what is no directory name."""
     if name == DEFAULT_BRANCH:
         raise BadInput(f"{DEFAULT_BRANCH} is the table itself, not a branch of it; choose another name")
     if _is_blank(name) or name.isdecimal() or "/" in name:
@@ -226,7 +222,7 @@ def bucket_name(bucket: int) -> str:
 
 
 def parse_bucket(name: str) -> int | None:
-    """Return the bucket of a directory name; None for other directories."""
+    """The bucket of a directory name; None when it is not one of a bucket."""
     return POSTPONE_BUCKET if name == _POSTPONE_DIRECTORY else _number_after(BUCKET_DIRECTORY_PREFIX, name)
 
 
@@ -234,14 +230,14 @@ def parse_bucket(name: str) -> int | None:
 
 _ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
-_NOT_WHITESPACE_IN_JAVA: Final = "\u00a0\u2007\u202f"  # non-breaking spaces
+_NOT_WHITESPACE_IN_JAVA: Final = "\u00a0\u2007\u202f"  # the spaces that forbid a line break
 
 
 def partition_path(names: Sequence[str], texts: Sequence[str | None], default_name: str) -> str:
-    """Return `k=v/k2=v2`, escaped, without a trailing slash; "" without partition columns.
+    """`k=v/k2=v2`, escaped, without a slash at the end; "" when there are no partition columns.
 
     texts: of the values, from `partition_text.partition_texts`. None, "" and blank texts all become default_name
-        (`partition.default-name`), so a path doesn't determine the value: read it from the manifest.
+    (`partition.default-name`), so a path doesn't determine the value: read it from the manifest.
     """
     return "/".join(
         partition_directory_name(name, default_name if text is None or _is_blank(text) else text)
@@ -250,15 +246,12 @@ def partition_path(names: Sequence[str], texts: Sequence[str | None], default_na
 
 
 def partition_directory_name(name: str, text: str) -> str:
-    """Return `k=v`, escaped."""
+    """`k=v`, escaped."""
     return f"{escape_partition_text(name)}={escape_partition_text(text)}"
 
 
 def parse_partition_path(path: str) -> dict[str, str]:
-    """Return the text of each partition column by its name, both unescaped.
-
-    Raises BadInput if a part of the path is not `name=text`.
-    """
+    """Name -> text, both unescaped. Raises BadInput when a part of the path is not `name=text`."""
     parts = [part.partition("=") for part in path.split("/")] if path else []
     if any(not name or not equals for name, equals, _ in parts):
         raise BadInput(f"{path!r} is not a partition path such as 'dt=2024-05-14/hour=7'")
@@ -266,7 +259,7 @@ def parse_partition_path(path: str) -> dict[str, str]:
 
 
 def escape_partition_text(text: str) -> str:
-    """Return the text as in a directory's name."""
+    """As it stands in a directory's name."""
     return text.translate(_ESCAPED)
 
 
@@ -275,7 +268,7 @@ def unescape_partition_text(text: str) -> str:
 
 
 def _is_blank(text: str) -> bool:
-    """Return whether Java's `Character.isWhitespace` holds for each character (Python's `isspace` differs in four)."""
+    """Whether Java's `Character.isWhitespace` holds for each character (Python's `isspace` differs in four)."""
     return all(
         character in "\t\n\v\f\r\x1c\x1d\x1e\x1f"
         or (unicodedata.category(character) in ("Zs", "Zl", "Zp") and character not in _NOT_WHITESPACE_IN_JAVA)
@@ -285,7 +278,7 @@ def _is_blank(text: str) -> bool:
 
 # ---------------------------------------------------------------- file names
 
-# Codecs whose extension differs from their name, and `none`, which has no extension (Java: HadoopCompressionType).
+# Codecs whose extension is not their own name, and `none`, which adds nothing (Java: HadoopCompressionType).
 _COMPRESSION_EXTENSION: Final = {
     "none": "",
     "gzip": "gz",
@@ -297,9 +290,9 @@ _TEXT_FORMATS: Final = frozenset({"json", "csv"})
 
 
 def file_extension(file_format: str, compression: str, include_compression: bool = False) -> str:
-    """Return `.parquet`, or `.zst.parquet` with include_compression (option `file.suffix.include.compression`).
+    """`.parquet`, or `.zst.parquet` with include_compression (option `file.suffix.include.compression`).
 
-    compression: the codec as options name it. Text formats always include it, at the end: `.json.gz`.
+    compression: the codec as the options spell it. Text formats always show it, and last: `.json.gz`.
     """
     codec = _COMPRESSION_EXTENSION.get(compression.lower(), compression)
     if codec and file_format.lower() in _TEXT_FORMATS:
@@ -310,9 +303,9 @@ def file_extension(file_format: str, compression: str, include_compression: bool
 
 
 def format_of(file_name: str) -> str:
-    """Return the format from a data file's name. It is more reliable than the table's options.
+    """The format that a data file's name says it has; trust this and not the table's options.
 
-    Raises BadInput if the name has no extension.
+    Raises BadInput when the name has no extension.
     """
     extensions = file_name.split(".")[1:]
     if extensions and extensions[-1].lower() in _COMPRESSED_FILE_EXTENSIONS:
@@ -323,7 +316,7 @@ def format_of(file_name: str) -> str:
 
 
 def file_index_name(data_file_name: str) -> str:
-    """Return the name of the index file next to a data file."""
+    """The index file of a data file, next to it."""
     return data_file_name + FILE_INDEX_SUFFIX
 
 
@@ -332,18 +325,16 @@ def is_file_index_name(name: str) -> bool:
 
 
 def next_file_index_name(data_file_name: str, present: str) -> str:
-    """Return the name of the index that replaces `present`: `….index`, then `…-1.index`, `…-2.index`."""
+    """Of the index that replaces `present`: `….index`, then `…-1.index`, `…-2.index`."""
     stem = present.removesuffix(FILE_INDEX_SUFFIX).removeprefix(data_file_name)
     number = int(stem[1:]) if stem[:1] == "-" and stem[1:].isdecimal() else 0
     return f"{data_file_name}-{number + 1}{FILE_INDEX_SUFFIX}"
 
 
 class DataFileNames:
-    """New names for the data files, or the changelog files, of one writer: `data-<uuid>-0.parquet`, …
+    """Fresh names for the data files, or the changelog files, of one writer: `data-<uuid>-0.parquet`, …
 
-    prefix: option `data-file.prefix` or `changelog-file.prefix`.
-
-    Thread-safe.
+    prefix: option `data-file.prefix` or `changelog-file.prefix`. Thread-safe.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -352,19 +343,16 @@ class DataFileNames:
 
     @cached_property
     def _stem(self) -> str:
-        """Return the prefix with a uuid. It is made on demand: most writers of thousands of buckets never need it."""
+        """Most writers of thousands of buckets never ask."""
         return f"{self._prefix}{uuid.uuid4()}"
 
     def next(self, extension: str) -> str:
-        """Return a new name.
-
-        extension: from `file_extension`.
-        """
+        """extension: from `file_extension`."""
         return f"{self._stem}-{next(self._numbers)}{extension}"
 
 
 class MetadataFileNames:
-    """New names for the files that one writer writes below `manifest/`. Thread-safe."""
+    """Fresh names for what one writer puts below `manifest/`. Thread-safe."""
 
     def __init__(self) -> None:
         self._uuid = uuid.uuid4()
@@ -384,7 +372,7 @@ class MetadataFileNames:
 
 
 class IndexFileNames:
-    """New names for the index files of one writer. Thread-safe."""
+    """Fresh names for the index files of one writer. Thread-safe."""
 
     def __init__(self) -> None:
         self._uuid = uuid.uuid4()

@@ -1,7 +1,7 @@
-"""Frozen dataclasses that are pickled as the values of their fields.
+"""Frozen dataclasses that pickle as their fields' values.
 
-For dataclasses with slots, the standard library looks up the fields again for each object, in both directions. For ten
-thousand files that took longer than writing five hundred.
+Of those with slots the standard library looks the fields up again for each object, both ways: of ten thousand files
+that took longer than to write five hundred.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def pickles_as_values(cls: type[T]) -> type[T]:
-    """Decorate a dataclass of two or more fields, whose constructor takes all of them in their order."""
+    """For a dataclass of two or more fields, all of which its constructor takes in their order."""
     values: Callable[[Any], tuple[Any, ...]] = attrgetter(*(field.name for field in fields(cls)))  # type: ignore[arg-type]
 
     def reduce(self: T) -> tuple[type[T], tuple[Any, ...]]:

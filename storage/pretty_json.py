@@ -1,4 +1,4 @@
-"""JSON formatted as Java's library (Jackson) prints it: our files and Java's are equal byte for byte."""
+"""JSON laid out as Java's library (Jackson) prints it: a file of ours and one of Java's compare byte for byte."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ _LOWER_CASE_ESCAPE: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
 
 
 def pretty_json(value: Json, indent: str = "") -> str:
-    """Return the JSON text. `{` and `[` end a line only in objects: `"fields" : [ {`.
+    """`{` and `[` end a line only in objects: `"fields" : [ {`. No line ends the text.
 
-    The text doesn't end with a newline.
-
-    indent: of the line on which the value starts.
+    indent: of the line that the value starts on.
     """
     match value:
         case str():
             return _text(value)
-        case bool() | None | float():  # before the abstract classes, whose checks are slow
+        case bool() | None | float():  # before the abstract classes, which take long to say no
             return _ENCODER.encode(value)
         case int():
             return str(int(value))
@@ -39,8 +37,8 @@ def pretty_json(value: Json, indent: str = "") -> str:
 
 
 def _text(text: str) -> str:
-    """Return a quoted text. Java escapes control characters with upper-case digits, and nothing beyond ASCII."""
-    quoted = encode_basestring(text)  # the function that the encoder uses for a text; takes a tenth of its time
+    """Quoted. Java escapes control characters with upper-case digits, and nothing beyond ASCII."""
+    quoted = encode_basestring(text)  # what the encoder comes down to for a text, a tenth of its time
     if "\\u" not in quoted:
         return quoted
     return _LOWER_CASE_ESCAPE.sub(lambda m: m[1] or f"\\u00{m[2].upper()}", quoted)

@@ -1,4 +1,4 @@
-"""Roaring bitmaps of 32 bits in their portable form, as Java's `RoaringBitmap` writes them: run-optimized.
+"""Roaring bitmaps of 32 bits in their portable form, as Java's `RoaringBitmap` writes it: runs optimised.
 
 Source: Java `utils/RoaringBitmap32.java`; https://github.com/RoaringBitmap/RoaringFormatSpec.
 """
@@ -13,19 +13,19 @@ from pyroaring import BitMap
 
 
 def serialize(bitmap: BitMap) -> bytes:
-    """Return the portable form. Changes how the bitmap is held in memory, but not its values."""
+    """Changes how the bitmap is held, not what it holds."""
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
 
 
 _NO_RUNS: Final = 12346
 _WITH_RUNS: Final = 12347
-_OFFSETS_FROM: Final = 4  # containers; with runs, fewer containers have no offsets
-_BITSET_FROM: Final = 4_096  # values of a container; more are stored as a bitset of 8 KiB
+_OFFSETS_FROM: Final = 4  # containers; with runs, fewer have no offsets
+_BITSET_FROM: Final = 4_096  # values of a container; more are a bitset of 8 KiB
 
 
 def serialized_bytes(data: bytes, start: int) -> int:
-    """Return the length of the portable Roaring bitmap at `start`, from its header. CRoaring doesn't report it."""
+    """How long the portable Roaring bitmap at `start` is: by its header. CRoaring doesn't say how far it read."""
     (cookie,) = struct.unpack_from("<I", data, start)
     at: int = start + 4
     if cookie & 0xFFFF == _WITH_RUNS:

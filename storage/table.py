@@ -1,4 +1,6 @@
-"""The context of a table: its location, schema, options and stores. (The public class is `tidelake.table`.)"""
+"""What one needs to know to act on a table: where it is, its schema, its options, and its stores. (The facade is
+`tidelake.table`.)
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ T = TypeVar("T")
 
 
 class SnapshotCommits(Protocol):
-    """How a catalog commits the snapshots of its tables. It pickles.
+    """How a catalog commits snapshots, of whichever of its tables. It pickles.
 
-    keeps_partitions: whether the catalog records a table's new partitions at its commits
+    keeps_partitions: whether the catalog learns of a table's new partitions with its commits
         (`metastore.partitioned-table`).
     """
 
@@ -39,14 +41,14 @@ class SnapshotCommits(Protocol):
 
 @dataclass(frozen=True)
 class TableContext:
-    """One table at one version of its schema. Immutable, cheap to copy. It pickles, without its stores.
+    """One table at one version of its schema. Immutable, cheap to copy. It pickles; its stores are made again there.
 
     location: the table's root, without a trailing slash.
     name: `database.table`, for messages.
-    schema: the version to use.
+    schema: the version to act under.
     options: those of the schema, overridden by what the caller passed.
     snapshot_commit: how the table's catalog commits snapshots; None is the file system (`storage.commit`).
-    metadata_cache: decoded metadata files of the table; copies of the context share it.
+    metadata_cache: what metadata files of the table hold; copies of the context share it.
     """
 
     io: FileIO
@@ -66,7 +68,7 @@ class TableContext:
 
     @cached_property
     def schemas(self) -> SchemaStore:
-        """All versions of the schema, by id. Each is read once."""
+        """Every version of the schema, by id; read once and kept."""
         return SchemaStore(self.io, self.paths)
 
     @cached_property
@@ -76,28 +78,28 @@ class TableContext:
 
     @cached_property
     def tags(self) -> TagStore:
-        """The tags of the branch."""
+        """Those of the branch."""
         return TagStore(self.io, self.paths)
 
     @cached_property
     def changelogs(self) -> ChangelogStore:
-        """The long-lived changelogs of the branch, which outlive their snapshots."""
+        """Those of the branch that outlive their snapshots."""
         return ChangelogStore(self.io, self.paths)
 
     @cached_property
     def history(self) -> ChangeHistory:
-        """The snapshots of the branch, and its long-lived changelogs."""
+        """The snapshots of the branch, and the changelogs that outlive them."""
         return ChangeHistory(self.io, self.paths, self.snapshots)
 
     @cached_property
     def identity(self) -> TableIdentity:
-        """Checks whether the table is still the one that was opened."""
+        """Whether the table is still the one that was opened."""
         return TableIdentity(self.io, self.paths, self.schema, self.name)
 
     def shared(self, make: Callable[[TableContext], T]) -> T:
-        """Return the object that `make` creates of this context: created at the first call, then reused. Thread-safe.
+        """What `make` makes of this context: made at the first call, the same object afterwards. Thread-safe.
 
-        For stores of packages that import this module: `context.shared(ManifestStore)`.
+        For stores that stand above this module: `context.shared(ManifestStore)`.
         """
         found = self._shared.get(make)
         return cast(T, found if found is not None else self._shared.setdefault(make, make(self)))
@@ -109,19 +111,19 @@ class TableContext:
     # ------------------------------------------------------------ copies
 
     def with_schema(self, schema: TableSchema) -> TableContext:
-        """Return the table under another version of its schema, with the same dynamic options."""
+        """The same table seen under another version of its schema; dynamic options stay."""
         return replace(self, schema=schema, options=self.options.rebase(schema.options))
 
     def with_options(self, options: Mapping[str, str]) -> TableContext:
-        """Return the table with dynamic options, which override its own."""
+        """The same table with dynamic options over its own."""
         return replace(self, options=self.options.overridden(options))
 
     def with_cache(self, cache: MetadataCache) -> TableContext:
-        """Return the table with another metadata cache."""
+        """The same table with a cache of metadata that the caller keeps."""
         return replace(self, metadata_cache=cache)
 
     def of_branch(self, branch: str) -> TableContext:
-        """Return another branch of the table, at its latest schema. Raises BadInput if it doesn't exist."""
+        """Another branch of the table, at its latest schema. Raises BadInput when there is none."""
         commit = self.snapshot_commit
         return TableContext.open(self.io, self.location, self.name, branch=branch, snapshot_commit=commit)
 
@@ -142,7 +144,7 @@ class TableContext:
         options: Mapping[str, str] | None = None,
         snapshot_commit: SnapshotCommits | None = None,
     ) -> TableContext:
-        """Open a table at its latest schema. Raises BadInput if the table or the branch doesn't exist."""
+        """The table at its latest schema. Raises BadInput when there is no table (or no such branch)."""
         schemas = SchemaStore(io, TablePaths(location, branch))
         schema = schemas.latest()
         if schema is None:

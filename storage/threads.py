@@ -1,8 +1,8 @@
 """Runs blocking work in threads, for an event loop. The pipeline and `tidelake.aio` run tables here.
 
-A thread cannot be cancelled. A cancelled caller therefore waits for its thread, then raises again: an abandoned thread
-could still write during cleanup. Cancelling again has no effect. It would not end the process sooner either, as Python
-waits for its threads before it exits.
+A thread cannot be cancelled. A cancelled caller therefore waits for its thread, then re-raises. An abandoned thread
+could still write during cleanup. Cancelling again changes nothing, and would not end the process sooner: Python waits
+for its threads before it exits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-_SHARES_A_CORE: Final = 16  # shares of many items per core: so many that no core is idle at the end
+_SHARES_A_CORE: Final = 16  # of many items: as many as leave no core idle at the end
 IO_THREADS_MAX: Final = 32  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
 
 
@@ -38,7 +38,7 @@ class _Threads:
 
     def __init__(self) -> None:
         self._make()
-        # A forked child lacks the parent's threads: work for them would wait forever.
+        # In a child the parent's threads aren't there: work for them would wait forever.
         os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
@@ -53,7 +53,7 @@ _threads: Final = _Threads()
 def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
     """Run `work` for all items in parallel; results are in the order of items. Blocks.
 
-    work: mostly waits, and starts no parallel work itself.
+    work: mostly waits, and starts no parallel work itself
     """
     return _threads.parallel_io.map(work, items)
 
@@ -86,11 +86,11 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
 
 
 def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
-    """Run `work`, which computes mostly in Arrow, for each item, in as many threads as the machine has cores. Blocks.
+    """`work`, which computes much in Arrow, for each item, at once on as many threads as there are cores. Blocks.
 
-    A single item runs in the caller's thread: a new thread fills the caches of Arrow and of the interpreter again,
-    which took a quarter of the CPU time of a small flush. For the same reason a thread takes several of many small
-    items at a time. An error is raised when no task runs any more; tasks that have not started by then are skipped.
+    A single item stays in the caller's thread: a new thread fills Arrow's and the interpreter's caches again, and took
+    a quarter of the CPU time of a small flush. So do many small ones: a thread takes some at a time. An error is raised
+    when nothing goes on any more; what had not begun by then is left.
     """
     if len(items) == 1:
         return [work(items[0])]
@@ -102,17 +102,14 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
 
 
 async def run_uncancellable(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work`, which mostly waits (for a disk, a store, a lock), in a thread."""
+    """Run `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
     return await _await_to_end(_submit(_threads.uncancellable, partial(work, *args, **kwargs)))
 
 
 async def run_with_cancel(
     cancel: Callable[[], object], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Run as `run_uncancellable` does.
-
-    If the caller is cancelled, `cancel` is called first, and ends the work early.
-    """
+    """As `run_uncancellable`; cancelled, it calls `cancel` first, which has the work end early."""
     return await _await_to_end(_submit(_threads.uncancellable, partial(work, *args, **kwargs)), cancel)
 
 
@@ -124,13 +121,11 @@ async def map_uncancellable(
     *,
     keep_going: bool = False,
 ) -> list[T]:
-    """Run `work` for each item as `run_uncancellable` does, `at_once` at a time. Results are in the order of items.
+    """`work` for each item as in `run_uncancellable`, `at_once` at a time; the outcomes in the order of the items.
 
-    on_result: called in the event loop with each result as soon as it is available.
-    keep_going: run all items, and report their results, even after an error or a cancellation.
-
-    An error is raised when no task runs any more; several errors are raised as a group. Tasks that have not started by
-    then are skipped, also after a cancellation.
+    on_result: called in the event loop with each outcome as soon as it is there. An error is raised when nothing goes
+    on any more; several at once come as a group. What had not begun by then is left, also by a cancellation.
+    keep_going: in either case it is done all the same, and reported.
     """
     left, outcomes, errors = enumerate(items), dict[int, T](), list[Exception]()
 
@@ -156,12 +151,12 @@ async def map_uncancellable(
         await (_await_to_end(asyncio.ensure_future(all_of_them())) if keep_going else all_of_them())
     except BaseExceptionGroup as group:
         one = sole_error(group)
-        raise one from one.__cause__  # not None, which would remove the cause
+        raise one from one.__cause__  # not None: that would take the cause away
     return [outcomes[number] for number in range(len(outcomes))]
 
 
 def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the only error in a group of groups; the group if it has several."""
+    """The one error in a group of groups; the group when there are several."""
     while len(group.exceptions) == 1:
         inner = group.exceptions[0]
         if not isinstance(inner, BaseExceptionGroup):
@@ -171,32 +166,31 @@ def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def run_cpu_bound(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work` that mostly makes Python objects or many small arrays, in this process's only thread for such work.
+    """Run `work`, which mostly makes Python objects or many small arrays, in the one thread of this process for it.
 
-    Two threads with such work are not faster than one, as it holds the interpreter's lock. But whenever the lock
-    changes hands, data moves from one core's cache to another's, and a thread that releases the lock for a moment waits
-    5 ms to get it back. Reading a folder of change logs took 40 % more CPU time that way, and as long as with one
-    thread. Work that waits would make all other work wait here.
+    Two threads at such work get no more done than one, as it holds the interpreter's lock. But whenever the lock
+    changes hands, data goes from one core's cache to another's, and who gives it up for a moment waits 5 ms to get it
+    back: a folder of change logs took 40 % more CPU time that way, and took as long. Work that waits would
+    make all others wait here.
     """
     return await _await_to_end(_submit(_threads.cpu_bound, partial(work, *args, **kwargs)))
 
 
 class RunCpuBound(Protocol):
-    """`run_cpu_bound`, or a replacement of it."""
+    """`run_cpu_bound`, or what stands in its place."""
 
     async def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
 class ShortWork:
-    """Runs short CPU-bound work that never waits in the event loop's thread, and longer work as `run_cpu_bound` does.
+    """Runs CPU-bound work that never waits in the event loop's own thread, while it is short; else as `run_cpu_bound`.
 
-    For pipelines whose event loop makes many Python objects itself, such as one that reads from Kafka. In parallel to
-    such a loop, decoding a batch in another thread took 50 % more CPU time, as the interpreter's lock changed hands all
-    the time. The loop has to wait in either case: a thread releases the lock after 5 ms, and most batches take less
-    than 10.
+    For pipelines whose event loop makes many Python objects itself, as one that reads from Kafka does: in parallel to
+    it, in another thread, decoding a batch took half as much CPU time again, as the interpreter's lock went to and fro.
+    The loop has to wait in either case: a thread gives the lock up after 5 ms, and most batches take less than 10.
 
-    short_ms: CPU time. A function runs in the other thread at first, and whenever its last run took longer than this.
-        (Twice this time is slow for asyncio's debug mode.)
+    short_ms: CPU time. A function runs in the other thread at first, and whenever it took longer the last time. (What
+        takes twice as long is slow to asyncio's debug mode.)
     """
 
     def __init__(self, short_ms: float = 50) -> None:
@@ -204,12 +198,12 @@ class ShortWork:
         self._last_s: dict[object, float] = {}
 
     async def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        function = getattr(work, "__func__", work)  # the function of a method, independent of its object
+        function = getattr(work, "__func__", work)  # of a method: whatever object it is of
         timed = partial(self._timed, function, partial(work, *args, **kwargs))
         if self._last_s.get(function, float("inf")) > self._short_s:
             return await run_cpu_bound(timed)
         result = timed()
-        await asyncio.sleep(0)  # let other tasks run
+        await asyncio.sleep(0)  # others' turn
         return result
 
     def _timed(self, function: object, work: Callable[[], T]) -> T:
@@ -221,7 +215,7 @@ class ShortWork:
 
 
 def _submit(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:
-    # A task around `asyncio.to_thread` would be cancelled, like all tasks, when `asyncio.run` ends: abandoned work.
+    # A task around `asyncio.to_thread` would be cancelled when `asyncio.run` ends, as all tasks are: work abandoned.
     return asyncio.get_running_loop().run_in_executor(executor, copy_context().run, work)
 
 
@@ -234,5 +228,5 @@ async def _await_to_end(running: asyncio.Future[T], cancel: Callable[[], object]
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({running})
         if not running.cancelled():
-            running.exception()  # otherwise asyncio logs that the exception was never retrieved
+            running.exception()  # seen, or asyncio logs that it was never retrieved
         raise
