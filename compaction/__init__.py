@@ -1,1 +1,1 @@
-"""Compaction: fewer sorted runs, and the changelog that comes of it."""
+"""Compaction: reduces the number of sorted runs, and produces the changelog of that."""

@@ -1,7 +1,7 @@
 """`python -m compaction WAREHOUSE NAME`: compacts one table, for schedulers and scripts.
 
-Prints what was done as JSON, a line for each table and round. `tidelake table compact` does the same for people, and
-more.
+Prints a report as JSON, one line for each table and round. `tidelake table compact` is the command for people, and has
+more options.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from storage.errors import TidelakeError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 1 failed, 2 usage, 130 cancelled before all was done; a cancelled watch exits with 0."""
+    """Run the command.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 130 cancelled before the end; a cancelled watch exits with 0.
+    """
     parser = argparse.ArgumentParser("python -m compaction", description=__doc__, allow_abbrev=False)
     parser.add_argument("warehouse", metavar="WAREHOUSE", help="path or URI")
     parser.add_argument("name", metavar="NAME", help="database.table")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-IsCancelled: TypeAlias = Callable[[], bool]  # polled by the work: whether to raise CompactionCancelled
+IsCancelled: TypeAlias = Callable[[], bool]  # polled by running work: whether to raise CompactionCancelled
 
 
 class CompactionCancelled(Exception):
-    """The compaction was cancelled. What it wrote is deleted; the table has not changed."""
+    """The compaction was cancelled. The files that it wrote are deleted; the table has not changed."""
 
 
 class CancellationToken:
@@ -23,11 +23,11 @@ class CancellationToken:
         self._cancelled_now = threading.Event()
 
     def cancel(self) -> None:
-        """Start no new compaction; running ones finish and are committed."""
+        """Start no new compaction. Running ones finish and are committed."""
         self._cancelled.set()
 
     def cancel_now(self) -> None:
-        """Cancel running compactions too, and delete what they wrote."""
+        """Cancel running compactions, too, and delete their files."""
         self._cancelled_now.set()
         self._cancelled.set()
 
@@ -46,7 +46,10 @@ class CancellationToken:
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[CancellationToken]:
-    """The first SIGTERM or SIGINT cancels, the second cancels at once. Outside of the main thread no signal arrives."""
+    """Cancel at the first SIGTERM or SIGINT, and at once at the second.
+
+    Outside of the main thread no signal arrives.
+    """
     token = CancellationToken()
 
     def on_signal(*_: object) -> None:

@@ -2,7 +2,7 @@
 
     TableWriter(context, compactor_factory=compact_manager_factory())
 
-At most one task a bucket. Its result waits until the writer takes it, so that levels only change under the writer's
+A bucket has at most one task. Its result waits until the writer takes it, so that levels change only under the writer's
 lock.
 
 Source: Java `compact/CompactFutureManager.java`, `mergetree/compact/MergeTreeCompactManager.java`.
@@ -33,11 +33,11 @@ from storage.write.compactor import CompactorFactory, CompactResult, RestoredBuc
 _log = get_logger(__name__)
 
 CompactionListener: TypeAlias = Callable[[str, CompactResult, float], None]
-"""(table, result, seconds that it ran): called with each compaction whose result was taken, in whatever thread."""
+"""(table, result, seconds that it ran): called with each compaction whose result was taken, in any thread."""
 
 
 class BucketCompactManager:
-    """See `storage.write.compactor.Compactor`."""
+    """Compacts one bucket during writing. See `storage.write.compactor.Compactor`."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class BucketCompactManager:
 
     @property
     def _must_go_on(self) -> bool:
-        """Rows of level 0 are invisible, or what they change is not in the changelog yet."""
+        """Whether rows of level 0 are still invisible, or their changes are not in the changelog yet."""
         if self._is_cancelled or self.is_stale or not self._context.options.needs_lookup:
             return False
         return any(file.level == 0 for file in self._tree.levels.files)
@@ -87,11 +87,11 @@ class BucketCompactManager:
         if unit is None:
             return
         if any(file.schema_id > self._context.schema.id for file in unit.files):
-            # rewritten under this writer's schema, they would lose the columns that were added since
+            # under this writer's older schema, the rewritten rows would lose columns that were added since
             _log.info("compaction left to a writer of the newer schema", **self._where)
         else:
             self._task = self._scheduler.submit(self._context.name, partial(self._tree.compact, unit))
-            if self._is_cancelled:  # meanwhile
+            if self._is_cancelled:  # cancelled meanwhile
                 self._task.cancel()
 
     def take(self, *, wait: bool) -> CompactResult | None:
@@ -145,7 +145,7 @@ class BucketCompactManager:
         )
 
     def _is_live(self, path: str) -> bool:
-        """Or may still become so: only a file that was compacted, and expired, is neither there nor named."""
+        """Return whether a file exists or is live. Only a compacted and expired file neither exists nor is named."""
         if self._context.io.exists(path):
             return True
         latest = self._context.snapshots.latest()
@@ -164,9 +164,9 @@ def compact_manager_factory(
     spill_directory: str | None = None,
     listener: CompactionListener | None = None,
 ) -> CompactorFactory:
-    """The compactor factory of a writer, by the table's options.
+    """Return the compactor factory of a writer, by the table's options.
 
-    scheduler: None takes the one of the process
+    scheduler: None takes the shared one of the process
     spill_directory: see `MergeTree`
     listener: called after each compaction
     """

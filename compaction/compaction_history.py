@@ -17,8 +17,9 @@ from storage.table import TableContext
 class PastCompaction:
     """One COMPACT snapshot.
 
-    reason: why its files were picked; None where its writer (Java, pypaimon) doesn't say
-    files_written, bytes_written: of the files after it, those that are new; others only changed their level
+    reason: why its files were picked; None if its writer (Java, pypaimon) doesn't record it
+    files_written: the number of new files; others only changed their level
+    bytes_written: the size of the new files
     """
 
     snapshot_id: int
@@ -39,8 +40,8 @@ class CompactionHistory:
     """The recent compactions of a table.
 
     compactions: newest first
-    snapshots: how many were looked at
-    bytes_added: written with new rows
+    snapshots: the number of snapshots that were read
+    bytes_added: the bytes of files with new rows
     """
 
     compactions: tuple[PastCompaction, ...]
@@ -49,13 +50,13 @@ class CompactionHistory:
 
     @property
     def write_amplification(self) -> float | None:
-        """Bytes written for each byte that was written with new rows; None where none were."""
+        """Bytes written by commits and compactions, for each byte of new rows. None if no new rows were written."""
         rewritten = sum(one.bytes_written for one in self.compactions)
         return (self.bytes_added + rewritten) / self.bytes_added if self.bytes_added else None
 
     @classmethod
     def of(cls, context: TableContext, latest: Snapshot | None, snapshots_max: int) -> CompactionHistory:
-        """Reads what each of the newest snapshots changed."""
+        """Read the changes of the newest snapshots."""
         compactions: list[PastCompaction] = []
         count = bytes_added = 0
         for snapshot in islice(_newest_first(context, latest), snapshots_max):
@@ -63,7 +64,7 @@ class CompactionHistory:
             delta = delta_entries(context, snapshot)
             if snapshot.commit_kind is not CommitKind.COMPACT:
                 bytes_added += sum(entry.file.file_size for entry in delta if entry.kind is FileKind.ADD)
-            elif delta:  # none where only manifests were rewritten
+            elif delta:  # empty if only manifests were rewritten
                 compactions.append(_compaction(snapshot, delta))
         return cls(tuple(compactions), count, bytes_added)
 

@@ -1,6 +1,6 @@
-"""Manifests of a table joined at once, whatever their size: for plans after thousands of small commits.
+"""Merges the manifests of a table at once, whatever their size: for plans after thousands of small commits.
 
-Commits join manifests by themselves (`storage.manifests.manifest_merge`), as far as it is worth while for a commit.
+Commits also merge manifests (`storage.manifests.manifest_merge`), but only as much as pays off within a commit.
 
 Source: Java `operation/FileStoreCommitImpl.compactManifest`.
 """
@@ -24,13 +24,13 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 _AT_ONCE: Final = {"manifest.full-compaction-threshold-size": "1 b", "manifest.merge-min-count": "2"}
-_ATTEMPTS: Final = 5  # a commit that lost a race joins no manifests when it is tried again
+_ATTEMPTS: Final = 5  # the retry of a commit merges no manifests
 
 
 class ManifestCompaction(NamedTuple):
-    """How many manifests the latest snapshot had and has.
+    """The number of manifests before and after.
 
-    snapshot_id: of the one that was made; None: there was nothing to join, or it was a dry run
+    snapshot_id: the new snapshot; None if there was nothing to merge, or for a dry run
     """
 
     manifests_before: int
@@ -39,8 +39,10 @@ class ManifestCompaction(NamedTuple):
 
 
 def compact_manifests(context: TableContext, *, dry_run: bool = False) -> ManifestCompaction:
-    """Merge a table's manifests, with an empty snapshot of kind COMPACT. Manifests of `manifest.target-file-size` stay,
-    unless files that they name were deleted since. Raises CommitConflict where others were first again and again.
+    """Merge a table's manifests, with an empty snapshot of kind COMPACT.
+
+    Manifests of `manifest.target-file-size` stay, unless files that they name were deleted since. Raises CommitConflict
+    if other commits were first too often.
     """
     context.identity.check_before_change()
     joining = context.with_options(_AT_ONCE)

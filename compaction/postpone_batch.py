@@ -1,10 +1,11 @@
-"""A one-off commit into a table with `bucket = -2` gives its rows buckets at once.
+"""Places the rows of a one-off commit to a table with `bucket = -2` into buckets at once.
 
-Rows are staged in files of bucket -2, so that the size of the batch is known before the number of buckets is; then they
-go, file by file, into level 0 of as many buckets as the partition has, or needs. Nothing is compacted.
+Rows are first staged in files of bucket -2, so that the size of the batch is known before the number of buckets is
+chosen. Then they are written, file by file, to level 0 of as many buckets as the partition has, or needs. Nothing is
+compacted.
 
-Where rows wait already, those of the batch wait behind them: a job that moves the older ones later would number them
-as newer.
+If rows are staged in a partition already, the rows of the batch stay staged after them: a job that moves the older rows
+later would give them larger sequence numbers.
 
 Source: Java `table/PostponeUtils.java` (decideFixedBucketNum, tableForFixBucketWrite),
 `spark/commands/PaimonSparkWriter.scala`, `flink/sink/FlinkSinkBuilder.java` (buildPostponeBucketSink).
@@ -31,18 +32,18 @@ from storage.write.memory_budget import MemoryBudget
 from storage.write.postpone.bucket_numbers import PostponeOptions
 from storage.write.table_writer import TableWriter
 
-Rescale = Callable[[TableContext, bytes], object]  # of one partition, into the number of buckets of the context
+Rescale = Callable[[TableContext, bytes], object]  # rescales one partition to the number of buckets in the context
 
 
 def gives_buckets_at_once(context: TableContext) -> bool:
-    """Whether one-off commits do."""
+    """Return whether one-off commits place rows into buckets at once."""
     is_postponed = bucket_mode(context.schema, context.options) is BucketMode.POSTPONE
     return is_postponed and PostponeOptions.of(context.options).gives_buckets_at_once
 
 
 @dataclass(frozen=True, slots=True)
 class FixedBucketWrite:
-    """Staged files of one partition, in the order of their rows, and the number of buckets that they go into."""
+    """Staged files of one partition, in the order of their rows, and the number of buckets to write."""
 
     partition: bytes
     files: tuple[DataFileMeta, ...]
@@ -57,10 +58,10 @@ class FixedBucketWrite:
 class FixedBucketPlan:
     """The plan for writing postponed rows into buckets.
 
-    writes: what is to be done
-    staged: the messages whose files these are. Once all is done they are not needed any more, and the caller's to
-        delete.
-    kept: the others, to be committed as they are
+    writes: what has to be written
+    staged: the messages of the staged files. When all is written they are not needed any more, and the caller deletes
+        them.
+    kept: the other messages, to be committed unchanged
     """
 
     writes: Sequence[FixedBucketWrite]
@@ -71,7 +72,10 @@ class FixedBucketPlan:
 def plan_fixed_bucket_writes(
     context: TableContext, staged: Sequence[CommitMessage], *, rescale: Rescale, replaces: bool
 ) -> FixedBucketPlan:
-    """Partitions that have become too large for their number of buckets are rescaled here. See `PostponedBatch`."""
+    """Plan the writes.
+
+    Partitions that have become too large for their number of buckets are rescaled. See `PostponedBatch`.
+    """
     options = PostponeOptions.of(context.options)
     numbers, waiting = ({}, set()) if replaces else _partitions(context)
     placed = [message for message in staged if message.bucket == POSTPONE_BUCKET and message.partition not in waiting]
@@ -90,7 +94,7 @@ def plan_fixed_bucket_writes(
 
 
 def _partitions(context: TableContext) -> tuple[Mapping[bytes, int], set[bytes]]:
-    """The number of buckets of each partition that has any, and the partitions in which rows wait."""
+    """Return the number of buckets of each partition that has buckets, and the partitions with staged rows."""
     numbers: dict[bytes, int] = {}
     waiting: set[bytes] = set()
     latest = context.snapshots.latest()
@@ -103,7 +107,7 @@ def _partitions(context: TableContext) -> tuple[Mapping[bytes, int], set[bytes]]
 
 
 class FixedBucketWriter:
-    """Writes staged rows into level 0 of buckets. One thread at a time.
+    """Writes staged rows to level 0 of buckets. Not thread-safe.
 
     replaces: rows will replace those of their partitions.
     """
@@ -115,7 +119,11 @@ class FixedBucketWriter:
         self._writers: dict[int, TableWriter] = {}  # by number of buckets
 
     def write(self, write: FixedBucketWrite, share: int = 0, shares: int = 1) -> None:
-        """share: of so many that divide the buckets among themselves; each reads all rows."""
+        """Write the rows of one share of the buckets.
+
+        share: the number of this share, of `shares` that divide the buckets among themselves. Each share reads all
+            rows.
+        """
         writer = self._writer(write.bucket_num)
         files = BucketFiles(self._context, BucketKey(write.partition, POSTPONE_BUCKET))
         bucketing = Bucketing.of(self._context.schema, self._options(write.bucket_num).options)
@@ -149,7 +157,10 @@ class FixedBucketWriter:
             writer.set_next_sequence_numbers(next_numbers)
 
     def close(self) -> None:
-        """After a commit, too: the next one begins from what the table has then. Calling again is harmless."""
+        """End the write, also after a commit.
+
+        The next write starts from the current table. Calling it again has no effect.
+        """
         with ExitStack() as steps:
             while self._writers:
                 _, writer = self._writers.popitem()
@@ -157,10 +168,10 @@ class FixedBucketWriter:
 
 
 class PostponedBatch:
-    """Places the staged rows of one writer's one-off commits into buckets. One thread at a time.
+    """Places the staged rows of one writer's one-off commits into buckets. Not thread-safe.
 
     replaces: rows will replace those of their partitions.
-    rescale: another number of buckets for a partition that has become too large for its own.
+    rescale: changes the number of buckets of a partition that has become too large.
     """
 
     def __init__(
@@ -174,10 +185,10 @@ class PostponedBatch:
         self.close = self._writer.close
 
     def into_buckets(self, staged: Sequence[CommitMessage]) -> tuple[list[CommitMessage], list[CommitMessage]]:
-        """Messages to be committed instead of those of bucket -2, and those that are not needed any more: their files
-        are the caller's to delete.
+        """Return the messages to commit instead of those of bucket -2, and those that are not needed any more.
 
-        When it raises, nothing was handed over, and the staged files may still be committed as they are.
+        The caller deletes the files of the latter. If an error is raised, nothing was returned, and the staged files
+        may still be committed unchanged.
         """
         plan = plan_fixed_bucket_writes(self._context, staged, rescale=self._rescale, replaces=self._replaces)
         try:

@@ -1,9 +1,9 @@
-"""Rows that wait for their bucket get one: what compacting a table with `bucket = -2` is.
+"""Compacts a table with `bucket = -2`: places the rows of the postpone bucket into buckets.
 
-Of each partition, the waiting files are read one writer's after the other, in the order they were made in, and their
-rows go into as many buckets as the partition has, or needs. One COMPACT snapshot takes the waiting files away and adds
-the buckets' (and their changelog). A crash before it leaves orphans. Two jobs at once: the second finds its files gone,
-and begins again.
+In each partition, the staged files are read one writer after another, in the order of their creation. Their rows are
+placed into as many buckets as the partition has, or needs. One COMPACT snapshot removes the staged files and adds the
+files of the buckets (and their changelog). A crash before it leaves orphans. If two jobs run at once, the second finds
+its files gone, and starts again.
 
 Source: Java `flink/postpone/PostponeBucketCompactSplitSource.java`, `RewritePostponeBucketCommittableOperator.java`,
 `RemovePostponeBucketFilesOperator.java`, `table/PostponeUtils.java`.
@@ -42,10 +42,10 @@ _REASON: Final = "rows that waited for their bucket"
 
 @dataclass(frozen=True, slots=True)
 class PostponedFiles:
-    """The waiting files of one partition.
+    """The staged files of one partition.
 
     files: in the order of their rows.
-    bucket_num: what the partition has already; None: nothing but these files.
+    bucket_num: the number of buckets that the partition has; None: it has only these files.
     """
 
     partition: bytes
@@ -54,9 +54,9 @@ class PostponedFiles:
 
 
 def compact_postponed(context: TableContext, cancellation: CancellationToken | None = None) -> CompactionReport:
-    """Place all waiting rows into buckets. Rows that arrive meanwhile wait for the next call.
+    """Place all staged rows into buckets. Rows that arrive meanwhile wait for the next call.
 
-    Raises CommitConflict when another job was first again and again, and what writing a table raises.
+    Raises CommitConflict if another job was first too often, and the errors of writing a table.
     """
     token = cancellation or CancellationToken()
 
@@ -118,7 +118,7 @@ class _PostponeCompaction:
 
 
 def postponed_files(context: TableContext) -> list[PostponedFiles]:
-    """The waiting files of each partition, in the latest snapshot."""
+    """Return the staged files of each partition, in the latest snapshot."""
     snapshot = context.snapshots.latest()
     waiting: Mapping[bytes, list[DataFileMeta]] = defaultdict(list)
     bucket_nums: dict[bytes, int] = {}
@@ -133,7 +133,10 @@ def postponed_files(context: TableContext) -> list[PostponedFiles]:
 
 
 def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
-    """By time; those of one moment by their number among the files of their writer, then as they are given."""
+    """Sort files by time.
+
+    Files of the same time are sorted by their number within their writer, then keep their order.
+    """
 
     def order(file: DataFileMeta) -> tuple[int, int]:
         number = _NUMBER.search(file.file_name)
@@ -153,7 +156,10 @@ def _removal(waiting: PostponedFiles) -> CommitMessage:
 
 
 def _as_compacted(message: CommitMessage) -> CommitMessage:
-    """What was written is no new row of the table: it came with the commit that made it wait."""
+    """Return the message with its new files as compacted files.
+
+    Their rows are not new: they came with the commit that staged them.
+    """
     consumed = {file.place for file in message.compact_before}
     own = {file.place for file in message.new_files}
     return replace(

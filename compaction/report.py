@@ -1,4 +1,4 @@
-"""What a compaction job did."""
+"""The report of a compaction job."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from storage.write.compactor import CompactResult
 
 @dataclass(frozen=True, slots=True)
 class BucketCompaction:
-    """One compaction that is in the table now.
+    """One compaction that was committed.
 
     reason: why it was picked
-    partition: its values by column, as JSON holds them; {} for an unpartitioned table
-    directory: where it is in the table, `dt=19857/hour=7` or "": dates and nulls look different there, and some
+    partition: the partition's values by column, as JSON values; {} for an unpartitioned table
+    directory: the partition's directory, `dt=19857/hour=7` or "". There, dates and nulls have another form, and some
         characters are escaped
-    files_before, files_after, bytes_before, bytes_after: of what it took and what took their place
-    files_written: of the latter, those that are new; others only changed their level
+    files_before: the number of input files
+    files_after: the number of files that replaced them
+    bytes_before: the size of the input files
+    bytes_after: the size of the files that replaced them
+    files_written: the number of new files among those; the others only changed their level
     """
 
     partition: dict[str, Any]
@@ -37,7 +40,7 @@ class BucketCompaction:
     bytes_after: int
 
     def to_members(self) -> dict[str, Any]:
-        """The report as members, for JSON and log lines."""
+        """Return the report as members, for JSON and log lines."""
         return asdict(self)
 
     @classmethod
@@ -65,12 +68,12 @@ def _partition_values(context: TableContext, partition: bytes) -> dict[str, Any]
 class CompactionReport:
     """The report of a compaction of one table.
 
-    planned_snapshot_id: the snapshot that was planned last; None for a table without any
-    snapshot_ids: those it made
-    lost: compactions thrown away because another commit had touched their files
-    is_cancelled: whether it was cancelled before all was done
-    has_more: whether that round may have made more due
-    error: a file that can't be read (its bucket was left as it was, the others were not held up), or how all was lost
+    planned_snapshot_id: the snapshot that was planned last; None for a table without snapshots
+    snapshot_ids: the snapshots that the job committed
+    lost: the number of compactions discarded because another commit had changed their files
+    is_cancelled: whether it was cancelled before everything was done
+    has_more: whether that round may have made more compactions due
+    error: a file that can't be read (its bucket was not compacted, the others were), or why everything was lost
     """
 
     table: str
@@ -83,7 +86,7 @@ class CompactionReport:
     error: TidelakeError | None = None
 
     def to_members(self) -> dict[str, Any]:
-        """The report as JSON members."""
+        """Return the report as JSON members."""
         return {
             "table": self.table,
             "snapshots": list(self.snapshot_ids),

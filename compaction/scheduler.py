@@ -1,9 +1,9 @@
-"""Threads for the compactions of a process: few, shared by all tables, in fair turns.
+"""The compaction threads of a process: few, and shared fairly by all tables.
 
 A table with many buckets to compact waits after each of them until every other table had its turn.
 
-Threads begin with work and end without: none is idle. When the main thread ends, tasks are cancelled, so that an
-unfinished compaction does not hold up the process.
+Threads start and end with the work; none is idle. When the main thread ends, tasks are cancelled, so that an unfinished
+compaction does not delay the end of the process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from compaction.cancellation import IsCancelled
 
 T = TypeVar("T")
 
-_THREADS_MAX: Final = 4  # a compaction holds some hundred MB, and writers need processors, too
+_THREADS_MAX: Final = 4  # a compaction uses some hundred MB, and writers need processors, too
 
 
 class ScheduledTask(Generic[T]):
@@ -38,25 +38,25 @@ class ScheduledTask(Generic[T]):
         self._awaited = awaited
         self._cancelled = threading.Event()
         self._future: Future[T] = Future()
-        self.ran_s = 0.0  # once it is done
+        self.ran_s = 0.0  # set at the end
 
     @property
     def is_done(self) -> bool:
         return self._future.done()
 
     def result(self) -> T:
-        """Waits for the end. Raises what the work raised; CancelledError when it was cancelled before it started."""
+        """Wait for the end. Raises the error of the work; CancelledError if it was cancelled before it started."""
         if not self._future.done():
             self._awaited()
         return self._future.result()
 
     def cancel(self) -> None:
-        """Does not wait for the end. Calling again, or after the end, is harmless."""
+        """Cancel without waiting for the end. Calling it again, or after the end, has no effect."""
         self._cancelled.set()
         self._future.cancel()
 
     def cancel_and_wait(self) -> BaseException | None:
-        """Cancels, and waits for the end. Returns what it raised; None when it had succeeded before."""
+        """Cancel, and wait for the end. Returns the error of the work; None if it had succeeded before."""
         self.cancel()
         try:
             return self._future.exception()
@@ -85,8 +85,8 @@ class CompactionScheduler:
 
     threads: how many compactions run at a time
 
-    Tasks wait for none, take no lock of a writer and no memory of the write budget: a caller that waits for a task,
-    holding either, waits for a bounded time.
+    Tasks wait for no other task, take no lock of a writer and no memory of the write budget. So a caller that holds one
+    of these while it waits for a task waits for a bounded time.
     """
 
     def __init__(self, threads: int) -> None:
@@ -95,27 +95,27 @@ class CompactionScheduler:
         self._threads = threads
         self._running = 0
         self._numbers = count(1)
-        self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = (
-            OrderedDict()
-        )  # by table; the next turn is first
+        self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = OrderedDict()  # by table; the first one is next
         self._paused_until_s = 0.0  # of the monotonic clock
         self._lock = threading.Condition()
 
     @property
     def running(self) -> int:
-        """How many run now."""
+        """The number of running tasks."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """How many wait for a thread."""
+        """The number of tasks that wait for a thread."""
         with self._lock:
             return sum(map(len, self._waiting.values()))
 
     def submit(self, table: str, work: Callable[[IsCancelled], T]) -> ScheduledTask[T]:
-        """work: polls its argument, which says whether it is cancelled.
+        """Schedule work.
 
-        Raises RuntimeError when the system has no thread left to begin with; the work is dropped then.
+        work: polls its argument, which returns whether it is cancelled.
+
+        Raises RuntimeError if the system can't start a thread; the work is then dropped.
         """
         task: ScheduledTask[T] = ScheduledTask(work, self.resume)
         with self._lock:
@@ -130,16 +130,18 @@ class CompactionScheduler:
         return task
 
     def pause(self, at_most_s: float) -> None:
-        """Start no task until `resume`, for so long at most, or until one is waited for; those that run go on.
+        """Start no task until `resume`, for at most this time, or until a caller waits for a task.
 
-        For flush and commit: their rows are awaited, and the compactions that a flush gives rise to
-        would take the processors from the flush of the next bucket, and from the commit.
+        Running tasks continue.
+
+        Flush and commit use it, as their rows are urgent: the compactions that a flush triggers would take processors
+        from the flush of the next bucket, and from the commit.
         """
         with self._lock:
             self._paused_until_s = time.monotonic() + at_most_s
 
     def resume(self) -> None:
-        """Harmless where nothing is paused."""
+        """Continue after `pause`. Without a pause it has no effect."""
         with self._lock:
             self._paused_until_s = 0.0
             self._lock.notify_all()
@@ -147,7 +149,7 @@ class CompactionScheduler:
     def _run(self) -> None:
         while (task := self._next()) is not None:
             task.run()
-            del task  # or its result would live until the next one
+            del task  # otherwise its result would be kept until the next task
 
     def _next(self) -> ScheduledTask[object] | None:
         with self._lock:
@@ -164,9 +166,10 @@ class CompactionScheduler:
 
 
 class InlineScheduler(CompactionScheduler):
-    """Runs each compaction at once, where it is submitted: for a process that has one core, and memory for one thing
-    at a time. A writer submits when it has flushed, and its buffer is empty: what the flush took, Arrow's pool gives
-    back to the system first.
+    """Runs each compaction at once in the caller: for a process with one core, and memory for one thing at a time.
+
+    A writer submits after a flush, with an empty buffer. Arrow's pool first returns the memory of the flush to the
+    system.
     """
 
     def __init__(self) -> None:

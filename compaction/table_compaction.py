@@ -1,4 +1,4 @@
-"""Compacting a table, whatever its buckets are."""
+"""Compacts a table of any bucket mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.table import TableContext
 def compact(
     context: TableContext, request: CompactionRequest | None = None, *, cancellation: CancellationToken | None = None
 ) -> CompactionReport:
-    """See `compact_table`; where rows wait for their bucket, `compact_postponed`."""
+    """Compact a table. See `compact_table`, and `compact_postponed` for rows in the postpone bucket."""
     request = request or CompactionRequest()
     if bucket_mode(context.schema, context.options) is not BucketMode.POSTPONE:
         return compact_table(context, request, cancellation=cancellation)
@@ -30,7 +30,7 @@ def compact(
     postponed = compact_postponed(context, cancellation)
     if postponed.is_cancelled:
         return postponed
-    # What one-off commits left on level 0, in buckets that no writer compacts. Each has the number of its partition.
+    # One-off commits write to level 0 of buckets that no writer compacts. Each has its partition's number of buckets.
     compacted = compact_table(context.with_options({"bucket": "1"}), request, cancellation=cancellation)
     return replace(
         compacted,

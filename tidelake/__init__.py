@@ -6,9 +6,9 @@
     table = catalog.table("shop.orders")
     table.scan(columns=["id", "amount"], filter=tidelake.col("amount") > 3).to_arrow()
 
-Everything here blocks, and may be called inside a running event loop (a notebook); `tidelake.aio` offers the same
-with async. The names live in `tidelake.public`, imported when one is first used: `tidelake --help` does not wait for
-Arrow.
+All functions block. They may be called inside a running event loop (a notebook); `tidelake.aio` offers the same with
+async. The names are defined in `tidelake.public`, which is imported at their first use: `tidelake --help` does not wait
+for Arrow.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Databases and tables by name."""
+"""The catalog: databases and tables by name."""
 
 from __future__ import annotations
 
@@ -102,8 +102,9 @@ class Catalog:
 
     @checked
     def rename_table(self, name: str, new_name: str) -> None:
-        """Rename a table. Atomic on a local disk; on an object store files are moved one by one. Stop its writers
-        first.
+        """Rename a table. Stop its writers first.
+
+        Atomic on a local disk; on an object store files are moved one by one.
         """
         self._inner.rename_table(name, new_name)
 
@@ -115,9 +116,12 @@ class Catalog:
 
     @checked
     def repair(self, name: str | None = None) -> list[str]:
-        """Update the entries of a catalog (jdbc, hive) from the files in its warehouse. Adds tables that were copied
-        there or whose entries were lost, and updates columns, options and partitions. Files are not changed, and
-        entries without files stay. Returns the tables whose entries changed.
+        """Update the entries of a catalog (jdbc, hive) from the files in its warehouse.
+
+        Returns the tables that changed.
+
+        Adds tables that were copied there or whose entries were lost, and updates columns, options and partitions.
+        Files are not changed, and entries without files stay.
 
         name: a database, or `database.table`; None is the whole warehouse
         """
@@ -127,12 +131,12 @@ class Catalog:
 
     @checked
     def list_views(self, database: str) -> list[str]:
-        """Names of views, sorted."""
+        """Return the names of views, sorted."""
         return self._views.list_views(database)
 
     @checked
     def view(self, name: str) -> View:
-        """A view's columns and queries; query engines run them. Raises BadInput if it does not exist."""
+        """Return a view's columns and queries, for query engines. Raises BadInput if the view does not exist."""
         return self._views.view(name)
 
     @checked
@@ -173,9 +177,11 @@ class Catalog:
 
     @checked
     def rescale_table(self, name: str, bucket: int, *, partition: Mapping[str, Any] | None = None) -> list[str]:
-        """Change the number of buckets: sets option `bucket`, and overwrites partitions with another number with their
-        own rows, one after the other. Returns their directories. Writers of other partitions can continue; open them
-        again for the new number. A call that failed can be repeated: it continues.
+        """Change the number of buckets of a table. Returns the directories of the changed partitions.
+
+        Sets option `bucket`, and overwrites partitions with another number with their own rows, one after the other.
+        Writers of other partitions can continue; open them again for the new number. A call that failed can be
+        repeated: it continues.
 
         partition: column -> value; only partitions with these values. The others keep their number, and refuse writers
             until they are rescaled, too. For a table with `bucket` = -2 the option stays, and only partitions change
@@ -202,8 +208,9 @@ class Catalog:
         dialect: str | None = None,
         sources: Mapping[str, str] | None = None,
     ) -> Refreshed:
-        """Refresh a materialized table in one snapshot, with DuckDB in this process (`tidelake[sql]`). Applies only
-        changed rows when the query and its source allow it. Otherwise it recomputes all rows.
+        """Refresh a materialized table in one snapshot, with DuckDB in this process (`tidelake[sql]`).
+
+        Applies only changed rows if the query and its source allow it. Otherwise it recomputes all rows.
 
         full: recompute all rows
         when_due: only if rows are older than the definition's freshness
@@ -215,7 +222,7 @@ class Catalog:
         Raises BadInput for a suspended table, a query that DuckDB can't run, and a query with other columns than the
         table.
         """
-        from tidelake.materialized.refreshing import refresh_in_process  # sqlglot takes a while
+        from tidelake.materialized.refreshing import refresh_in_process  # importing sqlglot is slow
 
         return refresh_in_process(self.table, name, full, when_due, dialect, sources or {})
 
@@ -250,12 +257,12 @@ class Catalog:
         keep_source: bool = False,
         dry_run: bool = False,
     ) -> Migration:
-        """Register existing files as a new append table, without rewriting them: a folder of parquet or orc files in
-        Hive's partition directories, or a format table of this catalog. Stop its writers first.
+        """Register existing files as a new append table, without rewriting them. Stop their writers first.
 
-        The source stays complete until the commit. A call that failed can be repeated: it continues. After the commit
-        the files are removed from the source, unless keep_source: then they have two names, and no engine may change
-        them in place.
+        The source is a folder of parquet or orc files in Hive's partition directories, or a format table of this
+        catalog. It stays complete until the commit. A call that failed can be repeated: it continues. After the commit
+        the files are removed from the source, unless keep_source is set: then they have two names, and no engine may
+        change them in place.
 
         file_format: `parquet` (the default) or `orc`
         partition_types: column -> SQL type, if it is not STRING
@@ -285,8 +292,9 @@ class Catalog:
         keep_source: bool = False,
         dry_run: bool = False,
     ) -> Migration:
-        """Like `migrate_table`, into an existing append table with the same columns and partitions. A call that failed
-        can be repeated with the same files; others can be added later.
+        """Add existing files to an append table with the same columns and partitions. See `migrate_table`.
+
+        A call that failed can be repeated with the same files; other files can be added later.
 
         Raises BadInput for other columns, UnsupportedFeature for a table with buckets or row ids.
         """
@@ -307,8 +315,9 @@ class Catalog:
         keep_source: bool = False,
         dry_run: bool = False,
     ) -> list[Migration]:
-        """Migrate each folder in `source`, or each format table of the database `source` of this catalog: see
-        `migrate_table`. All are checked before the first table is created. A call that failed can be repeated: it
+        """Migrate all folders in `source`, or all format tables of database `source` of this catalog.
+
+        See `migrate_table`. All are checked before the first table is created. A call that failed can be repeated: it
         continues.
 
         database: database of the new tables; created if it does not exist
@@ -329,8 +338,9 @@ class Catalog:
 
     @checked
     def table(self, name: str, options: Mapping[str, str] | None = None) -> Table:
-        """Open a table. Raises BadInput if it does not exist. System tables such as `database.table$audit_log` and
-        `sys.tables` are read-only.
+        """Open a table. Raises BadInput if it does not exist.
+
+        System tables such as `database.table$audit_log` and `sys.tables` are read-only.
 
         options: dynamic options, which override the stored ones for this object only
         """

@@ -14,8 +14,8 @@ from tidelake.table import Table
 class ConsumerPosition:
     """A consumer and its position.
 
-    next_snapshot_id: the first snapshot that it still has to read
-    behind: number of snapshots that it still has to read
+    next_snapshot_id: the first snapshot that it has not read yet
+    behind: number of snapshots that it has not read yet
     """
 
     name: str
@@ -31,20 +31,20 @@ class TableConsumers:
         self._context = table.context
 
     def list(self) -> list[ConsumerPosition]:
-        """All consumers, sorted by name. Raises CorruptFile for a damaged consumer file."""
+        """Return all consumers, sorted by name. Raises CorruptFile for a damaged consumer file."""
         newest = self._context.snapshots.latest_id() or 0
         found = []
         for name in consumer_names(self._context.io, self._context.paths):
             at = self._consumer(name).next_snapshot_id()
-            if at is not None:  # gone meanwhile
+            if at is not None:  # otherwise deleted meanwhile
                 found.append(ConsumerPosition(name, at, max(0, newest + 1 - at)))
         return found
 
     @checked
     def reset(self, name: str, next_snapshot_id: int) -> None:
-        """Reset a consumer to this snapshot; creates it if it does not exist. Stop its readers first.
+        """Set a consumer to this snapshot; creates it if it does not exist. Stop its readers first.
 
-        Raises BadInput for a snapshot that does not exist, and is not the next one.
+        Raises BadInput for a snapshot that neither exists nor is the next one.
         """
         consumer, snapshots = self._consumer(name), self._context.snapshots
         newest = snapshots.latest_id() or 0

@@ -1,4 +1,4 @@
-"""Where the versions of a row came from: the snapshots that added them, and the offsets that these had read."""
+"""The origin of a row's versions: the snapshots that added them, and the source offsets of these snapshots."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from storage.verify.row_history import RowHistory, Version
 
 
 def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:
-    """Offsets [start, end) of the records in a pipeline's snapshot, by `topic-partition`; partitions without new
-    records are left out. Empty for a snapshot of another commit user.
+    """Return the offsets [start, end) of the records in a pipeline's snapshot, by `topic-partition`.
+
+    Partitions without new records are left out. Empty for a snapshot of another commit user.
     """
     text = snapshot.properties.get(POSITION_PROPERTY) if snapshot is not None else None
     if snapshot is None or text is None:
@@ -27,7 +28,7 @@ def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:
 
 
 def who_made(version: Version) -> str:
-    """The writer of a version, in a few words."""
+    """Return a short description of a version's writer."""
     snapshot = version.snapshot
     if snapshot is None:
         return "a snapshot that expired"
@@ -37,7 +38,7 @@ def who_made(version: Version) -> str:
 
 
 def which_merge(context: TableContext, history: RowHistory) -> str:
-    """Which merge gives the row that a read returns."""
+    """Return the name of the merge that produces the row of a read."""
     live = history.live
     if not live:
         return "no file of the snapshot holds the key"
@@ -56,7 +57,7 @@ def which_merge(context: TableContext, history: RowHistory) -> str:
 
 
 def members_of_version(version: Version) -> dict[str, Any]:
-    """A version as JSON members."""
+    """Return a version as JSON members."""
     snapshot = version.snapshot
     return {
         "snapshot": None if snapshot is None else snapshot.id,
@@ -76,6 +77,6 @@ def members_of_version(version: Version) -> dict[str, Any]:
 
 
 def plain_row(row: pa.RecordBatch) -> dict[str, Any]:
-    """A batch of one row as JSON members."""
+    """Return a batch of one row as JSON members."""
     (plain,) = json_rows(row)
     return plain

@@ -21,13 +21,13 @@ class TableHistory:
     _context: TableContext
 
     def _check_changeable(self, what: str) -> None:
-        """Raises BadInput for a read-only table.
+        """Raise BadInput for a read-only table.
 
-        what: "tagged"
+        what: the refused action, such as "tagged"
         """
 
     def snapshots(self) -> list[Snapshot]:
-        """All snapshots, oldest first."""
+        """Return all snapshots, oldest first."""
         return self._context.snapshots.all()
 
     # ------------------------------------------------------------ tags
@@ -42,7 +42,7 @@ class TableHistory:
         snapshot: its id; None is the latest
         retain: `expire_tags` deletes the tag after this time; None is never
 
-        Raises BadInput if the name exists, SnapshotExpired if the snapshot expires at this moment.
+        Raises BadInput if the name exists, SnapshotExpired if the snapshot is just expiring.
         """
         self._check_changeable("tagged")
         return tag_changes.create_tag(self._context, name, snapshot, retain)
@@ -80,7 +80,7 @@ class TableHistory:
     # ------------------------------------------------------------ branches
 
     def branches(self) -> list[str]:
-        """Names of branches, without `main`. `catalog.table("db.t$branch_NAME")` opens one."""
+        """Return the names of branches, without `main`. `catalog.table("db.t$branch_NAME")` opens one."""
         return branch_names(self._context.io, self._context.paths)
 
     @checked
@@ -114,8 +114,10 @@ class TableHistory:
 
     @checked
     def merge_branch(self, branch: str) -> int | None:
-        """Append the rows that another branch (also "main") has added since the branch was created. Append tables only;
-        both sides may only have appended rows. Returns the snapshot's id; None if there is nothing new.
+        """Append the rows that another branch (also "main") has added since the branch was created.
+
+        Append tables only; both sides may only have appended rows. Returns the snapshot's id; None if there is nothing
+        new.
         """
         self._check_changeable("merged into")
         context = self._context
@@ -135,8 +137,12 @@ class TableHistory:
         watermark: int | None = None,
         dry_run: bool = False,
     ) -> LaterStates:
-        """Roll the table back to one of: a snapshot's id; a tag; the last snapshot at a time (a datetime, or epoch
-        milliseconds); the last one with this watermark or an earlier one.
+        """Roll the table back to an earlier snapshot. Give one of the arguments.
+
+        snapshot: id of the snapshot
+        tag: name of a tag
+        as_of: the last snapshot at this time: a datetime, or epoch milliseconds
+        watermark: the last snapshot with this watermark or an earlier one
 
         Deletes later snapshots, changelogs and tags, and returns them. Their files become orphans. Stop writers and
         readers first: snapshot ids are reused.
@@ -169,8 +175,9 @@ class TableHistory:
 
     @checked
     def clean_orphans(self, *, older_than_ms: int = ORPHAN_AGE_MS, dry_run: bool = False) -> OrphanCleaning:
-        """Delete files that no snapshot, tag or branch references and that are older than this; default: a day. Writers
-        can continue, as long as no commit takes longer than that.
+        """Delete orphan files: files that no snapshot, tag or branch references, and that are older than this (a day).
+
+        Writers can continue, as long as no commit takes longer than that.
         """
         self._check_changeable("cleaned")
         return clean_orphans(self._context, older_than_ms=older_than_ms, dry_run=dry_run)

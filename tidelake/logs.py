@@ -1,6 +1,6 @@
 """Logging of the command line: to standard error, as text for people or as JSON for machines.
 
-A program that uses the library configures `logging` itself; nothing here is called then.
+A program that uses the library configures `logging` itself, without this module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """The current standard error: progress on a terminal replaces it."""
+    """Writes to the current standard error, which the progress display of a terminal may replace."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -75,6 +75,6 @@ def _formatter(is_text: bool) -> logging.Formatter:
 
 
 def _fields_apart(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Splits our own records into event and fields; those of other libraries stay one sentence."""
+    """Split our own records into event and fields. Records of other libraries stay one text."""
     event.update(getattr(event["_record"], FIELDS, {}))
     return event

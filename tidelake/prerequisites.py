@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS: Final = 20
 
 
 def missing_for_spark() -> str | None:
-    """Why Spark can't run here and the remedy, in one sentence; None if nothing is missing."""
+    """Return why Spark can't run here and the remedy, in one sentence; None if nothing is missing."""
     if find_spec("pyspark") is None:
         return "PySpark isn't installed: pip install 'tidelake[spark]'"
     java = _java()
@@ -30,13 +30,13 @@ def missing_for_spark() -> str | None:
 
 
 def _java() -> str | None:
-    """The java program, found as Spark's launcher does."""
+    """Return the path of the java program, found as Spark's launcher finds it."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else shutil.which("java")
 
 
 def _java_version(java: str) -> int | None:
-    """The major version: 17 for `openjdk version "17.0.15" 2025-04-15`, 8 for `java version "1.8.0_292"`."""
+    """Return the major version: 17 for `openjdk version "17.0.15" 2025-04-15`, 8 for `java version "1.8.0_292"`."""
     try:
         run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):

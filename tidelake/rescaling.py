@@ -1,7 +1,7 @@
 """Changes the number of buckets of partitions: each partition is read, and overwritten with its own rows.
 
-One OVERWRITE snapshot per partition, without a changelog: rows do not change. Writers of other partitions can continue.
-If rows were added to the partition meanwhile, it is read again.
+Each partition gets one OVERWRITE snapshot without a changelog, as rows do not change. Writers of other partitions can
+continue. If rows were added to the partition meanwhile, it is read again.
 
 Source: Java `docs/maintenance/rescale-bucket`, `operation/commit/OverwriteChangesProvider.java`.
 """
@@ -32,7 +32,7 @@ _ATTEMPTS: Final = 5
 
 
 def check_rescalable(context: TableContext) -> None:
-    """Raises BadInput for a table whose number of buckets is not fixed."""
+    """Raise BadInput for a table whose number of buckets is not fixed."""
     if bucket_mode(context.schema, context.options) not in (BucketMode.FIXED, BucketMode.POSTPONE):
         raise BadInput(
             f"{context.name} has bucket = {context.options.get('bucket', '-1')}: its number of buckets grows "
@@ -41,13 +41,14 @@ def check_rescalable(context: TableContext) -> None:
 
 
 def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -> list[str]:
-    """Overwrite the partitions whose number of buckets differs from option `bucket`. Returns them:
-    `dt=2024-05-14/hour=7`, or "" for an unpartitioned table.
+    """Overwrite the partitions whose number of buckets differs from option `bucket`.
+
+    Returns their directories: `dt=2024-05-14/hour=7`, or "" for an unpartitioned table.
 
     context: the table with the new number
     partition: column -> value; only partitions with these values
 
-    Raises CommitConflict if others repeatedly wrote to a partition: those before it are done.
+    Raises CommitConflict if others repeatedly wrote to a partition; the partitions before it are done.
     """
     number = int(context.options["bucket"])
     latest = context.snapshots.latest()
@@ -117,7 +118,7 @@ def _unless_written(context: TableContext, partition: bytes, base: Snapshot) -> 
 
 
 def _adds_rows(snapshot: Snapshot, entry: ManifestEntry, partition: bytes) -> bool:
-    """Whether a snapshot adds rows. A compaction doesn't, unless it places postponed rows into buckets."""
+    """Return whether a snapshot adds rows. A compaction doesn't, unless it places postponed rows into buckets."""
     if entry.partition != partition:
         return False
     if snapshot.commit_kind is CommitKind.COMPACT:

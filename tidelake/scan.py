@@ -27,7 +27,7 @@ from storage.types.row_kinds import is_retract, row_kinds
 
 
 class Scan:
-    """A read of a table at one snapshot. Planned once, when rows or splits are first requested. Picklable."""
+    """A read of a table at one snapshot. It is planned once, when rows or splits are first requested. Picklable."""
 
     has_splits: ClassVar[bool] = True  # whether it can be read split by split, or only as a whole
 
@@ -50,7 +50,7 @@ class Scan:
 
     @property
     def context(self) -> TableContext:
-        """The table with the schema it is read with. Not part of the public API: it may change at any time."""
+        """The table with the schema for this read. Not part of the public API: it may change at any time."""
         return self._context
 
     @property
@@ -65,8 +65,9 @@ class Scan:
 
     @property
     def is_of_snapshot_alone(self) -> bool:
-        """Whether it returns all rows of the snapshot: without condition, and without rows of another branch. Not part
-        of the public API, either.
+        """Whether it returns all rows of the snapshot: without condition, and without rows of another branch.
+
+        Not part of the public API.
         """
         return self._predicate is None and self._files_since_ms is None and self._other is None
 
@@ -77,13 +78,13 @@ class Scan:
 
     @checked
     def select(self, columns: Sequence[str]) -> Self:
-        """The same read of the same snapshot, with only these columns."""
+        """Return the same read of the same snapshot, with only these columns."""
         names, _ = projection(self.schema, columns, None)
         return self._changed(_columns=names)
 
     @checked
     def where(self, condition: Predicate | Any) -> Self:
-        """The same read of the same snapshot, with one more condition on its columns."""
+        """Return the same read of the same snapshot, with one more condition on its columns."""
         _, predicate = projection(self.schema, None, condition)
         both = predicate if self._predicate is None or predicate is None else And((self._predicate, predicate))
         return self._changed(_predicate=both)
@@ -94,7 +95,7 @@ class Scan:
         return changed
 
     def splits(self) -> list[Split]:
-        """Units of the read, in any order and on any machine: `to_batches(splits=[…])`."""
+        """Return units of the read, which can be read in any order and on any machine: `to_batches(splits=[…])`."""
         if self._splits is None:
             self._splits = [split for part in self._parts() for split in part.splits()]
         return self._splits
@@ -109,8 +110,9 @@ class Scan:
 
     @checked
     def explain(self) -> list[ExplainedFile]:
-        """Why each file of the snapshot is read or skipped. Opens no data file. For partitions that are read from
-        another branch, only their files.
+        """Return why each file of the snapshot is read or skipped. Opens no data file.
+
+        For partitions that are read from another branch, only the files of that branch are returned.
         """
         if not self.has_splits:
             self.splits()  # raises
@@ -118,7 +120,8 @@ class Scan:
 
     @checked
     def estimated_rows(self) -> int | None:
-        """Estimated number of rows, from the last `Table.analyze`; None without statistics, or if they say too little.
+        """The estimated number of rows, from the last `Table.analyze`; None without sufficient statistics.
+
         Opens no data file.
         """
         if self._snapshot is None or self._other is not None or not self.has_splits:
@@ -128,7 +131,7 @@ class Scan:
 
     @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows as batches, in bounded memory."""
+        """Yield all rows as batches, in bounded memory."""
         found = self.splits() if splits is None else splits
         if self._other is None:
             return self._reader.read(found)
@@ -138,11 +141,11 @@ class Scan:
         theirs = SnapshotReader(other.context, self._columns, self._predicate)
         for split in splits:
             for rows in (theirs if split.of_fallback_branch else self._reader).read([split]):
-                yield rows.cast(self.schema)  # what is nullable in one branch may not be so in the other
+                yield rows.cast(self.schema)  # a column may be nullable in one branch only
 
     @checked
     def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
-        """All rows as one Arrow table."""
+        """Return all rows as one Arrow table."""
         return pa.Table.from_batches(self.to_batches(splits), self.schema)
 
     @property
@@ -170,7 +173,7 @@ class IncrementalScan(Scan):
 
     @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows as batches, in bounded memory. Rows of one key are in the order of their commits."""
+        """Yield all rows as batches, in bounded memory. Rows of one key are in the order of their commits."""
         return self._rows() if splits is None else self._rows_of(splits)
 
     def _rows_of(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
@@ -190,14 +193,14 @@ class IncrementalScan(Scan):
 def snapshot_projection(
     context: TableContext, columns: Sequence[str] | None, condition: Any
 ) -> tuple[tuple[str, ...], Predicate | None]:
-    """The same for the rows at a snapshot, of which row ids may be asked, too. None: the table's own columns."""
+    """Return the `projection` of the rows at a snapshot, which also have row ids. None: the table's own columns."""
     return projection(tracked_schema(context), context.schema.names if columns is None else columns, condition)
 
 
 def projection(
     schema: pa.Schema, columns: Sequence[str] | None, condition: Any
 ) -> tuple[tuple[str, ...], Predicate | None]:
-    """Names and predicate in the form that a scan takes. Raises BadInput."""
+    """Return names and predicate in the form that a scan takes. Raises BadInput."""
     names = tuple(columns) if columns is not None else tuple(schema.names)
     if missing := [name for name in names if name not in schema.names]:
         raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(schema.names)}")

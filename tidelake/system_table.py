@@ -24,8 +24,9 @@ from tidelake.writer import Writer
 
 
 class ReadOnlyTable(Table):
-    """A system table of one table, scanned with the same arguments. If it has changes, they are rows of the system
-    table, each +I.
+    """A system table of one table, with the same arguments for scans.
+
+    If it has changes, they are rows of the system table, all with kind +I.
     """
 
     def __init__(self, system_table: SystemTable) -> None:
@@ -51,12 +52,12 @@ class ReadOnlyTable(Table):
         return SystemScan(self._system_table, at, names, predicate)
 
     def changes(self, **arguments: Any) -> Iterator[ChangeBatch]:
-        """Like `Table.changes`."""
+        """Yield changes as `Table.changes` does."""
         self._system_table.check_changes()
         return map(self._of_changes, super().changes(**arguments))
 
     def follower(self, **arguments: Any) -> Follower:
-        """Like `Table.follower`."""
+        """Return a follower as `Table.follower` does."""
         self._system_table.check_changes()
         return super().follower(**arguments)
 
@@ -100,9 +101,11 @@ class WarehouseSystemTable(ReadOnlyTable):
         return f"{SYSTEM_DATABASE}.{self._system_table.name}"
 
     def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
-        """Read it.
+        """Read the system table.
 
-        columns, filter: as in `Table.scan`; other arguments are not supported
+        columns: as in `Table.scan`
+        filter: as in `Table.scan`
+        arguments: other arguments are not supported
         """
         if named := [name for name, value in arguments.items() if value is not None]:
             raise BadInput(f"{self.name} shows what is there now; leave out {named[0]}")
@@ -140,7 +143,7 @@ class SystemScan(Scan):
         )
 
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows as batches, in bounded memory."""
+        """Yield all rows as batches, in bounded memory."""
         if splits is not None:
             self.splits()  # raises
         return self._rows()

@@ -52,7 +52,7 @@ class Table(RowChanges):
     """One table. Cheap to create; keeps no files open. To see schema changes, open it again (`catalog.table(name)`)."""
 
     _sequence_numbers = False  # whether changes come with `_SEQUENCE_NUMBER`
-    _shown: Callable[[ChangeBatch], ChangeBatch] | None = None  # what a system table makes of changes
+    _shown: Callable[[ChangeBatch], ChangeBatch] | None = None  # converts changes to rows of a system table
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
@@ -126,10 +126,14 @@ class Table(RowChanges):
         columns: Sequence[str] | None = None,
         filter: Predicate | Any = None,
     ) -> Scan:
-        """Read the rows at one snapshot: one given by id, tag or time; otherwise the one of the table's options
-        (`scan.mode`, `scan.snapshot-id`, …); otherwise the latest. A given snapshot is read with its own schema, the
-        latest with the table's newest.
+        """Read the rows at one snapshot.
 
+        It is the one given by id, tag or time; otherwise the one of the table's options (`scan.mode`,
+        `scan.snapshot-id`, …); otherwise the latest. A given snapshot is read with its own schema, the latest with the
+        table's newest.
+
+        snapshot: id of the snapshot
+        tag: name of a tag
         as_of: the last snapshot at this time; a datetime (naive ones are local time) or epoch milliseconds
         between: only added rows, as in `changes`; deleted rows are left out
         between_mode: as in `changes`
@@ -162,7 +166,7 @@ class Table(RowChanges):
         between_mode: str | None,
         auto_tag: str | None,
     ) -> Increment | NoIncrement:
-        """The increment that arguments or options ask for; NO_INCREMENT for the rows at a snapshot."""
+        """Return the increment that arguments or options name; NO_INCREMENT for the rows at a snapshot."""
         if between is not None:
             mode = None if between_mode is None else parse_scan_mode(between_mode)
             return increment_between(self._context, between, mode)
@@ -185,15 +189,18 @@ class Table(RowChanges):
         between_mode: str | None = None,
         auto_tag: str | None = None,
     ) -> Iterator[ChangeBatch]:
-        """Read the changes of the snapshots start to end, both included. end=None is the latest now; start may be the
-        one after it: no changes yet. Without arguments, the options (`incremental-between`, …) decide.
+        """Read the changes of the snapshots start to end, both included.
 
+        Without arguments, the options (`incremental-between`, …) decide.
+
+        start: may be the snapshot after the latest: no changes yet
+        end: None is the latest now
         between: (a, b) instead: the changes after a, up to and including b; two snapshot ids, tags or datetimes
         between_mode: `changelog` or `delta`: the changes of the snapshots in between; `diff`: only the difference of
             the two states. None: the changes that the table's producer makes; for two tags, the difference
         auto_tag: the difference from the last automatic tag before this one
 
-        Raises SnapshotExpired if a snapshot of the range is gone, at once or while reading; BadInput if it does not
+        Raises SnapshotExpired if a snapshot of the range has expired, at once or while reading; BadInput if it does not
         exist yet.
         """
         if start is None and end is None:
@@ -230,7 +237,7 @@ class Table(RowChanges):
         share: tuple[int, int] | None = None,
         stop: CancelEvent | None = None,
     ) -> Generator[ChangeBatch]:
-        """Changes of every new snapshot, until `stop` is set, or after the snapshot `end`.
+        """Yield the changes of every new snapshot, until `stop` is set, or after the snapshot `end`.
 
         start: "latest" (only new changes), "earliest", a snapshot id, a datetime (from the first snapshot since), or a
             position (`ChangeBatch.position`, or its text): exactly after that batch. "latest-full", "compacted-full",
@@ -238,8 +245,8 @@ class Table(RowChanges):
             +I, and continue with changes. None: the table's options (`scan.mode`, `scan.snapshot-id`, …), otherwise
             "latest"
         consumer: keep the position in the table under this name: a later follow continues there, unless `start` is a
-            position, and expiry keeps the snapshots that it still needs. A batch counts as processed when the next one
-            is requested; option `consumer.mode` says how exactly the position is kept
+            position, and expiry keeps the snapshots that are not read yet. A batch counts as processed when the next
+            one is requested; option `consumer.mode` defines how exactly the position is kept
         share: (index, count): this is one of `count` readers, each with its own buckets and position
         """
         follower = self.follower(start=start, consumer=consumer, end=end, share=share)
@@ -254,8 +261,10 @@ class Table(RowChanges):
         end: int | None = None,
         share: tuple[int, int] | None = None,
     ) -> Follower:
-        """`follow` for callers that wait by themselves: call `step()` until `is_done`, wait `wait_ms`, call again; at
-        the end `close()`.
+        """Return a follower, for callers that wait by themselves.
+
+        Call `step()` until `is_done`, wait `wait_ms`, and call it again. At the end call `close()`. Arguments are those
+        of `follow`.
         """
         context, options = self._context, self._context.options
         one_of = Subtask.of(options, share)
@@ -273,7 +282,7 @@ class Table(RowChanges):
         )
 
     def _start_of_follow(self, progress: ConsumerProgress | None) -> StartAt:
-        """As in Java, a consumer with a position continues there; options have no effect."""
+        """Return the start. As in Java, a consumer with a position continues there; options have no effect."""
         options = self._context.options
         if progress is not None and not options.ignores_consumer_progress and progress.read() is not None:
             return "latest"
@@ -312,7 +321,8 @@ class Table(RowChanges):
 
     @checked
     def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:
-        """Build the indexes that the options `file-index.*` name, for existing files; data files are not rewritten.
+        """Build the indexes that the options `file-index.*` name, for existing files. Data files are not rewritten.
+
         Makes one snapshot, or none if all files have their indexes.
 
         where: only partitions that match; on partition columns
@@ -327,9 +337,10 @@ class Table(RowChanges):
     def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
     ) -> ExpiryResult:
-        """Expire old snapshots, and delete the files that only they reference. Writers can continue. Keeps what
-        consumers still have to read, and tags. Writers do this by themselves after commits, a little at a time, unless
-        the table is write-only.
+        """Expire old snapshots, and delete the files that only they reference. Writers can continue.
+
+        Keeps tags, and snapshots that consumers have not read yet. Unless the table is write-only, writers expire a few
+        snapshots after each commit by themselves.
 
         retain_min: instead of option `snapshot.num-retained.min`
         retain_max: instead of option `snapshot.num-retained.max`
@@ -340,14 +351,14 @@ class Table(RowChanges):
         )
 
     def _travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
-        """The snapshot, and the table with the schema to read it with."""
+        """Return the snapshot, and the table with the schema to read it with."""
         files_since_ms = None
         if snapshot_id is None and tag is None and as_of is None:
             position = TimeTravel.of(self._context)
             snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
             files_since_ms = position.files_since_ms
         found = named_state(self._context, snapshot_id, tag, as_of)
-        self._identity.check_before_read()  # after looking: what was found is surely of this table
+        self._identity.check_before_read()  # after the read, so that the result is certainly of this table
         context = self._context
         if found is not None and (snapshot_id, tag, as_of) != (None, None, None):
             context = context.with_schema(context.schemas.get(found.schema_id))

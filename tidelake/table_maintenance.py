@@ -1,4 +1,4 @@
-"""Maintenance of a table: partitions that expire or are marked as done, statistics, repairs after lost files."""
+"""Maintenance of a table: expiring partitions or marking them as done, statistics, repairs after lost files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class TableMaintenance(TableHistory):
     def expire_partitions(
         self, *, older_than: timedelta | None = None, strategy: str | None = None, dry_run: bool = False
     ) -> list[str]:
-        """Drop expired partitions, at most `partition.expiration-max-num`. Returns them: `dt=2024-05-14/hour=7`. Older
-        snapshots keep their rows.
+        """Drop expired partitions, at most `partition.expiration-max-num`. Older snapshots keep their rows.
+
+        Returns the partitions: `dt=2024-05-14/hour=7`.
 
         older_than: instead of option `partition.expiration-time`
         strategy: "values-time" (the time in its values: `partition.timestamp-pattern`, `partition.timestamp-formatter`)
@@ -59,9 +60,10 @@ class TableMaintenance(TableHistory):
 
     @checked
     def analyze(self, columns: Sequence[str] | None = None) -> int | None:
-        """Collect statistics of rows and columns, for query planners (also Spark's) and `$statistics`. Reads the whole
-        columns. Returns the id of the snapshot with the statistics; None for a table without snapshots. Later snapshots
-        keep them until the schema changes.
+        """Collect statistics of rows and columns, for query planners (also Spark's) and `$statistics`.
+
+        Reads all values of the columns. Returns the id of the snapshot with the statistics; None for a table without
+        snapshots. Later snapshots keep them until the schema changes.
 
         columns: None is all columns whose values can be counted; an empty list counts rows only
         """
@@ -69,7 +71,7 @@ class TableMaintenance(TableHistory):
         return analyze(self._context, columns)
 
     def statistics(self) -> TableStatistics | None:
-        """Statistics of the last analysis; None if there was none, or the schema has changed since."""
+        """Return the statistics of the last analysis; None if there was none, or the schema has changed since."""
         latest = self._context.snapshots.latest()
         return None if latest is None else read_statistics(self._context, latest)
 
@@ -77,7 +79,7 @@ class TableMaintenance(TableHistory):
 
     @checked
     def compact_manifests(self, *, dry_run: bool = False) -> ManifestCompaction:
-        """Merge the manifests now, with an empty snapshot; commits do so by themselves, but later.
+        """Merge the manifests now, with an empty snapshot. Commits merge them, too, but later.
 
         dry_run: only count them
 
@@ -86,7 +88,7 @@ class TableMaintenance(TableHistory):
         self._check_changeable("compacted")
         return compact_manifests(self._context, dry_run=dry_run)
 
-    # ------------------------------------------------------------ what is lost
+    # ------------------------------------------------------------ lost files
 
     @checked
     def remove_missing_files(self, *, dry_run: bool = False) -> list[str]:
@@ -99,16 +101,18 @@ class TableMaintenance(TableHistory):
 
     @checked
     def remove_missing_manifests(self, *, dry_run: bool = False) -> list[str]:
-        """Remove lost manifests from the latest snapshot. Files that they deleted are back then; call
-        `remove_missing_files` next. Returns their names.
+        """Remove lost manifests from the latest snapshot. Returns their names.
+
+        Files that they deleted are then part of the table again; call `remove_missing_files` next.
         """
         self._check_changeable("changed")
         return remove_missing_manifests(self._context, dry_run=dry_run)
 
     @checked
     def repair_earliest_snapshot(self, snapshot_id: int) -> int:
-        """Make this snapshot the earliest one, after earlier ones were lost or deleted by hand. Returns the previous
-        earliest one. Raises BadInput if it does not exist, or a later one is missing.
+        """Make this snapshot the earliest one, after earlier ones were lost or deleted manually.
+
+        Returns the previous earliest one. Raises BadInput if it does not exist, or a later one is missing.
         """
         self._check_changeable("changed")
         return repair_earliest_snapshot(self._context, snapshot_id)
@@ -116,7 +120,8 @@ class TableMaintenance(TableHistory):
     @checked
     def purge(self) -> OrphanCleaning:
         """Delete all rows, branches, tags, consumers, changelogs and older snapshots. Stop writers and readers first.
-        If interrupted, call it again. The table, its schemas and options stay.
+
+        If it is interrupted, call it again. The table, its schemas and options stay.
         """
         self._check_changeable("purged")
         return purge(self._context)

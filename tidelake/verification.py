@@ -44,7 +44,8 @@ def inspect_table(
 
 
 def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
-    """Findings about positions in snapshots of pipelines that are missing, invalid, or don't join the previous one.
+    """Yield findings about pipelines' positions in snapshots: missing, invalid, or not joined to the previous one.
+
     Breaks that an operator accepted (such as `--accept-gap`) are notes.
 
     snapshots: oldest first
@@ -58,10 +59,10 @@ def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
 
 
 def _ends_before_each(snapshots: Sequence[Snapshot]) -> dict[int, Mapping[TopicPartition, int]]:
-    """By id of a Spark query's snapshot, how far the table had read each partition before it, with any commit user.
+    """Return how far the table had read each partition before each snapshot of a Spark query, by snapshot id.
 
-    A query records where the whole table stands, so several of them take turns without a gap; a pipeline where it
-    stands itself. Positions that can't be read are found elsewhere.
+    All commit users count. A query records the position of the whole table, so several queries may alternate without a
+    gap. A pipeline records its own position. Positions that can't be read are reported elsewhere.
     """
     ends: dict[TopicPartition, int] = {}
     before: dict[int, Mapping[TopicPartition, int]] = {}
@@ -82,8 +83,8 @@ def _position_findings(
     user: str, own: Sequence[Snapshot], table_ends: Mapping[int, Mapping[TopicPartition, int]]
 ) -> Iterator[Finding]:
     history: list[tuple[int, SourcePosition]] = []
-    ends_of: dict[int, Mapping[TopicPartition, int]] = {}  # by identifier; of its first snapshot
-    unproven: list[Finding] = []  # of the snapshots since the last position
+    ends_of: dict[int, Mapping[TopicPartition, int]] = {}  # by identifier, from its first snapshot
+    unproven: list[Finding] = []  # for the snapshots since the last position
     is_pipeline = False
     for snapshot in own:
         is_pipeline |= EPOCH_PROPERTY in snapshot.properties
@@ -94,7 +95,7 @@ def _position_findings(
             unproven.append(Finding("position", _where(user, snapshot), what, _REMEDY))
             continue
         if position is None:
-            if is_pipeline:  # other users need not say anything
+            if is_pipeline:  # other users need not record positions
                 what = "it carries no source position, as each snapshot of a pipeline does"
                 unproven.append(Finding("position", _where(user, snapshot), what, _STRANGER))
             continue
@@ -123,7 +124,10 @@ def _decided(finding: Finding, accepted: RecoveryDecision) -> Finding:
 
 
 def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
-    """Epochs only grow, and each belongs to one process: otherwise two committed at the same time."""
+    """Yield findings about epochs.
+
+    Epochs only grow, and each belongs to one process: otherwise two committed at once.
+    """
     last = NO_EPOCH
     for snapshot in own:
         where = _where(user, snapshot)
@@ -133,7 +137,7 @@ def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
         except TidelakeError as error:
             yield Finding("pipeline-unreadable", where, f"a start that goes on from it fails: {error}", REPORT)
             continue
-        # After one without an epoch, which the check of positions reports, a start counts from 1 again.
+        # After a snapshot without an epoch, which the check of positions reports, a new start counts from 1 again.
         if 0 < epoch.number <= last.number and epoch != last:
             yield Finding("epoch-order", where, f"it is of {epoch}, and comes after {last}", REPORT)
         last = epoch

@@ -1,4 +1,4 @@
-"""Writes rows of one commit user to a table: returned by `table.writer()`."""
+"""The writer that `table.writer()` returns: writes rows of one commit user to a table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tidelake.rescaling import rescale_partition
 
 
 class Writer:
-    """Writes rows and commits them as snapshots. Leaving the `with` block drops uncommitted rows. One thread at a time.
+    """Writes rows and commits them as snapshots. Leaving the `with` block drops uncommitted rows. Not thread-safe.
 
     - If a commit can't be published, its rows belong to the next commit.
     - If a commit can't write its files (a full disk), or `write` raises another error than BadInput, the writer ends:
@@ -67,8 +67,8 @@ class Writer:
         self._maintenance = MaintenanceWorker()
         self._expire = self._maintenance.watch(context)
         self._table_name = context.name
-        self._unpublished: list[CommitMessage] = []  # durable files that no commit took so far
-        self._unknown: int | None = None  # the identifier of a commit that may have landed
+        self._unpublished: list[CommitMessage] = []  # durable files that are not part of a commit yet
+        self._unknown: int | None = None  # the identifier of a commit that may have been published
 
     @property
     def commit_user(self) -> str:
@@ -90,8 +90,10 @@ class Writer:
         properties: Mapping[str, str] | None = None,
         watermark: int | None = None,
     ) -> int | None:
-        """Commit the rows written since the last commit as one snapshot. Returns its id; None if (user, identifier) was
-        committed before: then the rows are in the table already, and are dropped here.
+        """Commit the rows written since the last commit as one snapshot.
+
+        Returns its id. None if (user, identifier) was committed before: then the table contains the rows already, and
+        they are dropped here.
 
         identifier: ascending number of this user's commits; None for a one-off commit, which also places rows of a
             table with `bucket = -2` into buckets at once (`postpone.batch-write-fixed-bucket`)
@@ -111,7 +113,7 @@ class Writer:
         try:
             published, committable = self._publish_in_order(committable)
         except BaseException as error:
-            # Any other error than these says that nothing was published now; an earlier attempt may have been.
+            # After any other error nothing was published now; an earlier attempt may have been.
             if isinstance(error, CommitOutcomeUnknown) or not isinstance(error, Exception):
                 self._unknown = number
             raise
@@ -125,16 +127,16 @@ class Writer:
         return published
 
     def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
-        """Publish after concurrent commits of other writers to the same buckets, whose rows then come first.
+        """Publish after concurrent commits of other writers to the same buckets, whose rows are then older.
 
-        Also returns what was published.
+        Also returns the committable that was published.
         """
         retries = self._context.options.commit_max_retries
         while True:
             try:
                 return self._publish(committable), committable
             except StaleSequenceNumbers:
-                if self._unknown is not None or not retries:  # what may still land must keep its files
+                if self._unknown is not None or not retries:  # a commit that may still be published needs its files
                     raise
             retries -= 1
             newer = renumber_files(self._context, committable.messages, self._manifests)
@@ -143,7 +145,7 @@ class Writer:
                 self._batch.set_next_sequence_numbers(newer.next_numbers)
             stale, self._unpublished = self._unpublished, list(newer.messages)
             committable = replace(committable, messages=tuple(newer.messages))
-            self._commit.abort([replace(message, new_index_files=()) for message in stale])  # which go on
+            self._commit.abort([replace(message, new_index_files=()) for message in stale])  # still in use
 
     def _publish(self, committable: Committable) -> int | None:
         if self._overwrite is False:
@@ -161,10 +163,10 @@ class Writer:
         raise CommitOutcomeUnknown(f"{self._table_name}: the last commit failed, and may have landed. {remedy}")
 
     def close(self) -> None:
-        """Drop uncommitted rows. Calling it again, or in a forked process, is harmless."""
+        """Drop uncommitted rows. Calling it again, or in a forked process, has no effect."""
         if not self._writer.is_in_its_process:
             return
-        with ExitStack() as steps:  # each is taken, whatever becomes of the others
+        with ExitStack() as steps:  # each step runs, even if another one fails
             steps.callback(self._maintenance.close, finish=True)
             if self._batch is not None:
                 steps.callback(self._batch.close)
@@ -183,7 +185,10 @@ class Writer:
 
 
 def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:
-    """What to overwrite. False: nothing. True: everything. Otherwise the matching partitions. Raises BadInput."""
+    """Return what to overwrite.
+
+    False: nothing. True: everything. Otherwise the matching partitions. Raises BadInput.
+    """
     if given is None or given is False:
         return False
     if given is True:

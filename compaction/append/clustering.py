@@ -1,15 +1,15 @@
-"""How rows are laid out by a sort compaction: in the order of columns, or along a curve through all of them.
+"""The order of rows in a sort compaction: by columns, or along a space-filling curve through all of them.
 
-Sorted by (a, b), files are narrow in `a` and wide in `b`. A curve that fills the space of the columns keeps rows that
-are near in every column near in the files, so that a condition on any of them skips files.
+Sorted by (a, b), each file has a small range of `a` and a large range of `b`. A curve keeps rows that are near in every
+column near in the files, so that a condition on any of the columns skips files.
 
-    order     by the columns, as keys are ordered
+    order     by the columns, ordered like keys
     zorder    the bits of the columns' ranks, interleaved
     hilbert   the same ranks along Hilbert's curve: no jumps, a little more work
 
-A rank is the place of a value among all rows (by a sample), so that a column counts as much whatever its values look
-like. Java interleaves the values' own bits: there a column of small numbers, or of texts with one beginning, counts
-for nothing. Nulls come first.
+A rank is the position of a value among all rows (estimated from a sample), so that all columns have the same weight
+whatever their values. Java interleaves the bits of the values: there a column of small numbers, or of texts with a
+common prefix, has no weight. Nulls are first.
 
 Hilbert's curve: J. Skilling, Programming the Hilbert curve (2004), AIP Conference Proceedings 707, 381.
 """
@@ -31,10 +31,10 @@ from storage.merge.normalized_keys import normalize_column
 CURVE_COLUMN: Final = "_CURVE_POSITION"
 CURVE_FIELD: Final = pa.field(CURVE_COLUMN, pa.int64(), nullable=False)
 
-_CURVE_BITS: Final = 63  # so that a position is a positive int64
+_CURVE_BITS: Final = 63  # a position must be a positive int64
 _RANK_BITS_MAX: Final = 16
 _COLUMNS_MAX: Final = 16
-_WORDS_MAX: Final = 4  # of a text: its first 28 bytes
+_WORDS_MAX: Final = 4  # words of a text: its first 28 bytes
 
 Ranks = NDArray[np.uint64]
 
@@ -46,17 +46,16 @@ class ClusteringStrategy(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> ClusteringStrategy:
-        """Raises BadInput."""
+        """Return the strategy of this name. Raises BadInput."""
         if name not in set(cls):
             raise BadInput(f"no clustering strategy is called {name!r}; there are {', '.join(cls)}")
         return cls(name)
 
     @classmethod
     def choose(cls, columns: Sequence[str], given: ClusteringStrategy | None) -> ClusteringStrategy:
-        """The default strategy: order for one column, zorder for up to four, hilbert for more (as
-        `clustering.strategy`).
+        """Return the given strategy, or the default: order for one column, zorder for up to four, hilbert for more.
 
-        Raises BadInput for a curve through one column, or too many.
+        This is the default of `clustering.strategy`, too. Raises BadInput for a curve through one column, or too many.
         """
         count = len(columns)
         chosen = given or (cls.ORDER if count == 1 else cls.ZORDER if count < 5 else cls.HILBERT)
@@ -67,7 +66,7 @@ class ClusteringStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankScale:
-    """Turns the values of one column into ranks of `bits` bits; a null's is 0.
+    """Converts the values of one column to ranks of `bits` bits. The rank of null is 0.
 
     bounds: ascending, in the form of `_comparable`.
     """
@@ -77,17 +76,20 @@ class RankScale:
 
     @classmethod
     def of(cls, samples: Iterable[pa.Array], bits: int) -> RankScale:
-        """samples: values of the column, taken at random. As many ranks as bits allow, evenly filled."""
+        """Make a scale of as many equally frequent ranks as the bits allow.
+
+        samples: randomly chosen values of the column.
+        """
         values = np.concatenate([_comparable(sample.drop_null()) for sample in samples])
         distinct = np.unique(values)
-        most = (1 << bits) - 2  # bounds: with the null, and what is below the first
+        most = (1 << bits) - 2  # bounds: null and the values below the first one have ranks, too
         if len(distinct) > most:
             values.sort()
             distinct = np.unique(values[np.linspace(0, len(values) - 1, most).astype(np.intp)])
         return cls(distinct, bits)
 
     def ranks(self, column: pa.Array) -> Ranks:
-        """(n,) spread over all of the bits: few distinct values must not count for less."""
+        """Return the ranks (n,), spread over all bits: a column of few distinct values must not have less weight."""
         found = 1 + np.searchsorted(self.bounds, _comparable(column), side="right").astype(np.uint64)
         found[~column.is_valid().to_numpy(zero_copy_only=False)] = 0
         spread: Ranks = found * np.uint64((1 << self.bits) - 1) // np.uint64(len(self.bounds) + 1)
@@ -96,7 +98,7 @@ class RankScale:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A position for every row. Made from samples (`from_samples`)."""
+    """Computes a position for every row. Made from samples (`from_samples`)."""
 
     columns: tuple[str, ...]
     strategy: ClusteringStrategy
@@ -126,7 +128,10 @@ def rank_bits(columns: int) -> int:
 
 
 def interleaved(ranks: Sequence[Ranks], bits: int) -> Ranks:
-    """The highest bit of each, then the next of each, and so on: a number of len(ranks) * bits bits for each row."""
+    """Interleave bits: the highest bit of each rank, then the next of each, and so on.
+
+    Returns len(ranks) * bits bits for each row.
+    """
     result = np.zeros_like(ranks[0])
     for bit in reversed(range(bits)):
         for rank in ranks:
@@ -135,7 +140,7 @@ def interleaved(ranks: Sequence[Ranks], bits: int) -> Ranks:
 
 
 def hilbert_transposed(point: Sequence[Ranks], bits: int) -> list[Ranks]:
-    """Points to positions on Hilbert's curve, in the form that `interleaved` turns into numbers (Skilling's)."""
+    """Convert points to positions on Hilbert's curve, in the form for `interleaved` (Skilling's algorithm)."""
     x = [axis.copy() for axis in point]
     for bit in reversed(range(1, bits)):
         side = np.uint64(1 << bit)
@@ -155,7 +160,10 @@ def hilbert_transposed(point: Sequence[Ranks], bits: int) -> list[Ranks]:
 
 
 def _comparable(column: pa.Array) -> NDArray[Any]:
-    """Values as numbers, or as byte strings of one length, that compare as the values do. Nulls: anything."""
+    """Return values as numbers, or as byte strings of one length, that compare as the values do.
+
+    Arbitrary for nulls.
+    """
     words = normalize_column(column, nullable=False)
     kind = column.type
     is_wide = pa.types.is_string(kind) or pa.types.is_binary(kind) or words.width > 1
@@ -164,6 +172,6 @@ def _comparable(column: pa.Array) -> NDArray[Any]:
         return word
     rows = np.zeros((len(column), _WORDS_MAX), ">u8")
     for i, word in enumerate(words.first(_WORDS_MAX)):
-        # signed words: turned so that they compare as unsigned ones
+        # the sign bit is flipped, so that signed words compare as unsigned ones
         rows[:, i] = word if word.dtype == np.uint64 else word.view(np.uint64) ^ np.uint64(1 << 63)
     return rows.reshape(-1).view(f"S{8 * _WORDS_MAX}")

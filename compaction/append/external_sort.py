@@ -1,7 +1,7 @@
-"""Sorting more rows than fit into memory: sorted pieces go to disk, and are merged.
+"""Sorts more rows than fit into memory: sorted pieces are written to disk, and are merged.
 
-Memory: one piece being sorted (about three times its size, for the moment of moving its columns), or one batch of each
-piece being merged. Pieces beyond the fan-in are merged in passes.
+Memory: one piece that is being sorted (about three times its size while its columns are moved), or one batch of each
+piece that is being merged. If there are more pieces than the fan-in, they are merged in several passes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _BATCH_ROWS_MIN: Final = 64
 class ExternalSort:
     """Sorts rows in bounded memory.
 
-    by: columns that order the rows, most significant first; as keys are ordered, nulls first
+    by: the columns to sort by, most significant first; ordered like keys, nulls first
     piece_bytes: how much is sorted in memory at a time
-    directory: for what does not fit; None is the system's place for temporary files
+    directory: for pieces on disk; None is the system's temporary directory
     """
 
     by: tuple[str, ...]
@@ -38,7 +38,9 @@ class ExternalSort:
     fan_in: int = _FAN_IN
 
     def sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """batches: all of one schema. Files on disk go when the iterator ends or is closed.
+        """Yield the rows in order. Files on disk are deleted when the iterator ends or is closed.
+
+        batches: all of one schema.
 
         Raises UnsupportedFeature for columns without an order, OSError for a full disk.
         """
@@ -60,7 +62,7 @@ class ExternalSort:
             yield from self._merged(spills)
 
     def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Sorted, each as large as memory allows."""
+        """Yield sorted pieces, each as large as memory allows."""
         pending: list[pa.RecordBatch] = []
         pending_bytes = 0
         for batch in batches:
@@ -73,7 +75,10 @@ class ExternalSort:
             yield self._sorted_at_once(pending)
 
     def _sorted_at_once(self, pending: list[pa.RecordBatch]) -> pa.RecordBatch:
-        """Empties `pending`, so that its batches go before the rows are moved a second time."""
+        """Sort all pending rows.
+
+        It empties `pending`, so that its batches are freed before the rows are copied again.
+        """
         rows = pa.concat_batches(pending)
         pending.clear()
         return merge_batch(rows, self._order, keep_all)
@@ -88,7 +93,7 @@ class ExternalSort:
         return spill
 
     def _small(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """So small that one of each piece that is merged can be open at once."""
+        """Split rows into batches so small that one batch of each merged piece can be open at once."""
         row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
         count = max(_BATCH_ROWS_MIN, self.piece_bytes // self.fan_in // row_bytes)
         return (rows.slice(start, count) for start in range(0, rows.num_rows, count))

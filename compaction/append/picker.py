@@ -1,8 +1,8 @@
-"""Which files of an append table are rewritten together. Rows stay as they are; small files become fewer.
+"""Picks the files of an append table to rewrite together. Rows stay unchanged; small files become fewer.
 
-Files whose rows are deleted in part are rewritten without them. Without buckets, rows have no order that readers rely
-on, so any files of a partition go together. In a bucket the order of rows is part of the table: there only neighbours
-may be merged. Pure: no file is opened.
+Files with deleted rows are rewritten without these. Without buckets, readers don't rely on the order of rows, so any
+files of a partition can be combined. In a bucket the order of rows is part of the table, so only neighbours may be
+merged. This module opens no file.
 
 Source: Java `append/AppendCompactCoordinator.java` (batch mode), `append/BucketedAppendCompactManager.java`.
 """
@@ -21,18 +21,18 @@ DeletedRows: TypeAlias = Mapping[str, int | None]
 
 _NONE_DELETED: Final[DeletedRows] = {}
 
-_FULL_FILES_MIN = 3  # of a bucket
+_FULL_FILES_MIN = 3  # in a bucket
 
 
 @dataclass(frozen=True, slots=True)
 class AppendCompactionOptions:
     """The options of compaction of append tables.
 
-    small_file_bytes: files below it are rewritten
-    files_min: how many are worth a rewrite
-    open_file_cost_bytes: what reading a file costs in addition to its bytes
-    files_limit: how many are looked at together
-    max_delete_ratio: files of whose rows a larger share is deleted are rewritten, however large
+    small_file_bytes: smaller files are rewritten
+    files_min: the smallest number of files that is rewritten
+    open_file_cost_bytes: the cost of reading a file in addition to its bytes
+    files_limit: how many files are considered together
+    max_delete_ratio: a file with a larger share of deleted rows is rewritten, whatever its size
     """
 
     target_file_bytes: int
@@ -59,7 +59,7 @@ class AppendCompactionOptions:
         return file.file_size < self.small_file_bytes
 
     def is_due(self, file: DataFileMeta, deleted: DeletedRows) -> bool:
-        """Whether files with a deletion vector are due."""
+        """Return whether a file with a deletion vector must be rewritten."""
         count = deleted[file.file_name]
         return self.is_small(file) or count is None or count > file.row_count * self.max_delete_ratio
 
@@ -73,14 +73,13 @@ def pick_unordered(
 ) -> list[Files]:
     """Pick groups to rewrite in a partition without buckets, each in the order of its rows' arrival.
 
-    Small files are packed, smallest first, until a group is worth two files of the target size; fewer than files_min
-    that are not worth as much stay.
+    Small files are packed, smallest first, until a group reaches two files of the target size. A rest below that size
+    is left if it has fewer than files_min files.
 
-    full: then these are merged too (as Java does once a streaming job saw them often enough), and with
-        `compaction.force-rewrite-all-files` every file is rewritten
-    deleted: by file that has a deletion vector, how many of its rows are deleted (None: not counted). Such files are
-        rewritten, in groups of their own, when they are small or too many rows are deleted
-    full: always
+    deleted: for files with a deletion vector, the number of deleted rows (None: not counted). Such files are rewritten,
+        in separate groups, if they are small or have too many deleted rows.
+    full: the rest is merged, too (Java does it once a streaming job saw it often enough), files with a deletion vector
+        are always rewritten, and with `compaction.force-rewrite-all-files` all files are.
     """
     files = list(files)
     if full and settings.rewrites_all:
@@ -100,7 +99,7 @@ def pick_unordered(
 
 
 def _pack(files: Sequence[DataFileMeta], settings: AppendCompactionOptions) -> tuple[list[Files], list[DataFileMeta]]:
-    """Groups, and the files that are too few for one."""
+    """Return the groups, and the files that are too few for a group."""
     packs: list[Files] = []
     group: list[DataFileMeta] = []
     size = 0
@@ -125,9 +124,9 @@ def pick_consecutive(
 ) -> list[Files]:
     """Pick groups of consecutive files to rewrite in one bucket, in the order of their rows.
 
-    Any files_min neighbours that are worth less than two files of the target size together.
+    A group consists of files_min neighbours that together are smaller than two files of the target size.
 
-    full: everything behind the leading large files, if small ones are in the majority, or rows of one are deleted (see
+    full: everything after the leading large files, if most files are small, or if rows of a file are deleted (see
         `pick_unordered`)
     """
     ordered = in_arrival_order(files)

@@ -1,4 +1,4 @@
-"""Rows of some files of an append table into new files, in the order given.
+"""Rewrites the rows of some files of an append table to new files, in the given order.
 
 Source: Java `operation/BaseAppendFileStoreWrite.compactRewrite`.
 """
@@ -28,8 +28,8 @@ from storage.write.compactor import CompactResult
 class AppendRewriter:
     """Rewrites the files of one bucket of an append table.
 
-    deletion_files: by data file, whose rows are left out.
-    is_cancelled: asked between batches; when it says so, CompactionCancelled is raised.
+    deletion_files: by data file, the deletion vector whose rows are left out.
+    is_cancelled: polled between batches; if true, CompactionCancelled is raised.
     """
 
     context: TableContext
@@ -39,7 +39,7 @@ class AppendRewriter:
 
     @property
     def row_fields(self) -> tuple[DataField, ...]:
-        """What a row is: the table's columns, and with row tracking what tells it apart, which it keeps."""
+        """The table's columns, and with row tracking also row ids and sequence numbers, which are kept."""
         return (*self.context.schema.fields, *(TRACKING_FIELDS.values() if self._is_tracked else ()))
 
     @property
@@ -47,13 +47,13 @@ class AppendRewriter:
         return self.context.options.row_tracking_enabled
 
     def compact(self, files: Sequence[DataFileMeta], reason: str) -> CompactResult:
-        """Write the same rows to fewer files, one batch in memory at a time. After an error no file is left."""
+        """Write the same rows to fewer files, with one batch in memory at a time. After an error no file is left."""
         return self.replace(files, self.read(files), reason)
 
     def read(self, files: Iterable[DataFileMeta], fields: Sequence[DataField] = ()) -> Iterator[pa.RecordBatch]:
-        """One file after the other.
+        """Read one file after the other.
 
-        fields: none are all of `row_fields`
+        fields: the fields to read; by default all of `row_fields`
 
         Raises CorruptFile.
         """
@@ -70,10 +70,11 @@ class AppendRewriter:
                 yield batch
 
     def replace(self, files: Sequence[DataFileMeta], batches: Iterable[pa.RecordBatch], reason: str) -> CompactResult:
-        """Files of the target size, in place of `files`. Their rows count on from the smallest sequence number of
-        these.
+        """Write files of the target size that replace `files`.
 
-        batches: `row_fields`, in order
+        Their sequence numbers start at the smallest one of `files`.
+
+        batches: with `row_fields`, in order
         """
         number = min(file.min_sequence_number for file in files)
         schema = replace(self.context.schema, fields=self.row_fields)
@@ -89,7 +90,7 @@ class AppendRewriter:
             raise
 
     def _as_tracked(self, new: Sequence[DataFileMeta], files: Sequence[DataFileMeta]) -> Iterator[DataFileMeta]:
-        """Their sequence numbers are snapshots, those of the files they replace."""
+        """Yield the new files with the sequence numbers of the replaced files, which are snapshot ids."""
         least = min(file.min_sequence_number for file in files)
         largest = max(file.max_sequence_number for file in files)
         names = tuple(field.name for field in self.row_fields)

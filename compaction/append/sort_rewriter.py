@@ -1,6 +1,6 @@
-"""Rows of an append table laid out again, so that a condition on some columns reads few files.
+"""Sorts the rows of an append table into new files, so that a condition on some columns reads few files.
 
-Source of the idea: Java `flink/action/SortCompactAction.java`. How rows are laid out: `compaction.append.clustering`.
+Source of the idea: Java `flink/action/SortCompactAction.java`. The order of rows: `compaction.append.clustering`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAGNIFICATION_MIN: Final = 20
 class Clustering:
     """How the rows of an append table are sorted.
 
-    columns: most significant first, where the strategy is `order`
+    columns: for strategy `order`, most significant first
     """
 
     columns: tuple[str, ...]
@@ -38,7 +38,9 @@ class Clustering:
 
     @classmethod
     def of(cls, context: TableContext, columns: Sequence[str], strategy: ClusteringStrategy | None) -> Clustering:
-        """strategy: None chooses by the number of columns
+        """Return the clustering by these columns.
+
+        strategy: None chooses by the number of columns
 
         Raises BadInput for columns that can't be sorted by.
         """
@@ -63,9 +65,9 @@ class Clustering:
 def sort_files(
     rewriter: AppendRewriter, files: Sequence[DataFileMeta], clustering: Clustering, *, piece_bytes: int = PIECE_BYTES
 ) -> CompactResult:
-    """Write the same rows, sorted, to new files. Reads twice for a curve: the columns of its sample, then everything.
+    """Write the same rows, sorted, to new files. A curve reads twice: the columns of its sample, then everything.
 
-    piece_bytes: about a third of the memory it may take.
+    piece_bytes: about a third of the memory that is used.
     """
     rows, by = rewriter.read(files), clustering.columns
     if clustering.strategy is not ClusteringStrategy.ORDER:
@@ -81,7 +83,7 @@ def sort_files(
 def _sample(
     rewriter: AppendRewriter, files: Sequence[DataFileMeta], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows at random; every n-th would see only one value of a column that repeats in a cycle."""
+    """Yield randomly chosen rows. Every n-th row would show only one value of a column that repeats in a cycle."""
     context = rewriter.context
     wanted = _SAMPLES_PER_MAGNIFICATION * context.options.sort_sample_magnification
     share = min(1.0, wanted / max(1, sum(file.row_count for file in files)))

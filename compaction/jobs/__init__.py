@@ -1,1 +1,1 @@
-"""Compaction as a job of its own, while writers continue: once, or as a service (Java CompactAction)."""
+"""Dedicated compaction jobs, which run while writers continue: once, or as a service (Java CompactAction)."""

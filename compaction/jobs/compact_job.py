@@ -1,8 +1,8 @@
-"""Compaction of one table as a job of its own: plan, rewrite, commit, until what was due is done.
+"""Compacts one table as a dedicated job: plan, rewrite, commit, until everything that was due is done.
 
-The job never uses a pipeline's commit user, and publishes COMPACT snapshots only: rows stay as they are. Others may
-write meanwhile, and may compact. The second to commit finds files deleted that it read: its result is thrown away with
-its files, and the buckets concerned are planned again.
+The job never uses a pipeline's commit user, and publishes only COMPACT snapshots, which change no rows. Others may
+write and compact meanwhile. The job that commits second finds that files it read were deleted: its result and its files
+are discarded, and these buckets are planned again.
 
 A crash leaves the old state or the new one, and files that no snapshot names.
 
@@ -45,12 +45,12 @@ from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, w
 
 _log = get_logger(__name__)
 
-_COMMIT_BYTES_MAX: Final = 8 << 30  # of input: so that much work is safe in the table before more is begun
+_COMMIT_BYTES_MAX: Final = 8 << 30  # of input: this much work is committed before more is started
 _LOST_IN_A_ROW_MAX: Final = 5
-# Writers go on however long a job waits, so waits that double only keep its work from the table: 13 s during 20 commits
-# a second.
+# Writers continue while a job waits, so doubling waits would only delay its commit: by 13 s with 20 commits
+# per second.
 _RETRY_WAIT_MAX_MS: Final = 200
-_EXPIRED_IN_A_ROW_MAX: Final = 10  # a damaged manifest always fails, however many snapshots follow
+_EXPIRED_IN_A_ROW_MAX: Final = 10  # a damaged manifest always fails, even in later snapshots
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def compact_table(
 ) -> CompactionReport:
     """Compact a table, with its newest schema.
 
-    It compacts what is due at its start, and what becomes due by that. So it ends even if others keep writing. Then old
+    It compacts what is due at the start, and what becomes due by that. So it ends even if others keep writing. Then old
     snapshots expire.
 
     threads: buckets to compact at a time; None: the number of cores
@@ -96,11 +96,11 @@ def compact_round(
     expiry: JobExpiry,
     threads: int | None = None,
 ) -> CompactionReport:
-    """One look, and what is due by it: a part of a job that has no end.
+    """Plan once, and compact what is due: one round of a job without an end.
 
-    Damaged files, and a conflict that lost everything, are in the report's error, not raised.
-    planned_snapshot_id: unless has_more is set, nothing is left to
-    do in the snapshot of this id; it is another's when others committed meanwhile.
+    Damaged files, and a conflict that lost everything, are in the report's error; they are not raised.
+    Unless has_more is set, nothing is left to do in the snapshot planned_snapshot_id of the report. That id is another
+    writer's snapshot if others committed meanwhile.
     """
     return _Job(context, request, cancellation, expiry, threads).one_round()
 
@@ -120,7 +120,7 @@ class _Job:
         self._is_write_only = context.options.write_only
         self._request = request
         self._context = request.prepare(context)
-        # What a table without a key needs is done at once; in a tree, one compaction may make another one due.
+        # A table without a key is done in one pass; in a merge tree, a compaction may make another one due.
         self._is_single_pass = request.full or not context.schema.has_primary_key
         self._cancellation = cancellation
         self._expiry = expiry
@@ -131,7 +131,7 @@ class _Job:
         self._store = context.snapshots
         self._schemas = context.schemas
         self._commit_user = new_commit_user(context.options)
-        self._table = TableFiles(self._context)  # as it was looked at last
+        self._table = TableFiles(self._context)  # as it was last read
         self._seen_id: int | None = None
         self._scope = JobScope()
         self._finished: set[BucketKey] = set()
@@ -162,7 +162,7 @@ class _Job:
             planned_snapshot_id += len(self._snapshot_ids)
         report = self._report(
             planned_snapshot_id,
-            is_cancelled=self._cancellation.is_cancelled,  # which buckets were skipped because of it is unknown
+            is_cancelled=self._cancellation.is_cancelled,  # unknown: the buckets that were skipped
             has_more=bool(self._lost or (self._buckets and not self._is_single_pass)),
         )
         if conflict is None or report.buckets or report.error is not None:
@@ -181,7 +181,7 @@ class _Job:
         )
 
     def _plan(self) -> tuple[int | None, list[CompactTask]]:
-        """The snapshot looked at, and what is due in it."""
+        """Return the snapshot that was read, and the tasks that are due in it."""
         table = self._read_live_files()
         entries = self._scope.filter(table.entries)
         tasks = plan_tasks(
@@ -195,7 +195,7 @@ class _Job:
         return table.snapshot_id, tasks
 
     def _round(self, tasks: Sequence[CompactTask]) -> CommitConflict | None:
-        """Do what was planned, and publish it. Returns the conflict by which some of it was lost."""
+        """Run and publish the tasks. Returns the conflict that lost some of them."""
         conflict: CommitConflict | None = None
         to_do = Counter(task.key for task in tasks)
         for group in _groups(tasks):
@@ -206,13 +206,14 @@ class _Job:
                 self._scope.refresh(one.task.key)
             done = [one for one in ready if self._is_single_pass or one.result.is_empty]
             to_do.subtract(one.task.key for one in done if one not in lost)
-            # Now, not at the end: an error in a later group must not have all this done again.
+            # Now, not at the end: after an error in a later group, this must not be done again.
             self._finished |= {one.task.key for one in done if not to_do[one.task.key]}
         return self._check_unreadable() or conflict
 
     def _read_live_files(self) -> TableFiles:
-        """The files of the newest snapshot, under a schema that knows all their columns: under an older one, those
-        of a newer would be lost.
+        """Return the files of the newest snapshot, under a schema that has all their columns.
+
+        Under an older schema, newer columns would be lost.
         """
 
         def look() -> TableFiles:
@@ -233,7 +234,7 @@ class _Job:
         return self._table
 
     def _retry_when_expired(self, action: Callable[[], T]) -> T:
-        """What reads metadata of the newest snapshot, which may expire meanwhile: then there is a newer one."""
+        """Run an action that reads metadata of the newest snapshot. If that expires, a newer one exists; try again."""
         seen_id = self._seen_id
         for _ in range(_EXPIRED_IN_A_ROW_MAX):
             try:
@@ -246,8 +247,9 @@ class _Job:
         return action()
 
     def _check_unreadable(self) -> CommitConflict | None:
-        """A file may be missing because another commit replaced it, and it expired. Else it is damaged, and its bucket
-        is left alone.
+        """Sort out unreadable files: another commit replaced the file, and it expired; or it is damaged.
+
+        The bucket of a damaged file is not compacted.
         """
         unreadable, self._unreadable = self._unreadable, []
         if not unreadable:
@@ -292,8 +294,9 @@ class _Job:
     # ------------------------------------------------------------ rewriting
 
     def _compact(self, tasks: Sequence[CompactTask]) -> list[TaskResult]:
-        """What was not begun when the job is cancelled is left out, and what can't be read. After another error, as
-        of a full disk, no file is left behind.
+        """Run tasks. Tasks that were not started before a cancellation, and unreadable ones, are left out.
+
+        After another error, such as a full disk, no file is left.
         """
         if self._elsewhere is not None:
             return self._taken(tasks, self._elsewhere(tasks))
@@ -305,7 +308,7 @@ class _Job:
                 for future in futures:
                     if future.done():
                         future.result()
-            except BaseException:  # theirs, or an interrupt while we waited
+            except BaseException:  # an error of a task, or an interrupt while waiting
                 self._has_failed.set()
                 wait(futures)
                 self._discard(_results(future for future in futures if future.exception() is None))
@@ -324,7 +327,7 @@ class _Job:
             return None
 
     def _taken(self, tasks: Sequence[CompactTask], found: Sequence[CompactResult | CorruptFile]) -> list[TaskResult]:
-        """What came of tasks that ran elsewhere."""
+        """Return the results of tasks that ran elsewhere."""
         done = []
         for task, result in zip(tasks, found, strict=True):
             if isinstance(result, CorruptFile):
@@ -340,7 +343,10 @@ class _Job:
     # ------------------------------------------------------------ publishing
 
     def _publish(self, done: Sequence[TaskResult]) -> tuple[Sequence[TaskResult], CommitConflict | None]:
-        """What could not be published because another commit was first, and the conflict. Its files are deleted."""
+        """Publish results.
+
+        Returns those that lost against another commit, with the conflict. Their files are deleted.
+        """
         lost: list[TaskResult] = []
         conflict: CommitConflict | None = None
         conflicts = 0
@@ -352,14 +358,14 @@ class _Job:
                 conflicts += 1
                 done, lost_now = self._split_by_conflict(done)
                 if not lost_now and conflicts < _LOST_IN_A_ROW_MAX:
-                    continue  # others were only quicker
+                    continue  # no file was lost: another commit was only faster
                 done, lost_now = (done, lost_now) if lost_now else ([], done)
                 self._discard(lost_now)
                 lost += lost_now
                 _log.warning("compaction discarded", table=self._context.name, buckets=len(lost_now), reason=str(e))
             except CommitOutcomeUnknown:
                 raise
-            except Exception:  # surely not published
+            except Exception:  # certainly not published
                 self._discard(done)
                 raise
             else:
@@ -383,8 +389,9 @@ class _Job:
         return snapshot_id
 
     def _without_vectors(self, done: Sequence[TaskResult]) -> list[CommitMessage]:
-        """Index files of append tables without the deletion vectors of what was rewritten: several tasks of a bucket
-        may have theirs in one file.
+        """Write index files of append tables without the deletion vectors of rewritten files.
+
+        Several tasks of a bucket may have their vectors in one file.
         """
         if self._context.schema.has_primary_key:
             return []
@@ -398,7 +405,7 @@ class _Job:
         return write_index_changes(self._context, maintainers, compaction=True)
 
     def _split_by_conflict(self, done: Sequence[TaskResult]) -> tuple[list[TaskResult], list[TaskResult]]:
-        """What can still be published, and what is lost as its files are gone."""
+        """Return the results that can still be published, and those that are lost because their input is gone."""
         table = self._read_live_files()
         publishable: list[TaskResult] = []
         lost: list[TaskResult] = []
@@ -422,7 +429,7 @@ def _results(futures: Iterable[Future[TaskResult | None]]) -> list[TaskResult]:
 
 
 def _groups(tasks: Sequence[CompactTask]) -> Iterator[list[CompactTask]]:
-    """In the order given; each is committed before the next begins."""
+    """Group tasks in their order. Each group is committed before the next starts."""
     group: list[CompactTask] = []
     size = 0
     for task in tasks:

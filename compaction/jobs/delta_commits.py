@@ -19,10 +19,10 @@ class DeltaCommitCounter:
         self._count = 0
 
     def is_full_due(self, store: SnapshotStore, latest_id: int) -> bool:
-        """Whether `full-compaction.delta-commits` is reached."""
-        if self._counted_to is None or latest_id < self._counted_to:  # at first, or after a rollback
+        """Return whether `full-compaction.delta-commits` is reached."""
+        if self._counted_to is None or latest_id < self._counted_to:  # at the start, or after a rollback
             self._count = 0
-            self._counted_to = max(0, latest_id - 3 * self.every)  # rows and compactions alternate, more or less
+            self._counted_to = max(0, latest_id - 3 * self.every)  # commits of rows and compactions roughly alternate
         for snapshot in store.range(self._counted_to + 1, latest_id):
             if snapshot.commit_kind is CommitKind.APPEND:
                 self._count += 1

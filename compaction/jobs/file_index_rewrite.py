@@ -1,7 +1,7 @@
-"""File indexes of data files that are there already, by the table's options as they are now. No data file is rewritten.
+"""Rewrites the file indexes of existing data files by the table's current options. Data files are not rewritten.
 
-One COMPACT snapshot replaces what manifests hold of each file whose indexes changed: the same file, with other indexes.
-Files of the old indexes go when the snapshots that name them expire.
+One COMPACT snapshot replaces the manifest entry of each file whose indexes changed: the same file, with other indexes.
+Files of the old indexes are deleted when the snapshots that name them expire.
 
 Source: Java `index/FileIndexProcessor.java`, `spark/procedure/RewriteFileIndexProcedure.java`.
 """
@@ -40,9 +40,9 @@ _ATTEMPTS_MAX: Final = 5
 class FileIndexRewrite:
     """The result of rewriting file indexes.
 
-    checked: files that were read
-    rewritten: those whose indexes changed
-    snapshot_id: of the snapshot that holds it; None when nothing changed, or on a dry run
+    checked: the number of files that were read
+    rewritten: the number of files whose indexes changed
+    snapshot_id: the new snapshot; None if nothing changed, or for a dry run
     """
 
     checked: int = 0
@@ -55,10 +55,11 @@ def rewrite_file_indexes(
 ) -> FileIndexRewrite:
     """Rewrite the file indexes of a table, with its newest schema.
 
-    where: on partition columns; only these partitions.
+    where: a condition on partition columns; only these partitions are rewritten.
     dry_run: reads everything, writes nothing.
-    Raises CommitConflict when others changed the same files again and again, BadInput and UnsupportedFeature for what
-    can't be done to this table, CommitOutcomeUnknown (what was written is left, for it may be part of the table).
+
+    Raises CommitConflict if others changed the same files too often, BadInput and UnsupportedFeature for an impossible
+    request, CommitOutcomeUnknown (the written files are kept, as they may be part of the table).
     """
     context = context.with_schema(context.schemas.latest() or context.schema)
     CompactionRequest(where=where).prepare(context)
@@ -111,7 +112,7 @@ class _Rewriter:
         return commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages))
 
     def _rewritten(self, entry: ManifestEntry) -> DataFileMeta | None:
-        """The file with the indexes that it should have; None where it has them."""
+        """Return the file with the indexes that it should have; None if it has them already."""
         file = entry.file
         directory = bucket_directory(self._context, entry.partition, entry.bucket)
         path = data_file_path(directory, file)
@@ -128,7 +129,7 @@ class _Rewriter:
         return replace(file, embedded_index=None, extra_files=(*others, name))
 
     def _present(self, file: DataFileMeta, path: str, index_name: str | None) -> bytes | None:
-        """The container that the file has. None where there is none, or it lies where it should not."""
+        """Return the container of the file. None if it has none, or one in the wrong place."""
         threshold = self._settings.in_manifest_threshold_bytes
         if file.embedded_index is not None:
             return file.embedded_index if len(file.embedded_index) <= threshold else b""
@@ -137,11 +138,11 @@ class _Rewriter:
         try:
             found = self._context.io.read(f"{path.rpartition('/')[0]}/{index_name}")
         except FileNotFoundError:
-            return b""  # lost: written again
+            return b""  # it is lost, so write it again
         return found if len(found) > threshold else b""
 
     def _container(self, file: DataFileMeta, path: str, partition: bytes) -> bytes | None:
-        """Of the columns as the file holds them, under its own schema: values are those that the index is asked for."""
+        """Return the container for the file's columns under its own schema: an index stores the file's values."""
         schema = self._context.schema
         is_current = file.schema_id == schema.id
         own = self._context if is_current else self._context.with_schema(self._context.schemas.get(file.schema_id))
@@ -157,7 +158,7 @@ class _Rewriter:
         return container_bytes(indexes) if indexes else None
 
     def _write(self, path: str, file_name: str, present: str | None, data: bytes) -> str:
-        """Under a name that no file has: one of an earlier index may wait for its snapshots to expire."""
+        """Write an index under an unused name: an earlier index may be kept until its snapshots expire."""
         directory = path.rpartition("/")[0]
         name = file_index_name(file_name) if present is None else next_file_index_name(file_name, present)
         while self._context.io.exists(f"{directory}/{name}"):

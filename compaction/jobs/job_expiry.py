@@ -1,6 +1,6 @@
-"""Snapshots expire after the commits of a compaction job, by the table's options.
+"""Expires snapshots after the commits of a compaction job, by the table's options.
 
-Also where the table is write-only: there the job is what its writers leave maintenance to.
+It also does so for write-only tables: their writers leave maintenance to this job.
 
 Source: Java `flink/action/CompactAction.java`, `table/AbstractFileStoreTable.newExpireRunnable`.
 """
@@ -18,17 +18,20 @@ from storage.table import TableContext
 class JobExpiry:
     """Expires snapshots of all tables that a job compacts, in a separate thread. Errors are only logged.
 
-    Leaving it gives each table a last round, unless it was cancelled at once.
+    At its exit each table gets a last round, unless the job was cancelled at once.
     """
 
     def __init__(self, cancellation: CancellationToken) -> None:
         self._cancellation = cancellation
         self._worker = MaintenanceWorker()
-        # options change with the schema; a table that was created again has another time
+        # options may change with the schema; a table that was created again has another creation time
         self._tables: dict[tuple[str, int, int], Committed] = {}
 
     def published(self, context: TableContext, snapshot_id: int) -> None:
-        """context: as `CompactionRequest.prepare` gave it, which is never write-only."""
+        """Expire snapshots after a commit.
+
+        context: returned by `CompactionRequest.prepare`; never write-only.
+        """
         key = (context.location, context.schema.id, context.schema.time_ms)
         if key not in self._tables:
             self._tables[key] = self._worker.watch(context)

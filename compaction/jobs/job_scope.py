@@ -1,4 +1,4 @@
-"""The files that a one-off job compacts while others go on writing: without this limit it might never end."""
+"""The files that a one-off job compacts while others write. Without this limit it might never end."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from storage.write.bucket_router import BucketKey
 
 
 class JobScope:
-    """At first everything; after `narrow` the buckets in which something was due, with the files they held then and
-    what was made of them.
+    """At first all files.
 
-    Rows that arrive later are as if not there: the older files are compacted as they would have been had the job been
-    quicker. A bucket that another process compacts is left to it; without their files its levels would be wrong.
+    After `narrow`: the buckets that were due, with their files at that time and the compacted ones.
+
+    Rows that arrive later are ignored, so the older files are compacted as if the job had been faster. If another
+    process compacts a bucket, the job leaves that bucket to it: without its files the levels would be wrong.
     """
 
     def __init__(self) -> None:
-        self._names: dict[BucketKey, set[str] | None] | None = None  # None for a bucket: whatever it holds
+        self._names: dict[BucketKey, set[str] | None] | None = None  # None for a bucket: all its files
 
     def filter(self, live: Sequence[ManifestEntry]) -> Sequence[ManifestEntry]:
         if self._names is None:
@@ -43,7 +44,7 @@ class JobScope:
             names |= {file.file_name for file in files}
 
     def refresh(self, key: BucketKey) -> None:
-        """A compaction of the bucket was lost to a conflict: the next plan takes all its files."""
+        """Take all files of the bucket in the next plan, as its compaction lost to a conflict."""
         if self._names is not None:
             self._names[key] = None
 

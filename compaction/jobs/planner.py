@@ -1,4 +1,4 @@
-"""Plans the compaction of a table: tasks, each in one bucket, none touching another's files."""
+"""Plans the compaction of a table: tasks, each in one bucket, with disjoint files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from storage.write.bucket_router import BucketKey
 from storage.write.compactor import CompactResult
 
 TaskFunction: TypeAlias = Callable[[IsCancelled], CompactResult]
-Deletions: TypeAlias = Mapping[str, DeletionFile]  # by data file of the bucket
+Deletions: TypeAlias = Mapping[str, DeletionFile]  # the deletion vector by data file of the bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,11 @@ class CompactTask:
     """One compaction in one bucket. Pickles.
 
     total_buckets: of the partition
-    files: what it takes
-    deletion_files: by data file of the bucket, which rows it leaves out
-    run: reads and writes files that are in no snapshot yet; raises CompactionCancelled when it is cancelled. After an
-        exception nothing is left behind.
+    files: the input
+    deletion_files: by data file of the bucket, the deletion vector whose rows are left out
+    run: reads the files, and writes files that are not in a snapshot yet. Raises CompactionCancelled if it is
+        cancelled.
+        After an exception no file is left.
     """
 
     key: BucketKey
@@ -61,12 +62,12 @@ def plan_tasks(
     *,
     piece_bytes: int,
 ) -> list[CompactTask]:
-    """Partitions and buckets come in order.
+    """Plan the tasks, sorted by partition and bucket.
 
-    context: as `CompactionRequest.prepare` gave it.
-    table: its files now.
-    done: buckets to leave alone.
-    piece_bytes: what a sort may hold; see `sort_files`.
+    context: returned by `CompactionRequest.prepare`.
+    table: its current files.
+    done: buckets to skip.
+    piece_bytes: the memory of a sort; see `sort_files`.
     """
     buckets: dict[BucketKey, list[ManifestEntry]] = defaultdict(list)
     for entry in table.entries:
@@ -77,7 +78,7 @@ def plan_tasks(
         wanted = wanted.difference(expired_by_value(context, table.entries))
     tasks: list[CompactTask] = []
     for key, entries in sorted(buckets.items(), key=lambda item: (item[0].partition, item[0].bucket)):
-        if key.partition in wanted and key not in done and key.bucket >= 0:  # -2: rows that wait for a bucket
+        if key.partition in wanted and key not in done and key.bucket >= 0:  # -2: staged rows without a bucket
             files, deletions = tuple(entry.file for entry in entries), table.deletion_files(key)
             if context.schema.has_primary_key:
                 work = _compact_tree(context, request, key, files, table.index_files(key))
@@ -129,12 +130,12 @@ def _append_tasks(
     return [(picked, task(picked)) for picked in pick(files, settings, deleted_rows, full=request.full)]
 
 
-# ---------------------------------------------------------------- what a task runs: functions that pickle
+# ---------------------------------------------------------------- functions of tasks, which pickle
 
 
 @dataclass(frozen=True, slots=True)
 class _OverlapReport:
-    """Reported like a file that can't be read: this bucket is skipped, the others are compacted."""
+    """Reports overlapping files like an unreadable file: this bucket is skipped, the others are compacted."""
 
     directory: str
     found: str
@@ -156,7 +157,7 @@ class _TreeCompaction:
         try:
             return tree.compact(self.unit, is_cancelled)
         finally:
-            tree.close()  # what it kept ready for lookups goes, for a job may have many
+            tree.close()  # frees its lookup files, as a job may have many trees
 
 
 @dataclass(frozen=True, slots=True)

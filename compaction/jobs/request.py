@@ -1,4 +1,4 @@
-"""What a compaction job is asked to do."""
+"""The request of a compaction job."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from storage.read.predicate import Predicate
 from storage.table import TableContext
 
 _JOB_OPTIONS: Final = {
-    "write-only": "false",  # this is the job that write-only tables leave compaction to
-    "lookup-compact": "radical",  # `gentle` counts calls; here each call is a decision of the user's
+    "write-only": "false",  # write-only tables leave compaction to this job
+    "lookup-compact": "radical",  # `gentle` counts calls; here the user decides about each call
 }
 
 
@@ -25,10 +25,10 @@ _JOB_OPTIONS: Final = {
 class CompactionRequest:
     """What a compaction job should do.
 
-    full: everything, not only what is due
-    where: on partition columns; None takes all partitions
-    order_by: lay all rows out by these columns
-    strategy: how, None chooses by their number
+    full: compact everything, not only what is due
+    where: a condition on partition columns; None takes all partitions
+    order_by: cluster all rows by these columns
+    strategy: how to cluster; None chooses by their number
     """
 
     full: bool = False
@@ -41,7 +41,7 @@ class CompactionRequest:
             raise BadInput(f"strategy {self.strategy} says how to sort; name the columns to sort by")
 
     def prepare(self, context: TableContext) -> TableContext:
-        """The table as the job must see it. Raises BadInput or UnsupportedFeature for what can't be done to it."""
+        """Return the table's context for the job. Raises BadInput or UnsupportedFeature for an impossible request."""
         compacting = context.with_options(_JOB_OPTIONS)
         check_supported(compacting, Operation.COMPACT)
         if self.where is not None:

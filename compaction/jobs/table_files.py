@@ -1,4 +1,4 @@
-"""The files of a table at one look, by bucket: what a job plans from, and whether what it read is still so."""
+"""The files of a table at one snapshot, by bucket. A job plans with them, and checks whether its input is unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TableFiles:
 
     snapshot_id: None for a table without snapshots
     entries: of data files
-    index: by (partition, bucket)
+    index: index files by (partition, bucket)
     """
 
     context: TableContext
@@ -35,14 +35,14 @@ class TableFiles:
         return self.index.get((key.partition, key.bucket), ())
 
     def deletion_files(self, key: BucketKey) -> Mapping[str, DeletionFile]:
-        """By data file, where its deletion vector lies."""
+        """Return the position of each data file's deletion vector."""
         return deletion_files_of(self.context, key.partition, key.bucket, self.index_files(key))
 
     def holds(self, key: BucketKey, files: Iterable[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> bool:
-        """Whether the files are there, and of their rows just these are deleted.
+        """Return whether the files are live, with exactly these rows deleted.
 
-        deletions: of the whole bucket, where there is a primary key: a compaction then knows the rows of all of its
-            files
+        deletions: of the whole bucket if the table has a primary key: a compaction then knows the rows of all its
+            files.
         """
         files = list(files)
         now = self.deletion_files(key)

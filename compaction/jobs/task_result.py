@@ -1,4 +1,4 @@
-"""What came of the tasks of a job: files that are durable and in no snapshot yet."""
+"""The results of a job's tasks: files that are durable and not in a snapshot yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.errors import CorruptFile
 from storage.write.compactor import CompactResult
 
 TaskRunner: TypeAlias = Callable[[Sequence[CompactTask]], Sequence[CompactResult | CorruptFile]]
-"""Gives for each task, in their order, what it made, or which file it could not read. Raises any other error."""
+"""Returns for each task, in their order, its result or the file that it could not read. Raises any other error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Compaction as a service: looks at tables again whenever they have a new snapshot.
+"""Compaction as a service: checks tables again whenever they have a new snapshot.
 
-For writers that are write-only, which leave compaction to it. One process is enough for a database; two would take
-each other's work away.
+It is for write-only writers, which leave compaction to it. One process is enough for a database; two would discard each
+other's work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RETRY_BACKOFF: Final = ExponentialBackoff(first_ms=100, longest_ms=300_000)
 
 @dataclass(frozen=True, slots=True)
 class _Retry:
-    """The back-off of a table after failures in a row: skipped until due_ms."""
+    """The back-off of a table after consecutive failures: it is skipped until due_ms."""
 
     failures: int
     wait_ms: int
@@ -61,24 +61,25 @@ def watch(
     threads: int | None = None,
     now_ms: Callable[[], int] = _monotonic_ms,
 ) -> None:
-    """Until it is cancelled.
+    """Compact tables until cancelled.
 
-    on_report: called after each round that compacted something
+    Tables take turns: one round each. Old snapshots of compacted tables expire meanwhile.
 
-    Tables take turns: one round each, and old snapshots of compacted tables expire meanwhile.
+    names: returns the tables to watch; called before each turn.
+    open_table: called for each turn, as schema and options may have changed. BadInput, for example for a dropped table,
+        ends the watch like any other error.
+    on_report: called after each round that compacted something.
+    keep_going: log errors of one table, or of `names`, and watch the other tables. What is unsupported is logged once.
+        Otherwise errors are raised.
+    now_ms: a clock that is never set back.
 
-    names: of the tables to look after, asked before each turn
-    open_table: called again each time, for schema and options may have changed. BadInput, as for a table that was
-        dropped, ends the watch like any other error.
-    keep_going: what goes wrong with one table, or with asking for the names again, is logged, and what can't be done
-        here is noted once; the others are looked after. Else it is raised. Losing against other commits is only logged.
-        Either way it is tried again, after a wait that doubles with every failure in a row. Between two looks there is
-        a wait, which grows up to the smallest `continuous.discovery-interval` of the tables while nothing happens.
-    now_ms: of any clock that is never set back
+    A conflict with another commit is only logged. In all cases a table is tried again after a wait that doubles with
+    each consecutive failure. If nothing happens, the wait between two checks grows up to the smallest
+    `continuous.discovery-interval` of the tables.
     """
     if request.full or request.order_by:
         raise BadInput("watching does what is due; compact in full, or sort, without watching")
-    found = list(names())  # who asks for what isn't there hears of it at once, also when it is to keep going
+    found = list(names())  # a wrong name is reported at once, even with keep_going
     wait_ms = _WAIT_MS_MIN
     with JobExpiry(cancellation) as expiry:
         tables = _WatchedTables(open_table, request, cancellation, on_report, expiry, keep_going, threads, now_ms)
@@ -92,7 +93,7 @@ def watch(
 def _list_tables_with_retry(
     names: Callable[[], Iterable[str]], cancellation: CancellationToken, now_ms: Callable[[], int]
 ) -> list[str]:
-    """As often as it takes to get an answer."""
+    """List the tables, and try again until it succeeds."""
     retry: _Retry | None = None
     while not cancellation.is_cancelled:
         try:
@@ -105,7 +106,7 @@ def _list_tables_with_retry(
 
 
 class _WatchedTables:
-    """What is known of each table that is watched, by name."""
+    """The state of each watched table, by name."""
 
     def __init__(
         self,
@@ -130,10 +131,10 @@ class _WatchedTables:
         self._compacted_up_to: dict[str, int | None] = {}  # the newest snapshot in which nothing was left to do
         self._delta_commit_counters: dict[str, DeltaCommitCounter] = {}
         self._retries: dict[str, _Retry] = {}
-        self._logged_failures: dict[str, tuple[str, int]] = {}  # what, and the wait after it
+        self._logged_failures: dict[str, tuple[str, int]] = {}  # the failure, and the wait after it
 
     def run_round(self, names: Iterable[str]) -> tuple[bool, int]:
-        """A round for each table that has a new snapshot. Returns whether one had; if not, how long to wait."""
+        """Run a round for each table with a new snapshot. Returns whether one had, and otherwise how long to wait."""
         interval_ms = _WAIT_MS_MAX
         has_new_snapshot = False
         for name in names:
@@ -159,7 +160,7 @@ class _WatchedTables:
         return has_new_snapshot, interval_ms
 
     def _round(self, name: str, context: TableContext) -> bool:
-        """Whether there was something to look at. Raises what kept it from coming to its end."""
+        """Return whether the table had something to check. Raises an error that stopped the round."""
         store = context.snapshots
         latest_id = store.latest_id()
         if self._compacted_up_to.get(name, 0) == latest_id:
@@ -174,7 +175,7 @@ class _WatchedTables:
         if report.buckets or report.lost:
             self._on_report(report)
         if report.error is not None:
-            if report.buckets:  # they are not to wait for what can't be read
+            if report.buckets:  # readable buckets must not wait for unreadable ones
                 self._retries.pop(name, None)
             raise report.error
         if not (report.has_more or report.is_cancelled):
@@ -184,7 +185,7 @@ class _WatchedTables:
     def _request_for(
         self, name: str, context: TableContext, store: SnapshotStore, latest_id: int | None
     ) -> CompactionRequest:
-        """Writers that compact count for themselves."""
+        """Return the request for a table. Writers that compact count delta commits themselves."""
         every = context.options.full_compaction_delta_commits
         if every is None or latest_id is None or not (context.options.write_only and context.schema.has_primary_key):
             return self._request

@@ -1,4 +1,4 @@
-"""Merging in a compaction that makes a changelog: the rows to write, and what changed by them.
+"""Merges in a compaction that produces a changelog: the rows to write, and the changes.
 
 Source: Java `mergetree/compact/FullChangelogMergeFunctionWrapper.java`, `LookupChangelogMergeFunctionWrapper.java`,
 `FirstRowMergeFunctionWrapper.java`; vectors `full_changelog_wrapper.json`, `lookup_changelog_wrapper.json`,
@@ -23,15 +23,15 @@ from storage.options import TableOptions
 from storage.schema.table_schema import TableSchema
 from storage.types.row_kinds import is_retract, row_kinds
 
-_KEY_NUMBER: Final = "_KEY_NUMBER"  # which group a merged row comes from; internal to the merge
+_KEY_NUMBER: Final = "_KEY_NUMBER"  # the group of a merged row; internal to the merge
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """The result of merging rows of equal keys.
 
-    rows: what is left of each key, retracts too
-    changes: of these keys, rows of a changelog; None: none
+    rows: the merged row of each key, retracts included
+    changes: rows for the changelog of these keys; None without changes
     """
 
     rows: pa.RecordBatch
@@ -39,27 +39,27 @@ class Merged:
 
 
 class CompactionMerge(Protocol):
-    """Merges rows of equal keys in a compaction. They hold all columns of a row, and `_LEVEL` if it is needed."""
+    """Merges rows of equal keys in a compaction. The rows have all columns, and `_LEVEL` if it is needed."""
 
     @property
     def needs_levels(self) -> bool: ...
     @property
     def newest_wins(self) -> bool:
-        """Whether only the newest row of a key matters to it."""
+        """Whether only the newest row of a key matters."""
         ...
 
     def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged: ...
 
     def of_single_run(self, rows: pa.RecordBatch) -> Merged:
-        """The merge of rows whose keys have no other row."""
+        """Merge rows whose keys have no other row."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlainMerge:
-    """For tables without a changelog from compaction.
+    """Merges for tables without a changelog from compaction.
 
-    shows_single_rows: the engine sees rows that are alone, too
+    shows_single_rows: whether the engine also gets keys with a single row
     """
 
     engine: MergeFunction
@@ -81,7 +81,10 @@ class PlainMerge:
 
 
 def compared_columns(schema: TableSchema, options: TableOptions) -> Sequence[str] | None:
-    """Columns that are compared: an update that changes none of them is no change. None: every update is one."""
+    """Return the columns to compare: an update that changes none of them is no change.
+
+    None: every update is a change.
+    """
     if not options.changelog_row_deduplicate:
         return None
     ignored = options.changelog_row_deduplicate_ignore_fields
@@ -90,7 +93,7 @@ def compared_columns(schema: TableSchema, options: TableOptions) -> Sequence[str
 
 @dataclass(frozen=True, slots=True)
 class FullCompactionMerge:
-    """Into the highest level: what changes is the row that lay there.
+    """Merges into the highest level. The previous row of a key is its row on that level.
 
     compared: see `compared_columns`.
     """
@@ -124,12 +127,15 @@ class FullCompactionMerge:
 
 
 def newest_rows(groups: Groups) -> RowIndices:
-    """(g,): what comes of each group where the newest row wins (`MergeFunction.newest_wins`)."""
+    """Return the newest row of each group, (g,), for engines in which it wins (`MergeFunction.newest_wins`)."""
     return groups.rows[groups.ends - 1]
 
 
 def adds(rows: pa.RecordBatch, places: RowIndices) -> RowIndices:
-    """places (m,): of rows; -1 where there is no row. A retract counts as no row."""
+    """Return places, with -1 for retracts.
+
+    places (m,): positions in rows; -1 if there is no row.
+    """
     retract = is_retract(row_kinds(rows))
     return np.where(retract[places], -1, places) if retract.any() else places
 
@@ -137,7 +143,7 @@ def adds(rows: pa.RecordBatch, places: RowIndices) -> RowIndices:
 def merged_by_key(
     engine: MergeFunction, rows: pa.RecordBatch, groups: Groups, shortcut: np.ndarray | None = None
 ) -> KeyedRows:
-    """The merged row of each group. Not every group need have a row then."""
+    """Return the merged row of each group. A group may have none."""
     numbers = np.zeros(rows.num_rows, np.int64)
     numbers[groups.rows] = groups.numbers
     merged = engine.merge(rows.append_column(_KEY_NUMBER, pa.array(numbers)), groups, shortcut)

@@ -1,4 +1,4 @@
-"""What one compaction takes, where it goes, and why it was picked.
+"""The files of one compaction, its output level, and the reason of the pick.
 
 Source: Java `compact/CompactUnit.java`, `mergetree/compact/MergeTreeCompactManager.triggerCompaction`.
 """
@@ -12,7 +12,7 @@ from storage.files.data_file import DataFileMeta
 
 
 class PickReason(StrEnum):
-    """Shown to users: in log lines, by `table compact`, by `table show`."""
+    """The reason of a pick, shown to users in log lines, by `table compact` and by `table show`."""
 
     FULL = "full compaction"
     OPTIMIZATION_INTERVAL = "optimization interval"
@@ -31,7 +31,7 @@ class CompactUnit:
     """Files to compact together.
 
     files: newest run first
-    rewrites_each_file: one by one, without merging (files of the highest level)
+    rewrites_each_file: rewrite files of the highest level one by one, without merging
     """
 
     output_level: int
@@ -41,5 +41,8 @@ class CompactUnit:
 
     @property
     def changes_nothing(self) -> bool:
-        """Nothing in it, or one file that lies where it would go: not worth a task, unless it was forced."""
+        """Whether the unit is empty, or has one file that is on the output level already.
+
+        It needs no task unless it is forced.
+        """
         return not self.files or (len(self.files) == 1 and self.files[0].level == self.output_level)

@@ -1,4 +1,4 @@
-"""Which merge a step of a compaction needs, and what raising a file means: by changelog producer and merge engine.
+"""Selects the merge of a compaction step, and the effect of an upgrade, by changelog producer and merge engine.
 
 Source: Java `mergetree/compact/MergeTreeCompactManagerFactory.java` (`createRewriter`),
 `ChangelogMergeTreeRewriter.java`, `FullChangelogMergeTreeCompactRewriter.java`, `LookupMergeTreeCompactRewriter.java`.
@@ -40,9 +40,11 @@ class CompactionMerges:
         *,
         writes_rows: bool = True,
     ) -> CompactionMerge:
-        """files: of one step
+        """Return the merge of one step.
+
+        files: of the step
         look_up: finds rows above the output level
-        writes_rows: else they are only read
+        writes_rows: if false, the rows are only read
         """
         if self._is_full_compaction(levels, output_level):
             return FullCompactionMerge(self._merge_function, levels.max_level, self._compared)
@@ -67,13 +69,18 @@ class CompactionMerges:
         return strategy if is_read else UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
 
     def _is_full_compaction(self, levels: Levels, output_level: int) -> bool:
-        """What reaches the highest level is a change. Then no key is above, so nothing need be looked up either."""
+        """Return whether rows that reach the highest level are the changes.
+
+        No level is above it, so no lookup is needed.
+        """
         producer = self.context.options.changelog_producer
         return producer is ChangelogProducer.FULL_COMPACTION and output_level == levels.max_level
 
     def _must_look_up(self, levels: Levels, files: Sequence[DataFileMeta], output_level: int) -> bool:
-        """Whether rows go out of level 0 to where their result is not what the engine makes of the files alone, leaving
-        single rows as they are; or the changelog needs what they change, or deletion vectors the rows they replace.
+        """Return whether older rows above the output level must be looked up.
+
+        This is so if rows leave level 0 and merging the files alone, with single rows unchanged, would give another
+        result. It is also so if the changelog needs their changes, or deletion vectors need the replaced rows.
         """
         options = self.context.options
         if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):
@@ -84,12 +91,12 @@ class CompactionMerges:
             case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
                 return True
             case MergeEngine.DEDUPLICATE if not options.sequence_fields:
-                return False  # the newest wins, whatever is above
+                return False  # the newest row wins, whatever rows are above
             case _:
                 return output_level < levels.highest_level
 
     def _marks_rows(self, levels: Levels, output_level: int) -> bool:
-        """Whether there may be older rows above the output, which deletion vectors are to mark."""
+        """Return whether older rows may exist above the output, which deletion vectors must mark."""
         return self.context.options.deletion_vectors_enabled and output_level < levels.highest_level
 
     @property

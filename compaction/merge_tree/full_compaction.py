@@ -14,10 +14,10 @@ from storage.files.data_file import DataFileMeta
 
 
 def pick_full_compaction(levels: Levels, *, must_rewrite: Callable[[DataFileMeta], bool]) -> CompactUnit | None:
-    """All files, to the highest level. Where they are there already, only those that must be written again, one by one.
+    """Pick all files, to the highest level. If all are there already, only files that must be rewritten, one by one.
 
-    must_rewrite: whether a file of the highest level holds rows that should go (expired, marked as deleted), or all
-    files are to be rewritten.
+    must_rewrite: whether a file of the highest level has rows to drop (expired, marked as deleted), or all files are to
+        be rewritten.
     """
     if not levels.runs:
         return None

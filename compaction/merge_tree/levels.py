@@ -1,4 +1,4 @@
-"""The files of one bucket as a log-structured merge tree: level 0 of overlapping files, above it a sorted run a level.
+"""The files of one bucket as a merge tree: level 0 has overlapping files, each level above is one sorted run.
 
 Source: Java `mergetree/Levels.java`, `mergetree/LevelSortedRun.java`; vectors `levels.json`.
 """
@@ -18,7 +18,7 @@ from storage.types import DataType
 
 @dataclass(frozen=True, slots=True)
 class LevelSortedRun:
-    """Files of one level that don't overlap, in key order. A file of level 0 is a run by itself."""
+    """Files of one level that don't overlap, in key order. Each file of level 0 is its own run."""
 
     level: int
     files: tuple[DataFileMeta, ...]
@@ -30,11 +30,11 @@ class LevelSortedRun:
 
 @dataclass(frozen=True)
 class Levels:
-    """Immutable: `updated` gives the next state.
+    """The levels of one bucket. Immutable: `updated` returns the next state.
 
     runs: newest first: level 0, then every level that has files
     key_types: of the trimmed primary key
-    num_levels: how many there are, level 0 and empty ones included
+    num_levels: the number of levels, level 0 and empty levels included
     """
 
     runs: tuple[LevelSortedRun, ...]
@@ -43,16 +43,18 @@ class Levels:
 
     @classmethod
     def of(cls, files: Iterable[DataFileMeta], key_types: Sequence[DataType], num_levels: int) -> Levels:
-        """num_levels: as the table's options say; there are more when a file lies higher (the option was lowered).
+        """Return the levels of the files.
 
-        Raises ValueError when files above level 0 overlap.
+        num_levels: from the table's options; larger if a file is on a higher level (the option was lowered).
+
+        Raises ValueError if files above level 0 overlap.
         """
         by_level: dict[int, list[DataFileMeta]] = defaultdict(list)
         for file in files:
             by_level[file.level].append(file)
         runs = [LevelSortedRun(0, (file,)) for file in sorted(by_level.pop(0, ()), key=_newest_first)]
         for level, of_level in sorted(by_level.items()):
-            if len(of_level) == 1:  # as in most small buckets: keys need no comparing
+            if len(of_level) == 1:  # as in most small buckets: no keys have to be compared
                 runs.append(LevelSortedRun(level, (of_level[0],)))
                 continue
             ranges = key_ranges(of_level, key_types)
@@ -72,13 +74,13 @@ class Levels:
 
     @property
     def highest_level(self) -> int:
-        """The highest one that has files; -1 for an empty bucket."""
+        """The highest level with files; -1 for an empty bucket."""
         return self.runs[-1].level if self.runs else -1
 
     def updated(self, before: Iterable[DataFileMeta] = (), after: Iterable[DataFileMeta] = ()) -> Levels:
-        """Without the files of `before`, with those of `after`. An upgraded file is in both, on its two levels.
+        """Return the levels without the files of `before` and with those of `after`. An upgraded file is in both.
 
-        Raises ValueError when files above level 0 would overlap.
+        Raises ValueError if files above level 0 would overlap.
         """
         gone = {file.place for file in before}
         kept = [file for file in self.files if file.place not in gone]
@@ -86,5 +88,5 @@ class Levels:
 
 
 def _newest_first(file: DataFileMeta) -> tuple[int, int, int, str]:
-    """The first number decides unless several writers gave the same sequence numbers."""
+    """Return the sort key. The first number decides, unless several writers used the same sequence numbers."""
     return -file.max_sequence_number, file.min_sequence_number, file.creation_time_ms or 0, file.file_name

@@ -1,14 +1,14 @@
-"""Merging in a compaction that takes rows out of level 0 and must know of older ones above its output.
+"""Merges in a compaction that moves rows out of level 0, with older rows above its output level.
 
 Readers of such tables (`TableOptions.needs_lookup`) see, of each key, only the rows of level 0 and of the lowest level
-above. So what a compaction writes between takes the older rows into account, which stay where they are: a key of which
-no row above level 0 takes part is looked up in the levels above the output, and what is found is merged with its rows.
-It is also what the key was before, for the changelog.
+above. So the rows that a compaction writes in between must include the older rows, which stay where they are. A key
+without a row above level 0 in the compaction is looked up in the levels above the output, and the found row is merged
+with its rows. For the changelog, that row is also the key's previous state.
 
-The engine is shown every key that a row of level 0 has, that of a single row too: a lone retract becomes a negative
-sum, where other compactions leave it a retract. A single row that is above level 0 stays as it is, where Java shows
-it to the engine: a row without a write would change, and no changelog would hold it. So do all rows of a file
-whose level is only raised: the changelog holds what readers see.
+The engine merges every key that has a row of level 0, even a single row: a lone retract becomes a negative sum, whereas
+other compactions keep the retract. A single row above level 0 stays unchanged, whereas Java passes it to the engine: a
+row would change without a write, and no changelog would record it. The same holds for all rows of a file that is only
+upgraded: the changelog contains what readers see.
 
 Source: Java `mergetree/compact/LookupChangelogMergeFunctionWrapper.java`, `LookupMergeFunction.java`,
 `FirstRowMergeFunctionWrapper.java`, `LookupMergeTreeCompactRewriter.java`; vectors `lookup_changelog_wrapper.json`,
@@ -34,17 +34,17 @@ from storage.merge.row_changes import KeyedRows, changes_among, row_changes
 from storage.merge.sort_order import RowIndices
 
 Find = Callable[[pa.RecordBatch], KeyedRows]
-"""Rows above the output level, with `_LEVEL`, by place of their key among those that are asked for, in key order."""
+"""Finds the rows above the output level, with `_LEVEL`, by the position of their keys in the batch, in key order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupMerge:
     """Merges rows that leave level 0 with older rows of higher levels.
 
-    engine: merges the rows of all levels that it is shown
-    produces_changelog: what the rows of level 0 change
+    engine: merges the rows of all levels that it gets
+    produces_changelog: whether the changes by rows of level 0 are returned
     compared: see `compared_columns`
-    writes_rows: else they stay where they are, and are only read for their changes
+    writes_rows: if false, the rows are only read for their changes, and are not rewritten
     """
 
     engine: MergeFunction
@@ -86,11 +86,11 @@ class LookupMerge:
         old: RowIndices,
         from_level_0: NDArray[np.bool_],
     ) -> Merged:
-        """Which rows are left, and which were there before, is known before one is moved.
+        """Merge if the newest row wins: the new and the previous row of each key are known before rows are copied.
 
         groups: of the rows that count
-        old (g,): which of the rows a key had, -1 where none of them
-        from_level_0 (g,): keys with a row of level 0, as are all that were looked up
+        old (g,): the previous row of each key among these rows, -1 if none
+        from_level_0 (g,): keys with a row of level 0; all keys that were looked up have one
         """
         newest = newest_rows(groups)
         if len(previous.keys):
@@ -113,7 +113,9 @@ class LookupMerge:
         is_alone: NDArray[np.bool_],
         from_level_0: NDArray[np.bool_],
     ) -> KeyedRows:
-        """is_alone (g,): keys with one row on all levels
+        """Merge with the engine.
+
+        is_alone (g,): keys with one row on all levels
         from_level_0 (g,): keys with a row of level 0
         """
         rows, groups = with_previous(rows, groups, previous, self.order)
@@ -122,7 +124,7 @@ class LookupMerge:
         has_invalid_null = _has_null_in_not_null_column(merged.rows)
         if not has_invalid_null.any():
             return merged
-        # no file could hold it, and Java's compaction fails: a single row stays as it is, as in other compactions
+        # no file could hold it, and Java's compaction fails; a single row stays unchanged, as in other compactions
         invalid = np.zeros(len(groups), np.bool_)
         invalid[merged.keys[has_invalid_null]] = True
         return merged_by_key(self.engine, rows, groups, stays | (invalid & (groups.lengths == 1)))
@@ -130,9 +132,9 @@ class LookupMerge:
 
 @dataclass(frozen=True, slots=True)
 class FirstRowLookup:
-    """merge-engine = first-row, whose readers don't merge: a key that is above already is left out.
+    """Merges with merge-engine = first-row. Its readers don't merge, so a key that exists above is left out.
 
-    produces_changelog: keys that are new.
+    produces_changelog: whether new keys are returned as changes.
     """
 
     engine: MergeFunction
@@ -159,7 +161,7 @@ class FirstRowLookup:
 def look_up_previous(
     find: Find, rows: pa.RecordBatch, groups: Groups, levels: NDArray[np.int32], order: MergeOrder
 ) -> KeyedRows:
-    """By number of the group: the rows of keys that have none above level 0 here.
+    """Return the previous rows, by number of the group, of keys without a row above level 0 in these rows.
 
     levels (n,): of `groups.rows`
     """
@@ -175,17 +177,17 @@ def _levels(rows: pa.RecordBatch) -> NDArray[np.int32]:
 
 
 def _lowest_above_0(groups: Groups, levels: NDArray[np.int32]) -> NDArray[np.intp]:
-    """(g,): position of the first row of the lowest level above 0; -1 where there is none."""
+    """Return the position of the first row of the lowest level above 0, (g,); -1 if there is no such row."""
     is_above = levels > 0
     found = groups.last(is_above)
-    if np.count_nonzero(found >= 0) == np.count_nonzero(is_above):  # no key has two of them
+    if np.count_nonzero(found >= 0) == np.count_nonzero(is_above):  # no key has two such rows
         return found
     above = np.where(is_above, levels, np.iinfo(levels.dtype).max)
     return groups.first(is_above & (above == groups.spread(groups.reduce(np.minimum, above))))
 
 
 def _counted(groups: Groups, levels: NDArray[np.int32], lowest: NDArray[np.intp]) -> Groups:
-    """Of each key the rows of level 0 and the one of the lowest level above."""
+    """Return of each key the rows of level 0 and the row of the lowest level above."""
     counts = levels <= 0
     counts[lowest[lowest >= 0]] = True
     return groups if counts.all() else groups.keep(counts)

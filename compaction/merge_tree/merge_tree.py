@@ -1,11 +1,11 @@
-"""The LSM tree of one bucket: picks what to compact by the table's options, and rewrites it.
+"""The merge tree of one bucket: picks files to compact by the table's options, and rewrites them.
 
     tree = MergeTree(context, key, files)          # files: the live ones of the bucket
-    unit = tree.pick(full=True)                     # pure and quick; None: nothing to do
+    unit = tree.pick(full=True)                     # reads no files; None: nothing to do
     result = tree.compact(unit)                     # slow: reads and writes files, changes nothing else
     tree.install(result)                            # the tree after it; publish the result with a commit
 
-`pick` and `install` belong to one thread at a time; `compact` may run at the same time.
+One thread at a time may call `pick` and `install`; `compact` may run at the same time.
 
 Source: Java `mergetree/compact/MergeTreeCompactManager.java`, `MergeTreeCompactManagerFactory.java`.
 """
@@ -51,11 +51,11 @@ class MergeTree:
     """The sorted runs of one bucket, and their compaction.
 
     context: of a table with a primary key
-    files: what the bucket holds now
-    spill_directory: for runs of wide tables, while they are merged; None is the system's temporary directory
-    now_ms: asked once for each pick and each compaction, so that all rows of one expire by the same second
-    lookup_cache: to share with other buckets of the table
-    index_files: of the bucket; those with deletion vectors are kept up
+    files: the current files of the bucket
+    spill_directory: for runs of wide tables during a merge; None is the system's temporary directory
+    now_ms: called once for each pick and each compaction, so that all rows of one compaction expire by the same time
+    lookup_cache: shared with other buckets of the table
+    index_files: of the bucket; those with deletion vectors are updated
     """
 
     def __init__(
@@ -89,7 +89,10 @@ class MergeTree:
         return len(self.levels.runs)
 
     def pick(self, *, full: bool = False) -> CompactUnit | None:
-        """full: everything, to the highest level; None when it is there already, and nothing in it must go."""
+        """Pick the next compaction.
+
+        full: everything, to the highest level; None if all files are there already, and no row in them must be dropped.
+        """
         levels = self.levels
         now_ms = self._now_ms()
         if full:
@@ -99,8 +102,10 @@ class MergeTree:
         return None if unit is None or unit.changes_nothing else unit
 
     def compact(self, unit: CompactUnit, is_cancelled: IsCancelled = lambda: False) -> CompactResult:
-        """unit: as picked
-        is_cancelled: asked often; then CompactionCancelled is raised. After an exception nothing is left behind.
+        """Run a compaction. After an exception no file is left.
+
+        unit: returned by `pick`
+        is_cancelled: polled often; if true, CompactionCancelled is raised.
         """
         levels = self.levels
         task = self._task(unit.output_level, is_cancelled)
@@ -160,7 +165,7 @@ class MergeTree:
         self.levels = self.levels.updated(after=files)
 
     def with_known_files(self, result: CompactResult) -> CompactResult:
-        """A result of `compact`, before `install`: with the files that were added while it ran as known_files."""
+        """Return a result of `compact`, before `install`, with the files added meanwhile as known_files."""
         if not result.tombstones:
             return result
         return replace(result, known_files=result.known_files.union(file.file_name for file in self.levels.files))
@@ -173,7 +178,7 @@ class MergeTree:
         self._lookup_cache.drop(self._files.path(file) for file in result.before if file.file_name not in kept)
 
     def close(self) -> None:
-        """Nothing more is looked up: what was kept ready of the files goes from disk."""
+        """End lookups, and delete the lookup files from disk."""
         self._lookup_cache.drop(map(self._files.path, self.levels.files))
 
     def discard(self, result: CompactResult) -> None:
@@ -181,7 +186,10 @@ class MergeTree:
         self._files.discard(result)
 
     def _has_uncounted_deletes(self, file: DataFileMeta) -> bool:
-        """Whether a file of level 0 holds deletes and counts none, as pypaimon's do. Higher up the count is trusted."""
+        """Return whether a file of level 0 has deletes but counts none, such as pypaimon's.
+
+        The count of higher levels is trusted.
+        """
         if file.level != 0 or file.may_hold_deletes:
             return False
         return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
@@ -216,7 +224,12 @@ class MergeTree:
         return LookupLevels(self._files, runs, key_fields, self._lookup_cache, self._is_visible(task)).find
 
     def _is_visible(self, task: _Task) -> IsVisible | None:
-        """Of a table with deletion vectors, the rows that a lookup finds are marked."""
+        """Return a function that tells which found rows a lookup may use: not expired or deleted ones.
+
+        It also marks found rows.
+
+        None if all rows are visible. Only in a table with deletion vectors rows are marked.
+        """
         expiry, marks = self._expiry, task.marks
         if marks is None:
             return None if expiry is None else lambda _, found: expiry.keeps(found.rows.rows, task.now_s)
@@ -236,7 +249,7 @@ class MergeTree:
         return must_rewrite
 
     def _must_rewrite_in_full(self, now_s: int) -> Callable[[DataFileMeta], bool]:
-        """When a file of the highest level is rewritten by a full compaction: also to drop rows that are marked."""
+        """Return whether a full compaction rewrites a file of the highest level, also in order to drop marked rows."""
         must_rewrite = self._must_rewrite(now_s)
         marked = {vector.data_file for file in self._index_files for vector in file.vectors}
         return lambda file: file.file_name in marked or must_rewrite(file)
@@ -244,7 +257,7 @@ class MergeTree:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What all steps of one compaction have in common.
+    """The common state of all steps of one compaction.
 
     marks: of a table with deletion vectors
     """
@@ -256,7 +269,7 @@ class _Task:
     marks: DeletionMarks | None
 
     def index_change(self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta]) -> IndexChange:
-        """Index files that were written, and those that they replace."""
+        """Return the index files that were written, and those that they replace."""
         if self.marks is None:
             return IndexChange()
         kept = {file.file_name for file in after}

@@ -1,4 +1,4 @@
-"""Hours of the day in which larger compactions are welcome.
+"""Hours of the day in which larger compactions are allowed.
 
 Source: Java `mergetree/compact/OffPeakHours.java`; vectors `offpeak_hours.json`.
 """
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OffPeakHours:
-    """Local hours 0 to 23, the end not included; it may be past midnight. Equal hours, or -1 in one: never."""
+    """A range of local hours, 0 to 23, without the end, which may be after midnight.
+
+    Equal hours, or a -1, mean never.
+    """
 
     start_hour: int = -1
     end_hour: int = -1
@@ -21,7 +24,7 @@ class OffPeakHours:
         return -1 not in (self.start_hour, self.end_hour) and self.start_hour != self.end_hour
 
     def ratio_at(self, hour: int) -> int:
-        """The addition to the size ratio, in percent."""
+        """Return the addition to the size ratio, in percent."""
         if not self.is_enabled:
             return 0
         if self.start_hour <= self.end_hour:

@@ -1,7 +1,7 @@
-"""Rows that are too old to be kept (`record-level.expire-time`): left out when their file is rewritten.
+"""Drops rows that are too old (`record-level.expire-time`) when their file is rewritten.
 
-Nothing else expires rows: reading shows them until then, and so does Java. A partition is in files of its own, so
-its rows expire when one of its buckets is compacted.
+Until then reads return them, as in Java. A partition has its own files, so its rows expire when one of its buckets is
+compacted.
 
 Source: Java `io/RecordLevelExpire.java`; vectors `record_level_expire.json`.
 """
@@ -21,7 +21,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.statistics import value_bounds
 from storage.table import TableContext
 
-_MILLISECONDS_FROM = 1_000_000_000_000  # a BIGINT this large counts milliseconds, a smaller one seconds
+_MILLISECONDS_FROM = 1_000_000_000_000  # a BIGINT from this value on is in milliseconds, a smaller one in seconds
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -38,7 +38,10 @@ class RecordLevelExpire:
 
     @classmethod
     def of(cls, context: TableContext) -> RecordLevelExpire | None:
-        """None unless the table asks for it. Raises BadInput when it doesn't say by which column."""
+        """Return the expiry of a table, or None if the table has none.
+
+        Raises BadInput if its time column is not set.
+        """
         expire_time_s, field = context.options.record_level_expire_time_s, context.options.record_level_time_field
         if expire_time_s is None:
             return None
@@ -50,8 +53,9 @@ class RecordLevelExpire:
         return cls(context, field, expire_time_s)
 
     def filter_expired(self, batches: Iterator[pa.RecordBatch], now_s: int) -> Iterator[pa.RecordBatch]:
-        """batches: with the time field. Expired rows go before merging, so an older row may come out again, as in
-        Java.
+        """Drop expired rows before merging. So an older row may become visible again, as in Java.
+
+        batches: with the time field.
         """
 
         def unexpired(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -61,11 +65,11 @@ class RecordLevelExpire:
         return map(unexpired, batches)
 
     def keeps(self, rows: pa.RecordBatch, now_s: int) -> NDArray[np.bool_]:
-        """(n,): rows that have not expired."""
+        """Return which rows have not expired, (n,)."""
         return unexpired_rows(rows.column(self.time_field), self.expire_time_s, now_s)
 
     def has_expired_rows(self, files: Sequence[DataFileMeta], now_s: int) -> NDArray[np.bool_]:
-        """(n,): files whose statistics show an expired row. False without statistics."""
+        """Return which files have an expired row by their statistics, (n,). False without statistics."""
         if not files:
             return np.zeros(0, np.bool_)
         oldest = value_bounds(self.context, files)(self.time_field).minimum
@@ -73,7 +77,7 @@ class RecordLevelExpire:
 
 
 def unexpired_rows(times: pa.Array, expire_time_s: int, now_s: int) -> NDArray[np.bool_]:
-    """(n,): rows that have not expired. A row without a time never does."""
+    """Return which rows have not expired, (n,). A row without a time never expires."""
     seconds = seconds_of(times)
     kept = pc.or_kleene(pc.is_null(seconds), pc.greater_equal(seconds, now_s - expire_time_s))
     mask: NDArray[np.bool_] = kept.to_numpy(zero_copy_only=False)
@@ -81,7 +85,10 @@ def unexpired_rows(times: pa.Array, expire_time_s: int, now_s: int) -> NDArray[n
 
 
 def seconds_of(times: pa.Array) -> pa.Array:
-    """Epoch seconds, int64; null where there is no time. Milliseconds are cut towards 1970, as Java's division does."""
+    """Return epoch seconds, int64; null without a time.
+
+    Milliseconds are truncated towards 1970, as in Java's division.
+    """
     if pa.types.is_timestamp(times.type):
         per_second = _PER_SECOND[times.type.unit]
         numbers = times.cast(pa.int64())

@@ -1,7 +1,7 @@
-"""What a compaction does with each file of its unit: rewrite it, or upgrade it to the output level without a rewrite.
+"""Plans each file of a compaction: rewrite it, or upgrade it to the output level without a rewrite.
 
-Large files that overlap nothing keep their data: raising a level costs a line in a manifest. Small ones are rewritten
-with their neighbours, so that they don't stay small.
+Large files that don't overlap others are upgraded, which changes only the manifest. Small ones are rewritten with their
+neighbours, so that they don't stay small.
 
 Source: Java `mergetree/compact/MergeTreeCompactTask.java`, `FileRewriteCompactTask.java`; vectors `compact_task.json`.
 """
@@ -21,7 +21,7 @@ from storage.types import DataType
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Sections in key order; their rows go to one series of files."""
+    """Sections in key order, whose rows are written to one series of files."""
 
     sections: tuple[Section, ...]
 
@@ -32,7 +32,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Only the file's level changes.
+    """An upgrade: only the file's level changes.
 
     produces_changelog: its rows are read for the changelog
     """
@@ -61,12 +61,12 @@ def plan_rewrite(
     must_rewrite: Callable[[DataFileMeta], bool],
     upgrade_strategy: Callable[[DataFileMeta], UpgradeStrategy] = lambda _: UpgradeStrategy.NO_CHANGELOG_NO_REWRITE,
 ) -> list[Step]:
-    """Steps in key order, which together take every file of the unit, but for those that can stay as they are.
+    """Return the steps in key order. Together they cover all files of the unit, except those that can stay unchanged.
 
     max_level: of the bucket.
     min_file_size_bytes: smaller files are rewritten with their neighbours.
-    must_rewrite: files that can't be upgraded without a rewrite: they hold expired rows, or an option says so.
-    upgrade_strategy: what raising a file means for the changelog.
+    must_rewrite: files that can't be upgraded without a rewrite: they hold expired rows, or an option demands it.
+    upgrade_strategy: the effect of an upgrade on the changelog.
     """
     if unit.rewrites_each_file:
         return [Rewrite(([[file]],)) for file in unit.files]
@@ -83,13 +83,13 @@ def plan_rewrite(
         match sections:
             case []:
                 return []
-            case [[run]]:  # a single one has nothing to be merged with
+            case [[run]]:  # a single run needs no merge
                 return [step for file in run for step in upgrade(file)]
             case _:
                 return [Rewrite(tuple(sections))]
 
     steps: list[Step] = []
-    candidates: list[Section] = []  # neighbours, to be rewritten together
+    candidates: list[Section] = []  # neighbours to rewrite together
     for section in interval_partition(key_ranges(unit.files, key_types)):
         if len(section) > 1:
             candidates.append(section)
@@ -98,7 +98,7 @@ def plan_rewrite(
             if file.file_size < min_file_size_bytes:
                 candidates.append([[file]])
             else:
-                # what is before it must not be merged with what is behind it: the run would be out of order
+                # sections before and after it must not be merged: the run would be out of order
                 steps += rewrite(candidates)
                 candidates = []
                 steps += upgrade(file)
@@ -106,10 +106,11 @@ def plan_rewrite(
 
 
 def can_drop_deletes(output_level: int, highest_level: int, *, has_deletion_vectors: bool = False) -> bool:
-    """Whether a compaction into output_level leaves out keys whose newest row is a delete.
+    """Return whether a compaction into output_level drops keys whose newest row is a delete.
 
-    Only when no older row of them can be left: nothing is above the output (highest_level: of all files of the
-    bucket, the compacted ones too), or deletion vectors mark what does. Level 0 may hold older rows of its own.
+    It may only do so if no older row of them can be left: no file is above the output (highest_level: of all files of
+    the bucket, the compacted ones included), or deletion vectors mark these rows. Level 0 may hold older rows of its
+    own.
 
     Source: Java `mergetree/compact/MergeTreeCompactManager.triggerCompaction`.
     """

@@ -1,7 +1,7 @@
-"""Merging the files of sections into files of one level.
+"""Merges the files of sections into files of one level.
 
-Rows stream: one batch of each run is open, whatever the size of the runs (`storage.merge.merge_reader`), and what is
-merged goes to files that roll over at the target size.
+Rows are streamed: one batch of each run is open, whatever the size of the runs (`storage.merge.merge_reader`). Merged
+rows are written to files that roll over at the target size.
 
 Source: Java `mergetree/compact/MergeTreeCompactRewriter.java`.
 """
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """Durable files, in no snapshot yet.
+    """Durable files that are not in a snapshot yet.
 
-    tombstones: of level 0, with the dropped deletes
-    changelog: what changed
+    tombstones: files of level 0 with the dropped deletes
+    changelog: files with the changes
     """
 
     files: Sequence[DataFileMeta] = ()
@@ -56,13 +56,13 @@ class RewriteResult:
 class MergeTreeRewriter:
     """Rewrites the files of one bucket.
 
-    files: of the bucket
+    files: reads and writes the files of the bucket
     now_s: rows that have expired by then are left out
-    is_cancelled: polled between batches; once true, CompactionCancelled is raised
-    merge: what becomes of rows of equal keys, and which changes that makes
+    is_cancelled: polled between batches; if true, CompactionCancelled is raised
+    merge: merges rows of equal keys, and produces changes
     spill_directory: None is the system's temporary directory
-    keeps_dropped_deletes: whether deletes that are left out are written too (`storage.commit.tombstones`)
-    deletion_files: by data file, whose rows are left out
+    keeps_dropped_deletes: whether dropped deletes are written, too (`storage.commit.tombstones`)
+    deletion_files: by data file, the deletion vector whose rows are left out
     """
 
     context: TableContext
@@ -76,11 +76,11 @@ class MergeTreeRewriter:
     deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
 
     def rewrite(self, sections: Sequence[Section], output_level: int, *, drop_deletes: bool) -> RewriteResult:
-        """The new files, in key order; none when no row is left.
+        """Return the new files, in key order; none if no row is left.
 
         sections: in key order
 
-        Rows keep their sequence numbers and kinds. After an exception nothing is left behind.
+        Rows keep their sequence numbers and kinds. After an exception no file is left.
         """
         kept = self.files.data(output_level, FileSource.COMPACT)
         dropped_deletes = self.files.data(0, FileSource.COMPACT)
@@ -92,11 +92,11 @@ class MergeTreeRewriter:
                 if self.keeps_dropped_deletes:
                     self._write(dropped_deletes, deletes)
                 self._write(changelog, merged.changes)
-                del merged, rows, deletes  # rows may be large: gone before others are read
+                del merged, rows, deletes  # rows may be large: freed before others are read
             return RewriteResult(kept.close(), dropped_deletes.close(), changelog.close())
 
     def read_changes(self, sections: Sequence[Section], output_level: int) -> RewriteResult:
-        """The changelog alone, of files whose rows stay where they are."""
+        """Return only the changelog, of files whose rows are not rewritten."""
         changelog = self.files.changelog(output_level)
         with _aborted_on_error(changelog):
             for merged in self._merged(sections):
@@ -111,12 +111,12 @@ class MergeTreeRewriter:
     def _merged(self, sections: Sequence[Section]) -> Generator[Merged]:
         for section in sections:
             with closing(self._merged_section(section)) as merged:
-                yield from map(self._unless_cancelled, merged)  # not held here
+                yield from map(self._unless_cancelled, merged)  # holds no reference to the batches
 
     def _merged_section(self, section: Section) -> Generator[Merged]:
         merging = SectionMerge.of(self.context, section)
         size = rewrite_batch_size(merging.runs)
-        if len(section) == 1:  # every key has one row
+        if len(section) == 1:  # each key has one row
             yield from map(self.merge.of_single_run, self._read_run(section[0], size))
             return
         yield from merging.merge(
@@ -133,7 +133,7 @@ class MergeTreeRewriter:
 
     @cached_property
     def _fields(self) -> list[DataField]:
-        """What is read of each row."""
+        """Return the fields that are read of each row."""
         return [*self.files.row_fields, *([LEVEL_FIELD] if self.merge.needs_levels else ())]
 
     def _read_run(self, run: SortedRun, size: BatchSize) -> Iterator[pa.RecordBatch]:
@@ -167,7 +167,7 @@ def _aborted_on_error(*outputs: RollingFileWriter) -> Iterator[None]:
 
 
 def _split(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Rows that a reader sees, and deletes, if there are any."""
+    """Return the rows that a reader sees, and the deletes, or None without deletes."""
     retract = is_retract(row_kinds(rows))
     if not retract.any():
         return rows, None

@@ -1,16 +1,16 @@
-"""Which sorted runs are compacted together next: universal compaction, as RocksDB calls it.
+"""Universal compaction, as in RocksDB: picks the sorted runs to compact next.
 
-Reads grow with the number of runs, writes with how often a row is rewritten, space with what is kept twice. The first
-rule that holds picks:
+Read cost grows with the number of runs, write cost with the number of rewrites of a row, space with duplicated rows.
+The first matching rule picks:
 
     early full           optional, by time or size: everything, to the highest level
     size amplification   the newer runs are too large compared with the oldest one: everything
-    size ratio           young runs of like size: as many as fit the growing sum
-    run count            more runs than the trigger allows: at least the ones that are too many
-    level 0 forced up    optional, where rows of level 0 are not visible yet
+    size ratio           young runs of similar size: as many as fit the growing sum
+    run count            more runs than the trigger allows: at least the excess ones
+    level 0 forced up    optional, if rows of level 0 are not visible yet
 
-Runs are picked from the newest on without a gap, so that levels stay in the order of age. No clock is read and no file
-opened here.
+Runs are picked from the newest on without a gap, so that levels stay ordered by age. This module reads no clock and
+opens no file.
 
 Source: Java `mergetree/compact/UniversalCompaction.java`, `EarlyFullCompaction.java`, `ForceUpLevel0Compaction.java`;
 https://github.com/facebook/rocksdb/wiki/Universal-Compaction; vectors `universal_compaction.json`.
@@ -32,7 +32,10 @@ Runs = Sequence[LevelSortedRun]  # newest first
 
 @dataclass(frozen=True, slots=True)
 class UniversalCompactionOptions:
-    """force_level_0_every: None never; n: level 0 must go up at the n-th call in which no other rule picked."""
+    """The options of universal compaction.
+
+    force_level_0_every: level 0 must be compacted at the n-th call in which no other rule picked. None: never.
+    """
 
     trigger: int = 5
     max_size_amplification_percent: int = 200
@@ -45,8 +48,9 @@ class UniversalCompactionOptions:
 
     @classmethod
     def of(cls, options: TableOptions) -> UniversalCompactionOptions:
-        """Kept with the options: a table has thousands of buckets. Raises BadInput for a trigger that no bucket could
-        ever come down to.
+        """Read the options. The result is cached with the options, as a table has thousands of buckets.
+
+        Raises BadInput for a trigger that no bucket can get below.
         """
         found: UniversalCompactionOptions | None = options.known.get(cls)
         if found is None:
@@ -82,7 +86,7 @@ def _force_level_0_every(options: TableOptions) -> int | None:
 class UniversalCompaction:
     """Picks sorted runs of one bucket to compact.
 
-    last_full_ms: when everything was compacted last, as far as the files show; None: never
+    last_full_ms: the time of the last full compaction, as far as the files show it; None: never
     """
 
     def __init__(self, settings: UniversalCompactionOptions, last_full_ms: int | None = None) -> None:
@@ -91,8 +95,10 @@ class UniversalCompaction:
         self._calls_without_pick = 0
 
     def pick(self, runs: Runs, max_level: int, *, now_ms: int, local_hour: int) -> CompactUnit | None:
-        """now_ms: epoch milliseconds
-        local_hour: of the day, where the process runs
+        """Pick the runs to compact.
+
+        now_ms: epoch milliseconds
+        local_hour: the hour of the day in the time zone of the process
         """
         unit = self._pick(runs, max_level, now_ms, local_hour)
         if unit is not None and len(unit.files) == sum(len(run.files) for run in runs):
@@ -150,10 +156,11 @@ def pick_all_runs(runs: Runs, max_level: int, reason: PickReason) -> CompactUnit
 def pick_by_size_ratio(
     runs: Runs, max_level: int, extra_percent: int, first: int = 1, reason: PickReason = PickReason.SIZE_RATIO
 ) -> CompactUnit | None:
-    """The first runs, and every next one that is no larger than all before it together (with the size ratio on top).
+    """Pick the first runs, and each next run that is no larger than all before it together, plus the size ratio.
 
-    first: how many are taken in any case; with 1, another must join it, or there is nothing to do.
-    Once more than one is taken, a run of level 0 or 1 joins whatever its size.
+    first: how many are picked in any case; with 1, another one must join, otherwise there is nothing to do.
+
+    Once more than one is picked, a run of level 0 or 1 joins whatever its size.
     """
     count = first
     size = sum(run.size_bytes for run in runs[:count])
@@ -168,10 +175,10 @@ def pick_by_size_ratio(
 
 
 def create_unit(runs: Runs, max_level: int, count: int, reason: PickReason) -> CompactUnit:
-    """The first `count` runs go to the level below the next run, so that the order of age stays.
+    """Move the first `count` runs to the level below the next run, so that levels stay ordered by age.
 
-    Nothing goes to level 0: when the next run is on level 0 or 1, more runs join, up to the first that is higher than
-    level 0, and the output takes its place.
+    Level 0 is no output level: if the next run is on level 0 or 1, more runs join, up to the first one above level 0,
+    and the output takes its level.
     """
     if count == len(runs):
         return pick_all_runs(runs, max_level, reason)

@@ -13,7 +13,7 @@ from storage.options import MergeEngine, TableOptions
 
 
 class UpgradeStrategy(Enum):
-    """Whether the rows of the file are read for the changelog, and whether they are written again."""
+    """Whether the rows of the file are read for the changelog, and whether they are rewritten."""
 
     NO_CHANGELOG_NO_REWRITE = (False, False)
     CHANGELOG_NO_REWRITE = (True, False)
@@ -29,7 +29,7 @@ class UpgradeStrategy(Enum):
 
 
 def full_compaction_upgrade_strategy(output_level: int, max_level: int) -> UpgradeStrategy:
-    """With changelog-producer = full-compaction: what reaches the highest level is a change."""
+    """Return the strategy of changelog-producer = full-compaction: rows that reach the highest level are changes."""
     if output_level == max_level:
         return UpgradeStrategy.CHANGELOG_NO_REWRITE
     return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
@@ -44,7 +44,7 @@ def lookup_upgrade_strategy(
     has_deletion_vectors: bool = False,
     has_vector_index: bool = False,
 ) -> UpgradeStrategy:
-    """The upgrade strategy of tables with lookup compaction (`TableOptions.needs_lookup`)."""
+    """Return the upgrade strategy of tables with lookup compaction (`TableOptions.needs_lookup`)."""
     if file.level != 0:
         return UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
     changes_format = options.file_format(0) != options.file_format(output_level)

@@ -1,1 +1,1 @@
-"""Statistics of a table for planners: counted from its rows, kept in a file that snapshots name."""
+"""Statistics of a table for query planners: counted from its rows, stored in a file that snapshots name."""

@@ -1,5 +1,6 @@
-"""Counts a table's rows and the values of its columns, and commits what it found: a snapshot of kind ANALYZE names the
-file, and the snapshots after it do so too, until the schema changes.
+"""Counts a table's rows and the values of its columns, and commits the statistics.
+
+A snapshot of kind ANALYZE names the statistics file. Later snapshots name it, too, until the schema changes.
 
 Source: Java `stats/Statistics.java`, `StatsFileHandler.java`; Spark's `PaimonAnalyzeTableColumnCommand`.
 """
@@ -27,9 +28,11 @@ from storage.types import DataField
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
-    """snapshot_id: whose rows were counted.
-    merged_record_count: rows that a reader sees.
-    merged_record_size: the bytes of the files, by the share of their rows that a reader sees.
+    """The statistics of a table.
+
+    snapshot_id: the snapshot whose rows were counted.
+    merged_record_count: the number of rows after merging.
+    merged_record_size: the bytes of the files, multiplied by the share of their rows that remain after merging.
     columns: by name, as in the file: colId, distinctCount, min, max (texts), nullCount, avgLen, maxLen.
     """
 
@@ -41,10 +44,12 @@ class TableStatistics:
 
 
 def analyze(context: TableContext, columns: Sequence[str] | None = None) -> int | None:
-    """columns: which ones are looked at; None is all whose values can be counted, none counts rows only.
+    """Count rows and values, and commit the statistics.
+
+    columns: the columns to count. None is all whose values can be counted. An empty list counts rows only.
 
     Returns the snapshot that names the statistics; None for a table without snapshots. Raises BadInput for a column
-    that is not there, UnsupportedFeature for one of a type that can't be counted.
+    that doesn't exist, UnsupportedFeature for a column whose type can't be counted.
     """
     snapshot = context.snapshots.latest()
     if snapshot is None:
@@ -56,7 +61,7 @@ def analyze(context: TableContext, columns: Sequence[str] | None = None) -> int 
 
 
 def read_statistics(context: TableContext, snapshot: Snapshot) -> TableStatistics | None:
-    """Those that a snapshot names. Raises CorruptFile."""
+    """Return the statistics that a snapshot names. Raises CorruptFile."""
     if snapshot.statistics is None:
         return None
     path = context.paths.statistics(snapshot.statistics)

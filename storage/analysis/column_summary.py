@@ -1,6 +1,7 @@
-"""What is counted of one column: nulls, different values, the smallest and the largest one, lengths.
+"""The statistics of one column: nulls, distinct values, minimum, maximum, lengths.
 
-Different values are counted exactly up to 16,384, beyond that estimated from the smallest hashes (mostly within 2 %).
+Up to 16,384 distinct values are counted exactly. Beyond that, their number is estimated from the smallest hashes
+(mostly within 2 %).
 
 Source: Java `stats/ColStats.java`; Spark `CommandUtils.computeColumnStats`, which counts for Paimon's own.
 """
@@ -43,7 +44,10 @@ def can_be_summed_up(field: DataField) -> bool:
 
 
 class ColumnSummary:
-    """field: one that `can_be_summed_up`."""
+    """The statistics of one column, updated batch by batch.
+
+    field: a column for which `can_be_summed_up` is true.
+    """
 
     def __init__(self, field: DataField) -> None:
         assert isinstance(field.type, AtomicType)
@@ -70,7 +74,7 @@ class ColumnSummary:
             self._length_max = max(self._length_max, pc.max(lengths).as_py())
 
     def to_json(self) -> dict[str, Any]:
-        """As Java's statistics hold it; what isn't known is left out."""
+        """Return the statistics as in Java's file; unknown values are left out."""
         statistics: dict[str, Any] = {"colId": self._field.id, "distinctCount": self._distinct_count()}
         if self._bounds is not None:
             statistics["min"], statistics["max"] = (self._text(bound) for bound in self._bounds)
@@ -91,7 +95,11 @@ class ColumnSummary:
         self._hashes = known[:_HASHES_KEPT]
 
     def _distinct_count(self) -> int:
-        """Where so many hashes fill only a part of their range, the whole of it holds as many times more."""
+        """Return the number of distinct values.
+
+        If it is estimated: the number of kept hashes, scaled from the part of the hash range that they fill to all of
+        it.
+        """
         if not self._is_estimate:
             return len(self._hashes)
         return round((len(self._hashes) - 1) * 2.0**64 / float(self._hashes[-1]))
@@ -124,7 +132,7 @@ def _hashes(values: pa.Array, data_type: AtomicType) -> NDArray[np.uint64]:
     if root is Root.BOOLEAN:
         numbers = values.cast(pa.int64()).to_numpy()
     elif root in _FLOATS:
-        doubles = values.cast(pa.float64()).to_numpy() + 0.0  # one zero
+        doubles = values.cast(pa.float64()).to_numpy() + 0.0  # -0.0 becomes 0.0
         numbers = np.where(np.isnan(doubles), np.nan, doubles).view(np.int64)
     else:
         width = values.type.bit_width // 8

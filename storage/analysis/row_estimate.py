@@ -1,6 +1,7 @@
-"""About how many rows fulfil a condition, by what the last analysis counted: as planners of SQL guess it.
+"""Estimates how many rows satisfy a condition from the last analysis, as SQL planners do.
 
-Values of a column count as equally frequent, those between its bounds as evenly spread, and columns as independent.
+It assumes that all values of a column are equally frequent and evenly spread between its bounds, and that columns are
+independent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ _REVERSED = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def estimated_rows(statistics: TableStatistics, condition: Predicate | None, schema: pa.Schema) -> int | None:
-    """schema: of the columns as they are read. None where the analysis says too little."""
+    """Return the estimated number of rows. None if the statistics don't contain enough.
+
+    schema: of the columns as they are read.
+    """
     rows = statistics.merged_record_count
     if rows is None:
         return None
@@ -27,7 +31,7 @@ def estimated_rows(statistics: TableStatistics, condition: Predicate | None, sch
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """Of the rows that fulfil a condition; None: unknown."""
+    """Computes the share of the rows that satisfy a condition. None: unknown."""
 
     statistics: TableStatistics
     rows: int
@@ -53,7 +57,7 @@ class _Shares:
         return None
 
     def _joined(self, parts: tuple[Predicate, ...], *, all_of: bool) -> float | None:
-        left = 1.0  # of the rows: those that fulfil all parts, or none
+        left = 1.0  # share of the rows that satisfy all parts, or none
         for part in parts:
             share = self.of(part)
             if share is None:
@@ -62,7 +66,7 @@ class _Shares:
         return left if all_of else 1 - left
 
     def _negated(self, inner: Predicate) -> float | None:
-        """A row whose value is null fulfils neither a comparison nor its opposite."""
+        """Return the share of a negated condition. A null satisfies neither a comparison nor its opposite."""
         if isinstance(inner, Compare) and inner.key is None:
             operator, value = inner.in_type_of_column(self.schema)
             return self._compared(inner.column, _REVERSED[operator], value)
@@ -96,7 +100,7 @@ class _Shares:
 
 
 def _place(held: dict[str, Any], value: pa.Scalar) -> float | None:
-    """Where a value is between the bounds: 0 at the smallest, 1 at the largest. None where nothing is known."""
+    """Return the position of a value between the bounds: 0 at the minimum, 1 at the maximum. None if it is unknown."""
     bounds = [_number(held.get(name), value.type) for name in ("min", "max")]
     own = _number(value, value.type)
     low, high = bounds
@@ -108,7 +112,10 @@ def _place(held: dict[str, Any], value: pa.Scalar) -> float | None:
 
 
 def _number(bound: str | pa.Scalar | None, kind: pa.DataType) -> float | None:
-    """bound: a value, or its text in statistics, where days and times count in numbers."""
+    """Return a bound as a number.
+
+    bound: a value, or its text in statistics, where days and times are numbers.
+    """
     if bound is None:
         return None
     try:
@@ -118,5 +125,5 @@ def _number(bound: str | pa.Scalar | None, kind: pa.DataType) -> float | None:
         if pa.types.is_temporal(kind):
             value = value.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
         return float(value.as_py())
-    except (pa.ArrowException, ValueError, TypeError):  # a text, say
+    except (pa.ArrowException, ValueError, TypeError):  # for example a text
         return None

@@ -1,12 +1,14 @@
 """Paimon's BinaryRow: rows as bytes, the form of partitions, keys and bounds in metadata.
 
-    byte 0            row kind, always +I here but on request
+    byte 0            row kind, +I unless another one is requested
     from byte 1       null bits, field 0 lowest; with byte 0 padded to a multiple of 8 bytes
-    then              one 8-byte slot a field, little-endian
-    then              what does not fit a slot, in field order, each padded to 8 bytes; its slot says offset and length
+    then              one slot of 8 bytes per field, little-endian
+    then              values that don't fit into a slot, in field order, each padded to 8 bytes; the slot has offset and
+    length
 
-In manifests a row is preceded by its number of fields, 4 bytes big-endian: the *serialized* form. Columns go in and
-columns come out; no code here runs per row, but for encoding ARRAY, MAP, VECTOR and VARIANT, which keys never hold.
+In manifests, the row follows its number of fields, 4 bytes big-endian. This is the *serialized* form. Columns are
+encoded and decoded as a whole, without Python code per row. The exception is encoding ARRAY, MAP, VECTOR and VARIANT,
+which keys never contain.
 
 Source: Java `data/BinaryRow.java`, `data/AbstractBinaryWriter.java`, `data/BinaryArray.java`,
 `utils/MurmurHashUtils.java`.

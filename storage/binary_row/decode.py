@@ -1,4 +1,4 @@
-"""BinaryRows into columns."""
+"""Decodes BinaryRows to columns."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ _UNITS_PER_MILLI: Final = {"ms": 1, "us": 10**3, "ns": 10**6}
 def decode_rows(
     rows: Sequence[bytes], types: Sequence[DataType], *, out_of_range: OutOfRange = "error"
 ) -> list[pa.Array]:
-    """One column a field, in its in-memory form, of rows in the form that manifests hold.
+    """Decode rows in the serialized form of manifests. Returns one column per field, in its in-memory form.
 
-    out_of_range: what becomes of a timestamp that Arrow's unit for its type can't hold (nanoseconds reach from 1677
-    to 2262): UnsupportedFeature, or null, which is right for bounds ("unknown").
-    Raises ValueError, for the caller to name the file, when a row has another number of fields or is cut short.
+    out_of_range: the treatment of timestamps that don't fit the Arrow unit of their type (nanoseconds reach from 1677
+        to 2262): UnsupportedFeature, or null, which is right for bounds ("unknown").
+
+    Raises ValueError if a row has another number of fields or is truncated; the caller names the file.
     """
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     ends = np.cumsum(lengths)
@@ -79,10 +80,10 @@ def decode_rows_of_files(
     *,
     out_of_range: OutOfRange = "error",
 ) -> list[pa.Array]:
-    """As `decode_rows`, of what manifests hold about data files.
+    """Decode as `decode_rows` does, for rows that manifests hold about data files.
 
-    files: a name a row.
-    what: the rows, in words.
+    files: one file name per row.
+    what: describes the rows in messages.
 
     Raises CorruptFile with the name of the first file whose row can't be decoded.
     """
@@ -99,24 +100,24 @@ def decode_rows_of_files(
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Byte ranges, one a value: of rows, arrays, strings, … Where `nulls` is true, start and length mean nothing."""
+    """Byte ranges, one per value: of rows, arrays, strings, … For nulls, start and length have no meaning."""
 
     starts: Integers
     lengths: Integers
     nulls: Mask
 
     def need(self, least: Integers | int, what: str) -> None:
-        """Raises ValueError when a range that is not null has fewer bytes."""
+        """Raise ValueError if a range that is not null has fewer bytes."""
         if (~self.nulls & (self.lengths < least)).any():
             raise ValueError(f"{what} inside a row is cut short")
 
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """One slot a value.
+    """Slots, one per value.
 
-    at: where it is.
-    within: the row or array it is part of; its offset counts from there.
+    at: the position of the slot.
+    within: the row or array that contains it; offsets are relative to its start.
     """
 
     at: Integers
@@ -125,7 +126,7 @@ class _Slots:
 
 
 class _BinaryRowDecoder:
-    """Reads values of any type at given places in `data`. Each method does all values of a column at once."""
+    """Decodes values of any type at given positions of `data`. Each method decodes all values of a column at once."""
 
     def __init__(self, data: PaddedBytes, out_of_range: OutOfRange) -> None:
         self._data = data
@@ -140,9 +141,9 @@ class _BinaryRowDecoder:
         ]
 
     def _nulls(self, within: _Ranges, bit: Any) -> Mask:
-        """Null bits, counted from the start of the row or array.
+        """Return the null bits.
 
-        bit: one number, or one a value.
+        bit: the number of the bit, counted from the start of the row or array: one number, or one per value.
         """
         octets = self._load(within.starts + (bit >> 3), 1, within.nulls).astype(np.int64)
         is_null: Mask = within.nulls | ((octets >> (bit & 7)) & 1 != 0)
@@ -152,14 +153,14 @@ class _BinaryRowDecoder:
         return self._data.load(np.where(nulls, 0, at), count)
 
     def _integers(self, ranges: _Ranges) -> Integers:
-        """The 4-byte integers that ranges begin with; 0 for nulls."""
+        """Return the first 4 bytes of each range as an integer; 0 for nulls."""
         ranges.need(4, "a count")
         return np.where(ranges.nulls, 0, self._load(ranges.starts, 4, ranges.nulls).astype(np.int64))
 
     def _behind(self, slots: _Slots, lengths: Integers | None = None, *, may_be_inline: bool = False) -> _Ranges:
-        """What the slots point at.
+        """Return the ranges that the slots point to.
 
-        lengths: given where the slots do not hold them.
+        lengths: given if the slots don't contain them.
         """
         words = self._load(slots.at, 8, slots.nulls)
         starts = slots.within.starts + (words >> 32).astype(np.int64)
@@ -248,7 +249,7 @@ class _BinaryRowDecoder:
         return _array(data_type, ranges.nulls, children=[self._bytes(value), self._bytes(metadata)])
 
     def _split(self, ranges: _Ranges, first_lengths: Integers) -> tuple[_Ranges, _Ranges]:
-        """The parts of ranges that hold the length of the first part, the first part and the second part."""
+        """Split each range, which consists of the length of the first part, the first part and the second part."""
         ranges.need(4 + first_lengths, "the first part of a value")
         second_lengths = np.where(ranges.nulls, 0, ranges.lengths - 4 - first_lengths)
         return (
@@ -257,7 +258,7 @@ class _BinaryRowDecoder:
         )
 
     def _elements(self, data_type: DataType, arrays: _Ranges) -> tuple[NDArray[np.int32], pa.Array]:
-        """Offsets and elements of an Arrow list."""
+        """Return the offsets and the elements of an Arrow list."""
         counts = self._integers(arrays)
         width = element_width(data_type)
         header = array_header_bytes(counts)
@@ -292,7 +293,7 @@ class _BinaryRowDecoder:
 
 
 def _fits(millis: Integers, factor: int, fraction: Integers) -> Mask:
-    """Whether `millis * factor + fraction` is a 64-bit number, for 0 <= fraction < factor."""
+    """Return whether `millis * factor + fraction` fits into 64 bits, for 0 <= fraction < factor."""
     lowest, lowest_fraction = divmod(-(2**63), factor)
     highest, highest_fraction = divmod(2**63 - 1, factor)
     above = (millis > lowest) | ((millis == lowest) & (fraction >= lowest_fraction))

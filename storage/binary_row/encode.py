@@ -1,4 +1,4 @@
-"""Columns into BinaryRows."""
+"""Encodes columns as BinaryRows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from storage.types.arrow_buffers import byte_ranges, check_form, fixed_width_val
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 Words: TypeAlias = NDArray[np.uint64]
 Integers: TypeAlias = NDArray[np.int64]
-NullMask: TypeAlias = NDArray[np.bool_] | None  # None: there is no null
+NullMask: TypeAlias = NDArray[np.bool_] | None  # None: no nulls
 
 # Factor and divisor that turn a timestamp unit into milliseconds.
 _MILLISECONDS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 10**6)}
@@ -54,52 +54,53 @@ _MILLISECONDS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1,
 def encode_rows(
     columns: Sequence[Column], types: Sequence[DataType], kind: RowKind = RowKind.INSERT
 ) -> pa.BinaryArray | pa.LargeBinaryArray:
-    """The bytes of each row, without the number of fields before them.
+    """Return the bytes of each row, without the number of fields.
 
-    columns: at least one, equally long, in the in-memory form of their types. Timestamps may be in any unit; a type of
-    up to three digits keeps milliseconds. Raises BadInput for another form.
+    columns: at least one, of equal length, in the in-memory form of their types. Timestamps may have any unit. Types of
+        up to three digits keep milliseconds.
+
+    Raises BadInput for another form.
     """
     fields = fields_of(columns, types)
     return _rows(fields, len(columns[0]), kind)
 
 
 def serialize(row: bytes, arity: int) -> bytes:
-    """The form that manifests hold: the number of fields, then the row."""
+    """Return the serialized form of manifests: the number of fields, then the row."""
     return arity.to_bytes(ARITY_PREFIX_BYTES, "big") + row
 
 
 def serialize_rows(columns: Sequence[Column], types: Sequence[DataType]) -> list[bytes]:
-    """As `encode_rows`, in the form that manifests hold."""
+    """Encode as `encode_rows` does, in the serialized form of manifests."""
     return [serialize(row, len(types)) for row in encode_rows(columns, types).to_pylist()]
 
 
 def serialize_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """One row in the form that manifests hold.
+    """Return one row in the serialized form of manifests.
 
-    values: Arrow scalars, or Python values that Arrow makes such of.
+    values: Arrow scalars, or Python values that Arrow can convert.
     """
     if not types:
         return serialize(bytes(8), 0)
     return serialize_rows([pa.array([v], arrow_type(t)) for v, t in zip(values, types, strict=True)], types)[0]
 
 
-# ---------------------------------------------------------------- a column, as it is in rows
+# ---------------------------------------------------------------- encoded columns
 
 
 @dataclass(frozen=True, slots=True)
 class VariablePart:
-    """What a field has behind the slots.
+    """The bytes of a field after the slots.
 
-    counts (n,): 8-byte words of each row.
-
-    load(rows, k): word k of each of the given rows, which must have so many. k is one number, or one a row.
+    counts (n,): the number of 8-byte words of each row.
+    load(rows, k): returns word k of each of the rows, which must have that word. k is one number, or one per row.
     """
 
     counts: Integers
     load: Callable[[Any, Any], Words]
 
     def all_words(self) -> tuple[Integers, Integers, Words]:
-        """Of each word: its row, its number within the row, the word itself."""
+        """Return for all words: the row, the position within the row, the word."""
         rows = np.repeat(np.arange(len(self.counts)), self.counts)
         numbers = ramp(self.counts)
         return rows, numbers, self.load(rows, numbers)
@@ -107,8 +108,11 @@ class VariablePart:
 
 @dataclass(frozen=True, slots=True)
 class EncodedField:
-    """slots (n,): as in the row, but for offsets.
-    nulls, variable_part: None when no row has any.
+    """One field of all rows.
+
+    slots (n,): the slots, still without offsets.
+    nulls: None if no row has a null.
+    variable_part: None if no row has bytes after the slots.
     """
 
     slots: Words
@@ -116,14 +120,17 @@ class EncodedField:
     variable_part: VariablePart | None = None
 
     def slots_at(self, offsets: Integers) -> Words:
-        """The slots, when what is behind them begins at byte `offsets` of each row."""
+        """Return the slots with offsets: the variable part begins at byte `offsets` of each row."""
         if self.variable_part is None:
             return self.slots
         return np.where(self.variable_part.counts > 0, self.slots | (offsets.astype(np.uint64) << 32), self.slots)
 
 
 def fields_of(columns: Sequence[Column], types: Sequence[DataType]) -> list[EncodedField]:
-    """Raises BadInput unless there are columns, as many as types and equally long."""
+    """Encode columns.
+
+    Raises BadInput unless there are as many columns as types, at least one, and all of equal length.
+    """
     if not columns or len(columns) != len(types) or len({len(c) for c in columns}) != 1:
         given = ", ".join(str(len(column)) for column in columns)
         raise BadInput(f"{len(types)} fields need as many columns of one length; given: columns of {given} rows")
@@ -131,7 +138,11 @@ def fields_of(columns: Sequence[Column], types: Sequence[DataType]) -> list[Enco
 
 
 def _field(column: pa.Array, data_type: DataType, *, in_array: bool = False) -> EncodedField:
-    """in_array: there, nulls of long decimals and fine timestamps take no place behind the slots; in a row they do."""
+    """Encode one column.
+
+    in_array: in an array, null decimals of more than 18 digits and null timestamps of more than 3 digits take no space
+        after the slots. In a row they do.
+    """
     nulls = null_mask(column)
     root = data_type.root
     if root in TIMESTAMP_ROOTS and pa.types.is_timestamp(column.type):
@@ -172,7 +183,10 @@ def _bytes_field(column: pa.Array, nulls: NullMask, max_inline: int) -> EncodedF
 
 
 def _wide_field(slots: Words, nulls: NullMask, values: Words, in_array: bool) -> EncodedField:
-    """values (n, w): the w words that each row has behind the slots."""
+    """Encode a field with w words after the slots.
+
+    values (n, w): the words of each row.
+    """
     counts = np.full(len(slots), values.shape[1])
     if nulls is not None:
         values[nulls] = 0
@@ -188,7 +202,7 @@ def _timestamp_field(column: pa.Array, data_type: DataType, nulls: NullMask, in_
     factor, divisor = _MILLISECONDS[column.type.unit]
     if factor > 1 and len(values) and max(-int(values.min()), int(values.max())) > (2**63 - 1) // factor:
         raise BadInput(f"a value of type {column.type} can't be {data_type}: 64 bits of milliseconds don't hold it")
-    millis, rest = np.divmod(values, divisor)  # rounds down: before 1970 too, the rest counts upwards
+    millis, rest = np.divmod(values, divisor)  # rounds down, so that the rest is positive before 1970, too
     millis = (millis * factor).view(np.uint64)
     if isinstance(data_type, AtomicType) and data_type.precision <= COMPACT_TIMESTAMP_PRECISION:
         return EncodedField(millis, nulls)
@@ -205,11 +219,14 @@ def _decimal_field(column: pa.Array, nulls: NullMask, in_array: bool) -> Encoded
 
 
 def _big_endian(high: Words, low: Words) -> tuple[Integers, Words]:
-    """Java's `BigInteger.toByteArray` of 128-bit integers: how many bytes (1 to 16); and they, left-aligned, (n, 2)."""
+    """Return Java's `BigInteger.toByteArray` of 128-bit integers: the number of bytes (1 to 16), and the bytes, (n, 2).
+
+    The bytes are left-aligned in two words.
+    """
     sign = (high.view(np.int64) >> 63).view(np.uint64)
     high_bits, low_bits = high ^ sign, low ^ sign  # without leading ones
     lengths = np.ones(len(high), np.int64)
-    for byte in range(1, 9):  # one byte more for each eighth bit, as the sign needs a bit too
+    for byte in range(1, 9):  # one more byte for each eight bits, as the sign needs a bit, too
         lengths += (high_bits != 0) | (low_bits >= 1 << (8 * byte - 1))
     for byte in range(1, 8):
         lengths += high_bits >= 1 << (8 * byte - 1)
@@ -223,7 +240,7 @@ def _big_endian(high: Words, low: Words) -> tuple[Integers, Words]:
 
 
 def header_of(fields: Sequence[EncodedField], kind: RowKind) -> list[Words]:
-    """The words before the slots, each (n,), or (1,) where it is the same in all rows."""
+    """Return the words before the slots, each (n,), or (1,) if it is the same in all rows."""
     words = [np.zeros(1, np.uint64) for _ in range(header_words(len(fields)))]
     words[0] |= np.uint64(kind)
     for position, field in enumerate(fields):
@@ -259,7 +276,7 @@ def _rows(fields: Sequence[EncodedField], num_rows: int, kind: RowKind) -> pa.Bi
 def _rows_of_one_size(
     fields: Sequence[EncodedField], header: Sequence[Words], num_rows: int
 ) -> pa.BinaryArray | pa.LargeBinaryArray:
-    """Of fields that have nothing behind the slots."""
+    """Return the rows of fields without variable parts."""
     width = len(header) + len(fields)
     out = np.empty((num_rows, width), np.uint64)
     for position, words in enumerate((*header, *(field.slots for field in fields))):
@@ -268,9 +285,9 @@ def _rows_of_one_size(
 
 
 def _binary(data: Words, edges: Integers) -> pa.BinaryArray | pa.LargeBinaryArray:
-    """Values that are one behind the other.
+    """Return the consecutive values as an Arrow array.
 
-    edges: where each begins, and the last one ends, in bytes.
+    edges: the start of each value and the end of the last one, in bytes.
     """
     large = data.nbytes > 2**31 - 1
     offsets = edges.astype(np.int64 if large else np.int32)
@@ -282,7 +299,7 @@ def _binary(data: Words, edges: Integers) -> pa.BinaryArray | pa.LargeBinaryArra
 
 
 def _nested_bytes(column: pa.Array, data_type: DataType) -> pa.Array:
-    """The bytes of each value, one binary value a row; what stands where `column` is null is arbitrary."""
+    """Return the bytes of each value, as one binary value per row. Values of nulls in `column` are arbitrary."""
     match data_type:
         case RowType():
             fields = [_field(column.field(i), f.type) for i, f in enumerate(data_type.fields)]

@@ -1,4 +1,4 @@
-"""Java's hash of a BinaryRow, which picks the bucket of a row, and of texts."""
+"""Java's hash of a BinaryRow, which determines the bucket of a row, and Java's hash of texts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from storage.types import DataType
 from storage.types.arrow_buffers import byte_ranges
 
 _SEED: Final = 42
-_BLOCK_ROWS: Final = 1 << 14  # the arrays of one block stay in the processor's cache
+_BLOCK_ROWS: Final = 1 << 14  # the arrays of one block fit into the processor's cache
 
 
 def hash_rows(columns: Sequence[Column], types: Sequence[DataType]) -> NDArray[np.int32]:
-    """What Java's `BinaryRow.hashCode()` returns for each row. Arguments and errors as of `encode_rows`."""
+    """Return Java's `BinaryRow.hashCode()` of each row. Arguments and errors are those of `encode_rows`."""
     if not columns or not len(columns[0]):
         return _hash(fields_of(columns, types))
     blocks = range(0, len(columns[0]), _BLOCK_ROWS)
@@ -27,13 +27,13 @@ def hash_rows(columns: Sequence[Column], types: Sequence[DataType]) -> NDArray[n
 
 
 def hash_bytes(column: pa.Array) -> NDArray[np.int32]:
-    """What Java's `BinaryString.hashCode()` returns for each text; arbitrary for nulls."""
+    """Return Java's `BinaryString.hashCode()` of each text; arbitrary for nulls."""
     data, starts, lengths = byte_ranges(column)
     hashes = np.full(len(column), _SEED, np.uint32)
     for number in range(int(lengths.max(initial=0)) // 4):
         rows = np.flatnonzero(lengths // 4 > number)
         hashes[rows] = _mix_half(hashes[rows], data.load(starts[rows] + 4 * number, 4).astype(np.uint32))
-    for number in range(3):  # what is left of a word is mixed byte by byte, as signed ones
+    for number in range(3):  # the rest of less than a word is mixed byte by byte, as signed bytes
         rows = np.flatnonzero(lengths % 4 > number)
         last = data.load(starts[rows] + lengths[rows] // 4 * 4 + number, 1).astype(np.int8)
         hashes[rows] = _mix_half(hashes[rows], last.astype(np.uint32))
@@ -41,7 +41,7 @@ def hash_bytes(column: pa.Array) -> NDArray[np.int32]:
 
 
 def _hash(fields: Sequence[EncodedField]) -> NDArray[np.int32]:
-    """A 32-bit murmur3 over the words of each row. No row is put together: each word is mixed in as its turn comes."""
+    """Return the 32-bit murmur3 of the words of each row. Rows are not assembled: the words are mixed in one by one."""
     header = header_of(fields, RowKind.INSERT)
     hashes = np.array([_SEED], np.uint32)
     for word in header:
@@ -60,9 +60,10 @@ def _hash(fields: Sequence[EncodedField]) -> NDArray[np.int32]:
 
 
 def _mix(hashes: NDArray[np.uint32], words: Words) -> NDArray[np.uint32]:
-    """Both halves of each word, the lower first.
+    """Mix both halves of each word into the hashes, the lower half first.
 
-    hashes, words: (n,) or (1,).
+    hashes: (n,) or (1,).
+    words: (n,) or (1,).
     """
     return _mix_half(_mix_half(hashes, words.astype(np.uint32)), (words >> 32).astype(np.uint32))
 

@@ -20,13 +20,15 @@ from storage.types.arrow_buffers import byte_ranges, check_form, fixed_width_val
 Hashes = NDArray[np.uint32]
 
 _BLOCK_ROWS: Final = 1 << 14
-_NAN_BITS: Final = {Root.FLOAT: 0x7FC0_0000, Root.DOUBLE: 0x7FF8_0000_0000_0000}  # Java has one NaN here
+_NAN_BITS: Final = {Root.FLOAT: 0x7FC0_0000, Root.DOUBLE: 0x7FF8_0000_0000_0000}  # Java's single representation of NaN
 
 
 def hive_hash_rows(columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[DataType]) -> Hashes:
-    """31 times the hash so far plus the value's, from field to field, in 32 bits; nulls count 0.
+    """Return Hive's hash of each row: per field, 31 times the hash so far plus the value's hash, in 32 bits.
 
-    Raises BadInput for a value of a type that Hive's function does not take (timestamps, nested types).
+    The hash of null is 0.
+
+    Raises BadInput for a value of a type that Hive's function does not support (timestamps, nested types).
     """
     rows = len(columns[0])
     blocks = []
@@ -47,7 +49,7 @@ def _hash(column: pa.Array, data_type: DataType) -> Hashes:
 
 
 def _value_hash(column: pa.Array, data_type: DataType) -> Hashes:
-    """What stands under a null counts as any value."""
+    """Return the hash of each value; arbitrary for nulls."""
     check_form(column, data_type)
     root = data_type.root
     if root in STRING_ROOTS or root in BINARY_ROOTS:
@@ -74,14 +76,17 @@ def _folded(words: NDArray[np.uint64]) -> Hashes:
 
 
 def _float_bits(values: NDArray[Any], bits_type: Any, nan_bits: int) -> NDArray[Any]:
-    """-0.0 counts as 0.0."""
+    """Return the bits of each number, with -0.0 as 0.0."""
     bits: NDArray[Any] = np.where(values == 0, bits_type(0), values.view(bits_type))
     bits[np.isnan(values)] = nan_bits
     return bits
 
 
 def _hash_bytes(column: pa.Array) -> Hashes:
-    """31 times the hash so far plus the next byte, signed: that is, a sum of bytes times powers of 31."""
+    """Return for each value: for each signed byte, 31 times the hash so far plus the byte.
+
+    This is the sum of the bytes times powers of 31.
+    """
     data, starts, lengths = byte_ranges(column)
     numbers = ramp(lengths)
     content = data.data[np.repeat(starts, lengths) + numbers].view(np.int8).astype(np.int32).view(np.uint32)
@@ -91,14 +96,14 @@ def _hash_bytes(column: pa.Array) -> Hashes:
     terms = content * powers[np.repeat(lengths, lengths) - 1 - numbers]
     sums = np.concatenate([np.zeros(1, np.uint32), np.cumsum(terms, dtype=np.uint32)])
     ends = np.cumsum(lengths)
-    hashes: Hashes = sums[ends] - sums[ends - lengths]  # modulo 2^32 a difference is right, whatever overflowed
+    hashes: Hashes = sums[ends] - sums[ends - lengths]  # the difference is right modulo 2^32, even after overflows
     return hashes
 
 
 def _hash_decimals(pairs: NDArray[np.uint64], scale: int) -> Hashes:
-    """Java's `BigDecimal.hashCode` once zeros behind the point are stripped.
+    """Return Java's `BigDecimal.hashCode` without trailing zeros of the fraction.
 
-    pairs (n, 2): low and high of 128 bits.
+    pairs (n, 2): low and high half of 128 bits.
     """
     low, high = pairs[:, 0], pairs[:, 1]
     negative = high >> np.uint64(63) != 0
@@ -122,7 +127,10 @@ def _hash_decimals(pairs: NDArray[np.uint64], scale: int) -> Hashes:
 
 
 def _divided_by_ten(limbs: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """limbs (4, n): 32 bits each, highest first. Quotients (4, n), remainders (n,)."""
+    """Divide by ten. Returns the quotients (4, n) and remainders (n,).
+
+    limbs (4, n): 32 bits each, highest first.
+    """
     quotients = np.empty_like(limbs)
     remainders = np.zeros(limbs.shape[1], np.uint64)
     for quotient, limb in zip(quotients, limbs, strict=True):

@@ -1,4 +1,4 @@
-"""Sizes and places inside a BinaryRow and a BinaryArray."""
+"""Sizes and positions in a BinaryRow and a BinaryArray."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from storage.types import DataType, Root
 
 ARITY_PREFIX_BYTES: Final = 4
-MAX_INLINE_BYTES: Final = 7  # longer strings and bytes leave their slot
-INLINE_MARK: Final = 0x80  # highest byte of a slot that holds the bytes themselves, or-ed with their number
-COMPACT_DECIMAL_PRECISION: Final = 18  # up to here the unscaled value fits a slot
-COMPACT_TIMESTAMP_PRECISION: Final = 3  # up to here a timestamp is its milliseconds
+MAX_INLINE_BYTES: Final = 7  # longer strings and bytes are stored after the slots
+INLINE_MARK: Final = 0x80  # highest byte of a slot that holds the bytes themselves, or-ed with their length
+COMPACT_DECIMAL_PRECISION: Final = 18  # up to this precision, the unscaled value fits into a slot
+COMPACT_TIMESTAMP_PRECISION: Final = 3  # up to this precision, a timestamp is its milliseconds
 
-# Bytes of the types whose slot is the value itself. In an array each element takes as many; of all other types 8.
+# Bytes of the types whose slot is the value itself. In an array, elements have this width; of all other types 8.
 FIXED_WIDTH: Final = {
     Root.BOOLEAN: 1,
     Root.TINYINT: 1,
@@ -30,7 +30,7 @@ FIXED_WIDTH: Final = {
 
 
 def header_words(arity: int) -> int:
-    """8-byte words of row kind and null bits, before the slots of a row."""
+    """Return the number of 8-byte words for row kind and null bits, before the slots of a row."""
     return (arity + 8 + 63) // 64
 
 
@@ -39,14 +39,14 @@ def element_width(data_type: DataType) -> int:
 
 
 def array_header_bytes(count: Any) -> Any:
-    """Bytes of count and null bits, before the elements of an array.
+    """Return the number of bytes for count and null bits, before the elements of an array.
 
-    count: one number, or an array of them.
+    count: one number, or an array of numbers.
     """
     return 4 + 4 * ((count + 31) // 32)
 
 
 def ramp(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, … count - 1 for each count in turn."""
+    """Return 0, 1, … count - 1 for each count in turn."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)

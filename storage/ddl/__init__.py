@@ -1,1 +1,1 @@
-"""Creating and altering tables: the next version of a schema, and the rules it must keep."""
+"""Creates and alters tables: makes the next version of a schema, and checks the rules that it must satisfy."""

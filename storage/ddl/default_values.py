@@ -1,4 +1,4 @@
-"""What a column's default, kept as text in the schema, is as a value.
+"""Converts a column's default, a text in the schema, to a value.
 
 Source: Java `utils/DefaultValueUtils.java`.
 """
@@ -13,9 +13,11 @@ from storage.types import STRING, AtomicType, DataField, Root, arrow_type
 
 
 def default_value(field: DataField) -> pa.Scalar:
-    """In the in-memory form of the column's type; null when it has no default. Times without a zone are in UTC.
+    """Return the default in the in-memory form of the column's type; null without a default.
 
-    Raises BadInput when the text is no value of that type, UnsupportedFeature for nested types and VARIANT.
+    Times without a zone are in UTC.
+
+    Raises BadInput if the text is no value of that type, UnsupportedFeature for nested types and VARIANT.
     """
     if field.default is None:
         return pa.scalar(None, arrow_type(field.type))

@@ -1,6 +1,6 @@
-"""What makes a table a materialized one: the query whose rows it holds, how old they may be, who renews them.
+"""The definition of a materialized table: its query, how old its rows may be, and how it is refreshed.
 
-It is kept in options, as Flink's catalog of Paimon keeps it, so that Flink sees the same definition.
+The definition is stored in options, as Flink's catalog of Paimon stores it, so that Flink reads the same definition.
 
 Source: Java `flink/FlinkCatalog.java` (fillOptionsForMaterializedTable, buildMaterializedTable).
 """
@@ -24,9 +24,12 @@ _STATUSES: Final = ("initializing", "activated", "suspended")
 
 @dataclass(frozen=True, slots=True)
 class MaterializedDefinition:
-    """query: in the SQL of the engine that refreshes.
-    freshness, unit: how old the rows may be: 3 of `minute` (`second`, `hour`, `day`).
-    refresh_mode: `full` replaces all rows at each refresh; `continuous` is a job of Flink's that never ends.
+    """The definition of a materialized table.
+
+    query: in the SQL of the engine that refreshes the table.
+    freshness: how old the rows may be, in units of `unit`.
+    unit: `second`, `minute`, `hour` or `day`.
+    refresh_mode: `full` replaces all rows at each refresh. `continuous` is an unbounded Flink job.
     status: `suspended` forbids refreshes.
     """
 
@@ -41,7 +44,7 @@ class MaterializedDefinition:
         return self.freshness * _MS[self.unit]
 
     def to_options(self) -> dict[str, str]:
-        """For `create_table`."""
+        """Return the options for `create_table`."""
         return {
             "type": MATERIALIZED_TABLE,
             "materialized-table.definition-query": self.query,
@@ -54,7 +57,10 @@ class MaterializedDefinition:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Raises BadInput, naming the option, for one that is missing or no value: Flink could not open the table."""
+        """Read a definition from options.
+
+        Raises BadInput, naming the option, if it is missing or invalid: Flink could not open the table.
+        """
         interval = _needed(options, "materialized-table.interval-freshness")
         if not (interval.isascii() and interval.isdigit() and int(interval) > 0):
             raise BadInput(f"option materialized-table.interval-freshness = {interval!r}: expected a number above 0")
@@ -73,7 +79,7 @@ def is_materialized(options: Mapping[str, str]) -> bool:
 
 
 def check_new_definition(options: Mapping[str, str]) -> None:
-    """Of a table that is created here. Raises BadInput; UnsupportedFeature for one that can't be refreshed here."""
+    """Check the definition of a new table. Raises BadInput; UnsupportedFeature if Tidelake can't refresh it."""
     if not is_materialized(options):
         return
     if MaterializedDefinition.of(options).refresh_mode != "full":

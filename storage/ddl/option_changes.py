@@ -1,4 +1,4 @@
-"""Which options of an existing table may change.
+"""Checks which options of an existing table may change.
 
 Source: Java `schema/SchemaManager.java` (checkAlterTableOption, checkResetTableOption), `CoreOptions.java`.
 """
@@ -14,7 +14,7 @@ from storage.options.table_options import TableOptions
 
 
 def check_option_change(options: Mapping[str, str], key: str, new: str | None, *, has_snapshots: bool) -> None:
-    """Raises BadInput, naming the option, when it may not go from what it is in `options` to `new` (None: unset)."""
+    """Raise BadInput, naming the option, if it may not change from its value in `options` to `new` (None: unset)."""
     option = find_option(key)
     if option is not None and option.for_ever:
         raise BadInput(f"option {key} says what the table is; create another table")

@@ -1,10 +1,10 @@
-"""Which table options go with which schema, and with each other.
+"""Checks table options against the schema and against each other.
 
-One function a rule; each raises BadInput naming the option, the reason and the remedy.
+Each rule is one function, which raises BadInput naming the option, the reason and the remedy.
 
-Source: Java `schema/SchemaValidation.java` and the formats' `validateDataFields`. Left to Java, for tables that this
-release neither reads nor writes: options of BLOB, VECTOR and geometry columns, of primary-key indexes, chain tables,
-clustering and stored reading positions (`scan.*`).
+Source: Java `schema/SchemaValidation.java` and the formats' `validateDataFields`. Some rules are left to Java, for
+tables that this release neither reads nor writes: options of BLOB, VECTOR and geometry columns, of primary-key indexes,
+chain tables, clustering and stored reading positions (`scan.*`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOOKUP: Final = ChangelogProducer.LOOKUP
 
 
 def formats(options: TableOptions) -> dict[str, str]:
-    """Every file format the options name, by option; the default too."""
+    """Return all file formats that the options name, the default included, by option."""
     named = {"file.format": options.text("file.format") or ""}
     if "changelog-file.format" in options:
         named["changelog-file.format"] = options["changelog-file.format"]
@@ -88,7 +88,7 @@ def _counts_are_positive(_: TableSchema, options: TableOptions) -> None:
 
 
 def _merge_trees_have_room(schema: TableSchema, options: TableOptions) -> None:
-    """Java opens or reads such a table, and can't write it."""
+    """Check the minimal sizes of a merge tree. Java opens and reads a table that breaks them, but can't write it."""
     if not schema.has_primary_key:
         return
     trigger = "num-sorted-run.compaction-trigger"
@@ -198,7 +198,7 @@ def _merge_engine_fits(schema: TableSchema, options: TableOptions) -> None:
 
 
 def _ignored_fields_are_columns(schema: TableSchema, options: TableOptions) -> None:
-    """Java takes a name with a blank for another one, and ignores no column then."""
+    """Check that ignored fields are columns. Java doesn't strip blanks from names, and then ignores no column."""
     key = "changelog-producer.row-deduplicate-ignore-fields"
     for name in options.get(key, "").split(","):
         if name:
@@ -221,7 +221,10 @@ def _column_type(where: str, name: str, schema: TableSchema) -> DataType:
 
 @dataclass(frozen=True, slots=True)
 class OptionConflict:
-    """An option that is set, and what it does not go with. `when` may count on the option being in `options`."""
+    """An option that is set, and a condition that conflicts with it.
+
+    when: is called only if the option is in `options`.
+    """
 
     option: str
     when: Callable[[TableSchema, TableOptions], bool]

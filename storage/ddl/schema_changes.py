@@ -1,7 +1,7 @@
-"""The next version of a table's schema, from a list of changes. Pure: nothing is read or written.
+"""Makes the next version of a table's schema from a list of changes. Nothing is read or written.
 
-A column inside another is named by its path: `("address", "city")` for a ROW, `("items", "element", "price")` for the
-ROWs of an ARRAY, `("sizes", "value")` for the values of a MAP.
+A nested column is named by its path: `("address", "city")` for a field of a ROW, `("items", "element", "price")` for a
+field of the ROWs in an ARRAY, `("sizes", "value")` for the values of a MAP.
 
 Source: Java `schema/SchemaManager.java` (generateTableSchema), `schema/SchemaChange.java`.
 """
@@ -36,7 +36,7 @@ ColumnType: TypeAlias = pa.DataType | str | DataType  # str: as SQL spells it, "
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new column, nullable: rows written before lack it. It comes last, or first, or after the sibling named."""
+    """Adds a nullable column, which is null in existing rows. Its position is last, first, or after a named sibling."""
 
     name: ColumnPath
     type: ColumnType
@@ -47,14 +47,14 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """Its values are gone for good: a later column of the same name is another one."""
+    """Drops a column. Its values are lost: a later column of the same name is a new one."""
 
     name: ColumnPath
 
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """Primary key and options that name the column follow.
+    """Renames a column, also in the primary key and in options that name it.
 
     new_name: without the path.
     """
@@ -65,7 +65,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class UpdateColumnType:
-    """Older rows are cast when they are read. Whether the column takes nulls stays as it is."""
+    """Changes a column's type, but not its nullability. Existing rows are cast when they are read."""
 
     name: ColumnPath
     type: ColumnType
@@ -85,7 +85,7 @@ class UpdateColumnDescription:
 
 @dataclass(frozen=True, slots=True)
 class UpdateColumnPosition:
-    """Moves a column of the table to the front, or after or before another."""
+    """Moves a column of the table to the front, or after or before another one."""
 
     name: str
     first: bool = False
@@ -95,7 +95,7 @@ class UpdateColumnPosition:
 
 @dataclass(frozen=True, slots=True)
 class UpdateColumnDefault:
-    """What writers put where a row has no value, as SQL spells it; None for null. Rows already written stay."""
+    """Changes the value that writers use for a missing one, in SQL syntax. None is null. Existing rows don't change."""
 
     name: ColumnPath
     default: str | None
@@ -114,7 +114,7 @@ class RemoveOption:
 
 @dataclass(frozen=True, slots=True)
 class UpdateComment:
-    """Of the table; None removes it."""
+    """Changes the comment of the table. None removes it."""
 
     comment: str | None
 
@@ -137,15 +137,15 @@ SchemaChange: TypeAlias = (
 def apply_changes(
     schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshots: bool, time_ms: int
 ) -> TableSchema:
-    """The schema after all changes, in the order given, under the next id.
+    """Return the schema after all changes, applied in their order, under the next id.
 
-    has_snapshots: whether rows may have been written under this schema; then some options can't change any more.
+    has_snapshots: whether rows may have been written under this schema. If so, some options can't be changed any more.
     time_ms: now, epoch milliseconds.
 
-    Raises BadInput, naming the column or option, for a change that can't be made and for a result that breaks a rule.
+    Raises BadInput, naming the column or option, for an impossible change and for a result that breaks a rule.
     """
     evolved = schema
-    for change in changes:  # each sees what those before it made
+    for change in changes:  # each change sees the result of the changes before it
         if not isinstance(change, SchemaChange):
             raise BadInput(f"{shown(change)} is no change of a schema; give AddColumn, DropColumn, SetOption, …")
         check_members(change)
@@ -208,7 +208,7 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
 
 
 def _end(schema: TableSchema, columns: Sequence[DataField]) -> int:
-    """Where a column goes that says nothing about it."""
+    """Return the position of a new column that names no position."""
     if TableOptions(schema.options).is_on("add-column-before-partition"):
         return next((i for i, f in enumerate(columns) if f.name in schema.partition_keys), len(columns))
     return len(columns)
@@ -226,7 +226,7 @@ def _drop(schema: TableSchema, path: Path) -> TableSchema:
 
 
 def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
-    # The names of partition columns are in the names of directories.
+    # Names of directories contain the names of partition columns.
     _refuse_keys(path, (*schema.partition_keys, *_indexed_columns(schema)), "renamed")
 
     def rename(siblings: list[DataField]) -> None:
@@ -247,7 +247,7 @@ def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
 def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: bool) -> TableSchema:
     keys = (*schema.primary_keys, *schema.partition_keys, *_indexed_columns(schema))
     _refuse_keys(path, keys, "given another type")
-    if has_snapshots:  # Java lets it pass, and then looks for old rows in the wrong bucket
+    if has_snapshots:  # Java allows it, and then looks for old rows in the wrong bucket
         _refuse_keys(path, parse_names(schema.options.get("bucket-key", "")), "given another type")
     new = _given_type(given, path)
     if not new.nullable:
@@ -343,7 +343,7 @@ def _remove_option(schema: TableSchema, key: str, has_snapshots: bool) -> TableS
     return replace(schema, options={k: v for k, v in schema.options.items() if k != key})
 
 
-# ---------------------------------------------------------------- finding the way
+# ---------------------------------------------------------------- paths of columns
 
 
 def _path(name: ColumnPath) -> Path:
@@ -358,7 +358,7 @@ def _text(path: Path) -> str:
 
 
 def _given_type(given: ColumnType, path: Path) -> DataType:
-    """Without ids for what is nested."""
+    """Return the type. Its nested fields have no ids yet."""
     if isinstance(given, str):
         return parse_type(given)
     if isinstance(given, pa.DataType):
@@ -380,7 +380,7 @@ def _refuse_taken(siblings: Sequence[DataField], path: Path) -> None:
 
 
 def _edit_type(schema: TableSchema, path: Path, edit: Callable[[DataType], DataType]) -> TableSchema:
-    """The schema with another type at `path`. The table itself is the ROW at the empty path."""
+    """Return the schema with the type at `path` changed by `edit`. The empty path is the table itself, as a ROW."""
 
     def descend(data_type: DataType, depth: int) -> DataType:
         if depth == len(path):
@@ -406,7 +406,7 @@ def _edit_type(schema: TableSchema, path: Path, edit: Callable[[DataType], DataT
 
 
 def _edit_siblings(schema: TableSchema, path: Path, edit: Callable[[list[DataField]], None]) -> TableSchema:
-    """The schema with other columns at the level of `path`, that one included."""
+    """Return the schema with the column at `path` and its siblings changed by `edit`."""
 
     def edit_row(parent: DataType) -> DataType:
         if not isinstance(parent, RowType):

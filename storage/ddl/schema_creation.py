@@ -1,4 +1,4 @@
-"""The first version of a table's schema, from what its creator asks for.
+"""Makes the first version of a table's schema from the arguments of `create_table`.
 
 Source: Java `schema/Schema.java` (keys out of options, nullability of keys), `schema/TableSchema.java` (create).
 """
@@ -29,15 +29,15 @@ def create_schema(
     comment: str | None = None,
     time_ms: int,
 ) -> TableSchema:
-    """Schema 0 of a new table.
+    """Return schema 0 of a new table.
 
     columns: an Arrow schema (metadata `description` of a field describes it), or columns with Paimon's own types, whose
-        ids don't matter. Fields are numbered as Java numbers them.
-    options: Paimon's, stored as they are given. Without `bucket` it is -1: an index assigns buckets to keys, and tables
-        without a primary key have none.
+        ids are ignored. Fields are numbered as Java numbers them.
+    options: Paimon's options, stored as given. The default of `bucket` is -1: an index assigns buckets to keys, and
+        tables without a primary key have no buckets.
     time_ms: now, epoch milliseconds.
 
-    Raises BadInput, naming the column or option, for whatever does not go together.
+    Raises BadInput, naming the column or option, if the arguments conflict.
     """
     if isinstance(columns, pa.Schema):
         columns = columns_from_arrow(columns)
@@ -60,7 +60,7 @@ def create_schema(
 
 
 def columns_from_arrow(schema: pa.Schema) -> list[DataField]:
-    """Columns with Paimon's types, all with id 0. Raises BadInput for types that Paimon cannot hold."""
+    """Return columns with Paimon's types, all with id 0. Raises BadInput for types that Paimon cannot hold."""
     return [DataField(0, field.name, _type_of(field), description_from_arrow(field)) for field in schema]
 
 
@@ -72,10 +72,11 @@ def _type_of(field: pa.Field) -> DataType:
 
 
 def normalize_keys(schema: TableSchema) -> TableSchema:
-    """The same schema with the keys where they belong: out of options `primary-key` and `partition`, and NOT NULL
-    (or nullable, with option `primary-key.nullable`).
+    """Return the schema with keys moved out of options `primary-key` and `partition`.
 
-    Raises BadInput when keys are given both ways.
+    Key columns become NOT NULL, or nullable with option `primary-key.nullable`.
+
+    Raises BadInput if keys are given both as arguments and as options.
     """
     options = dict(schema.options)
     primary_keys = _from_option("primary-key", options, schema.primary_keys)

@@ -1,7 +1,7 @@
-"""What must hold of every version of a table's schema, and of a new table besides.
+"""The rules that each version of a table's schema must satisfy, and those for new tables.
 
-One function a rule; each raises BadInput or UnsupportedFeature naming the column, the reason and the remedy. What
-options must satisfy is in `storage.ddl.option_validation`.
+Each rule is one function, which raises BadInput or UnsupportedFeature naming the column, the reason and the remedy.
+The rules for options are in `storage.ddl.option_validation`.
 
 Source: Java `schema/SchemaValidation.java`, `schema/Schema.java`, `schema/TableSchema.java`, `types/*Type.java`.
 """
@@ -39,18 +39,18 @@ from storage.types import (
 _NO_KEYS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 _VECTOR_ELEMENTS: Final = frozenset({Root.BOOLEAN, *INTEGER_ROOTS, Root.FLOAT, Root.DOUBLE})
 _WITH_LENGTH: Final = STRING_ROOTS | {Root.BINARY, Root.VARBINARY}
-# Arrow reads no deeper Parquet schema. ORC and Avro files could be, but a table may change its format.
+# Arrow reads no deeper Parquet schema. ORC and Avro allow deeper ones, but a table may change its format.
 _PARQUET_LEVELS_MAX: Final = 99
 _FORMATS: Final = ("parquet", "orc", "avro")
 
 
 def check_schema(schema: TableSchema) -> None:
-    """Raises for the first rule that this version of a schema breaks."""
+    """Raise for the first rule that this version of a schema breaks."""
     _check(RULES, schema)
 
 
 def check_new_schema(schema: TableSchema) -> None:
-    """As `check_schema`, and what would spoil a new table. There Java is laxer, and its tables may break these."""
+    """Check as `check_schema` does, and also the rules for new tables. Java is laxer: its tables may break these."""
     _check((*RULES, *RULES_OF_NEW_TABLES), schema)
 
 
@@ -124,7 +124,7 @@ def _types_are_not_too_deep(schema: TableSchema, _: TableOptions) -> None:
 
 
 def _parquet_levels(data_type: DataType) -> int:
-    """Groups and values on the longest way into a Parquet schema."""
+    """Return the number of groups and values on the longest path of a Parquet schema."""
     own = 1 if isinstance(data_type, AtomicType | RowType) and data_type.root is not Root.VARIANT else 2
     return own + max(map(_parquet_levels, inner_types(data_type)), default=0)
 

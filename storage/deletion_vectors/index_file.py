@@ -1,5 +1,6 @@
-"""Index files of deletion vectors: a version byte, then vector after vector. The index manifest says which data file
-each belongs to, and where it is.
+"""Index files of deletion vectors: a version byte, then the vectors one after another.
+
+The index manifest records the data file and the position of each vector.
 
 Source: Java `deletionvectors/DeletionFileWriter.java`, `DeletionVectorsIndexFile.java`,
 `table/source/DeletionFile.java`.
@@ -26,9 +27,9 @@ from storage.format import DELETION_VECTORS_VERSION
 
 @dataclass(frozen=True, slots=True)
 class DeletionVectorMeta:
-    """Where the vector of a data file is in an index file.
+    """The position of a data file's vector in an index file.
 
-    cardinality: deleted rows; None in old index manifests.
+    cardinality: the number of deleted rows; None in old index manifests.
     """
 
     data_file: str
@@ -39,7 +40,7 @@ class DeletionVectorMeta:
 
 @dataclass(frozen=True, slots=True)
 class DeletionFile:
-    """The deletion vector of one data file, as a split carries it. Pickles.
+    """The deletion vector of one data file, as part of a split. Pickles.
 
     path: of the index file.
     """
@@ -49,12 +50,12 @@ class DeletionFile:
 
 
 def read_vector(io: FileIO, deletion: DeletionFile) -> NDArray[np.int64]:
-    """Positions of the data file's deleted rows, ascending. Raises CorruptFile."""
+    """Return the positions of the data file's deleted rows, ascending. Raises CorruptFile."""
     return _positions(read_stored(io, deletion), deletion)
 
 
 def read_stored(io: FileIO, deletion: DeletionFile) -> bytes:
-    """A vector as it is in the file, from its size to its CRC, and nothing behind it. Raises CorruptFile."""
+    """Return the bytes of a vector in the file, from its size to its CRC. Raises CorruptFile."""
     path, vector = deletion.path, deletion.vector
     try:
         source = io.open_input(path)
@@ -80,9 +81,9 @@ def _positions(data: bytes, deletion: DeletionFile) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class StoredVector:
-    """A vector as bytes, to be written.
+    """The bytes of a vector, to be written.
 
-    meta_length: what the index manifest calls its length.
+    meta_length: its length in the index manifest.
     """
 
     data: bytes
@@ -91,20 +92,25 @@ class StoredVector:
 
     @classmethod
     def of(cls, positions: NDArray[np.int64], *, bitmap64: bool) -> StoredVector:
-        """positions (n,): distinct. Raises ValueError for one that the form can't hold."""
+        """Encode positions.
+
+        positions (n,): distinct.
+
+        Raises ValueError for a position that the form can't hold.
+        """
         data = vector_to_bytes(positions, bitmap64=bitmap64)
         return cls(data, metadata_length(len(data), bitmap64=bitmap64), len(positions))
 
     @classmethod
     def copied(cls, io: FileIO, deletion: DeletionFile) -> StoredVector:
-        """As it is in another index file, in whichever form. Raises CorruptFile."""
+        """Return a vector of another index file unchanged, in either form. Raises CorruptFile."""
         data = read_stored(io, deletion)
-        _positions(data, deletion)  # what is damaged is not carried on
+        _positions(data, deletion)  # a damaged vector must not be copied
         return cls(data, deletion.vector.length, deletion.vector.cardinality)
 
 
 class IndexFileBuilder:
-    """One index file in memory, vector after vector."""
+    """Builds one index file in memory, vector by vector."""
 
     def __init__(self) -> None:
         self._parts = [bytes([DELETION_VECTORS_VERSION])]
@@ -117,5 +123,5 @@ class IndexFileBuilder:
         self.size_bytes += len(vector.data)
 
     def finish(self) -> tuple[bytes, tuple[DeletionVectorMeta, ...]]:
-        """The file, and where each vector is in it."""
+        """Return the file, and the position of each vector in it."""
         return b"".join(self._parts), tuple(self._metas)

@@ -1,4 +1,4 @@
-"""One deletion vector as bytes: the positions of a data file's deleted rows, as a Roaring bitmap.
+"""The bytes of one deletion vector: the positions of a data file's deleted rows, as a Roaring bitmap.
 
                  bitmap32 (default)                 bitmap64 (deletion-vectors.bitmap64)
     size         4 bytes, big-endian: bytes of magic and bitmap
@@ -9,7 +9,8 @@
     `length`     of magic and bitmap                of everything
     (metadata)
 
-Both may be in one index file; the magic says which. bitmap64 is the form of Apache Iceberg's deletion vectors.
+Both forms may be in one index file; the magic distinguishes them. bitmap64 is the form of Apache Iceberg's deletion
+vectors.
 
 Source: Java `deletionvectors/BitmapDeletionVector.java`, `Bitmap64DeletionVector.java`, `DeletionVector.java`.
 """
@@ -36,7 +37,12 @@ _CRC_BYTES: Final = 4
 
 
 def vector_to_bytes(positions: NDArray[np.int64], *, bitmap64: bool) -> bytes:
-    """positions (n,): >= 0, in any order. Raises ValueError for one that the form can't hold."""
+    """Return the bytes of a vector.
+
+    positions (n,): >= 0, in any order.
+
+    Raises ValueError for a position that the form can't hold.
+    """
     if bitmap64:
         body = DELETION_VECTOR_64_MAGIC.to_bytes(4, "little") + _to_bitmap64(positions)
     else:
@@ -47,28 +53,30 @@ def vector_to_bytes(positions: NDArray[np.int64], *, bitmap64: bool) -> bytes:
 
 
 def metadata_length(size_bytes: int, *, bitmap64: bool) -> int:
-    """What the index manifest calls the length of a vector of so many bytes."""
+    """Return the length in the index manifest of a vector of this size."""
     return size_bytes if bitmap64 else size_bytes - _PREFIX_BYTES - _CRC_BYTES
 
 
 def stored_bytes(length: int) -> int:
-    """How many bytes to read for a vector of which the metadata says this length, whichever form it has."""
+    """Return the number of bytes to read for a vector of this length in the metadata, whichever form it has."""
     return length + _PREFIX_BYTES + _CRC_BYTES
 
 
 def size_of_stored(data: bytes) -> int:
-    """How many bytes the vector at the beginning has, as it says itself; all of them where it says nonsense."""
+    """Return the size of the vector at the beginning, from its own size field; all bytes if that is invalid."""
     size = _INT.unpack_from(data)[0] if len(data) >= _PREFIX_BYTES else -1
     return size + _PREFIX_BYTES + _CRC_BYTES if size >= 0 else len(data)
 
 
 def vector_from_bytes(data: bytes, length: int, path: str, offset: int) -> NDArray[np.int64]:
-    """Positions (n,), ascending.
+    """Return the positions (n,), ascending.
 
-    data: from the size on, at least as much as the vector has.
-    length: of the metadata.
+    data: from the size field on, at least the whole vector.
+    length: from the metadata.
+    path: the file of the vector, for messages.
+    offset: where the vector is in the file, for messages.
 
-    path, offset: where the vector is, for messages. Raises CorruptFile; the CRC is checked (Java passes it over).
+    Raises CorruptFile. The CRC is checked, which Java doesn't do.
     """
     if len(data) < 2 * _PREFIX_BYTES:
         raise CorruptFile(path, "a deletion vector", f"{len(data)} bytes", offset)

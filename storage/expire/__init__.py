@@ -1,1 +1,1 @@
-"""Removing snapshots and changelogs, with the files that nothing else references."""
+"""Removes snapshots and changelogs, with the files that nothing else references."""

@@ -1,7 +1,7 @@
-"""Which files the states of one branch name, kept from one refresh to the next.
+"""The files that the states of one branch name, kept from one refresh to the next.
 
-A branch's snapshots follow each other, so the data files of all of them are the live files of the first and what the
-others added. What was read stays known while its snapshot is there: the next refresh reads what is new, and not more.
+The data files of all snapshots of a branch are the live files of the first one and the files that the others added.
+The files of a snapshot are remembered as long as it exists, so the next refresh reads new snapshots only.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from storage.snapshots.snapshot import Snapshot, SnapshotStore
 from storage.snapshots.tags import tagged_snapshots
 from storage.table import TableContext
 
-# A file's time is of its writer's clock and time zone, a tag's of its committer's clock.
+# A file's time comes from its writer's clock and time zone, a tag's time from its committer's clock.
 _CLOCK_SLACK_MS: Final = 36 * 3_600_000
 
-_State: TypeAlias = tuple[str, str]  # base and delta list: what a tagged snapshot is known by
+_State: TypeAlias = tuple[str, str]  # base and delta list: they identify a tagged snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionCandidates:
     """Names of files that a branch no longer references.
 
-    data: with creation times, None where unknown.
+    data: data files with their creation times, None if unknown.
     """
 
     data: Mapping[str, int | None] = field(default_factory=dict)
@@ -48,9 +48,10 @@ class DeletionCandidates:
 
 
 class BranchFiles:
-    """paths: of the branch.
+    """The files that the snapshots, changelogs and tags of a branch name. Not thread-safe.
+
+    paths: of the branch.
     manifests: of any branch of the table.
-    Not thread-safe.
     """
 
     def __init__(self, context: TableContext, manifests: ManifestStore, paths: TablePaths) -> None:
@@ -61,17 +62,17 @@ class BranchFiles:
         self._tags = TaggedFiles(context, manifests, paths)
 
     def refresh(self) -> None:
-        """See what the branch has now. Raises CorruptFile where a state can't be read, and is held.
+        """Read the current states of the branch. Raises CorruptFile for a retained state that can't be read.
 
-        Half expired ones count as far as they can be read: a fast-forward leaves a hint that names a snapshot which has
-        gone, and in time another one that gets its id, above others that are whole.
+        Partially expired states count if they can be read. A fast-forward leaves a hint that names a deleted snapshot.
+        Later another snapshot may get that id, while complete ones exist below it.
         """
         self._snapshots.refresh([i for ids in snapshot_ids(self._context.io, self._paths) for i in ids])
         self._changelogs.refresh([i for ids in changelog_ids(self._context.io, self._paths) for i in ids])
         self._tags.refresh()
 
     def referenced(self, candidates: DeletionCandidates) -> set[str]:
-        """Those candidates that a snapshot, tag or changelog named at the last refresh."""
+        """Return the candidates that a snapshot, tag or changelog named at the last refresh."""
         return (
             self._snapshots.referenced(candidates)
             | self._changelogs.referenced(candidates)
@@ -80,8 +81,10 @@ class BranchFiles:
 
 
 class _SnapshotHistory:
-    """Snapshots by id, each read once. Each is built on the one before as it stands: while the newest that was read is
-    what it was, so are all before it; else the branch was rolled back or replaced, and nothing that was read counts.
+    """The snapshots of a branch by id, each read once.
+
+    Each snapshot is built on the one before. So if the newest snapshot that was read is unchanged, all before it are,
+    too. If it has changed, the branch was rolled back or replaced, and all are read again.
     """
 
     def __init__(self, find: Callable[[int], Snapshot | None]) -> None:
@@ -89,7 +92,7 @@ class _SnapshotHistory:
         self._read: dict[int, Snapshot] = {}
 
     def refresh(self, ids: Sequence[int]) -> list[Snapshot]:
-        """Those that are there, oldest first."""
+        """Return the existing snapshots, oldest first."""
         newest = max(self._read, default=None)
         if newest is not None and (newest not in ids or self._find(newest) != self._read[newest]):
             self._read.clear()
@@ -100,7 +103,7 @@ class _SnapshotHistory:
 
 @dataclass(frozen=True, slots=True)
 class _SnapshotFilesDelta:
-    """What one snapshot brings: all metadata that it names; data files added, removed, and of its changelog."""
+    """The files of one snapshot: its metadata, and the data files that it adds, removes or wrote as changelog."""
 
     snapshot: Snapshot
     metadata: frozenset[str]
@@ -126,7 +129,7 @@ class _SnapshotFiles:
             if step is None or step.snapshot != snapshot:
                 step = self._step(snapshot)
             if step is None:
-                self._steps.clear()  # half expired, and so are those before it
+                self._steps.clear()  # partially expired, like all snapshots before it
             else:
                 self._steps[snapshot.id] = step
         for step in list(self._steps.values()):
@@ -144,7 +147,7 @@ class _SnapshotFiles:
         return found
 
     def _step(self, snapshot: Snapshot) -> _SnapshotFilesDelta | None:
-        """None for a snapshot that expired meanwhile."""
+        """Return the files of a snapshot, or None if it expired meanwhile."""
         try:
             delta = delta_entries(self._context, snapshot)
             metadata = metadata_names(self._context, self._manifests, snapshot)
@@ -161,9 +164,9 @@ class _SnapshotFiles:
         )
 
     def _begins_with(self, new: Snapshot, known: Mapping[int, _SnapshotFilesDelta]) -> bool:
-        """Finds the live files of the first snapshot: by what happened since the one that was first, or by reading.
+        """Find the live files of the first snapshot: from the deltas since the previous first one, or by reading it.
 
-        False when it expired meanwhile.
+        Returns False if it expired meanwhile.
         """
         old, self._first = self._first, new
         if old == new:
@@ -189,7 +192,7 @@ class _SnapshotFiles:
 
 
 class _ChangelogFiles:
-    """Of changelogs that outlived their snapshots."""
+    """The files of long-lived changelogs."""
 
     def __init__(self, context: TableContext, manifests: ManifestStore, paths: TablePaths) -> None:
         self._context = context
@@ -212,23 +215,26 @@ class _ChangelogFiles:
 
     def _read(self, changelog: Snapshot) -> tuple[set[str], set[str]]:
         metadata, data = _as_far_as_there(self._context, self._manifests, changes_list(changelog))
-        if changelog_list(changelog) is None:  # where its deltas stay, so do its lists: both go with the changelog
+        if changelog_list(changelog) is None:  # its deltas and lists are kept until it expires
             for file in state_lists(changelog):
                 metadata |= _as_far_as_there(self._context, self._manifests, file, with_data=False)[0]
         return metadata, data
 
 
 class TaggedFiles:
-    """Of the tags of a branch. Their data files are read when a candidate is old enough to be in them."""
+    """The files of the tags of a branch.
+
+    A tag's data files are read only if a candidate is old enough to be among them.
+    """
 
     def __init__(self, context: TableContext, manifests: ManifestStore, paths: TablePaths) -> None:
         self._context = context
         self._manifests = manifests
         self._paths = paths
         self._metadata: dict[_State, set[str]] = {}
-        self._data: set[str] = set()  # of `_data_read`, together: many tags share most of their files
+        self._data: set[str] = set()  # union of all tags in `_data_read`: many tags share most of their files
         self._data_read: set[_State] = set()
-        self.tagged: list[Snapshot] = []  # as of the last refresh, by id
+        self.tagged: list[Snapshot] = []  # at the last refresh, by id
 
     def refresh(self) -> None:
         self.tagged = tagged_snapshots(self._context.io, self._paths)
@@ -243,7 +249,7 @@ class TaggedFiles:
         )
 
     def data_referenced_by_tags(self, candidates: DeletionCandidates, tags: Sequence[Snapshot]) -> set[str]:
-        """DeletionCandidates that one of these tags names. A file that was made after a tag is not in it."""
+        """Return the candidates that one of these tags names. A tag doesn't contain files created after it."""
         open_ = {name: made_ms for name, made_ms in candidates.data.items() if name not in self._data}
         for tag in sorted(tags, key=lambda tag: tag.time_ms, reverse=True):
             youngest_ms = tag.time_ms + _CLOCK_SLACK_MS
@@ -261,7 +267,7 @@ class TaggedFiles:
         return found
 
     def index_referenced_by_tags(self, candidates: DeletionCandidates, tags: Iterable[Snapshot]) -> set[str]:
-        """Only by index manifest, index file and statistics."""
+        """Return the candidates among index manifests, index files and statistics that the tags name."""
         found: set[str] = set()
         for tag in tags:
             if tag.index_manifest is not None or tag.statistics is not None:
@@ -297,16 +303,21 @@ def _state(tag: Snapshot) -> _State:
 
 
 def _names(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterable[str]:
-    """Of data files and their index files: an index may be replaced, and expire before its data file."""
+    """Return the names of data files and of their index files.
+
+    An index may be replaced, and then expires before its data file.
+    """
     return (name for entry in entries if entry.kind is kind for name in (entry.file.file_name, *entry.file.extra_files))
 
 
 def _as_far_as_there(
     context: TableContext, manifests: ManifestStore, file: ListFile | None, *, with_data: bool = True
 ) -> tuple[set[str], set[str]]:
-    """Metadata and added data files of a list that may have gone: a changelog expires before the tag of its snapshot.
+    """Return the existing metadata and added data files of a list.
 
-    Raises CorruptFile for what is there and can't be read.
+    A changelog may expire before the tag of its snapshot.
+
+    Raises CorruptFile for an existing file that can't be read.
     """
     metadata: set[str] = set()
     data: set[str] = set()

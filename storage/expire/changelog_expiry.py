@@ -1,8 +1,8 @@
-"""Removes changelogs that outlived their snapshots, once they are old enough themselves.
+"""Removes long-lived changelogs, which outlived their snapshots, when they are old enough.
 
-Like `storage.expire.snapshot_expiry`, over `changelog/`: hint first, the changelog's own file last.
-Where no changelog is made, the changes of a snapshot are the files that it added; such a file stays while the changelog
-of the snapshot that deleted it does.
+The steps are those of `storage.expire.snapshot_expiry`, applied to `changelog/`: the hint is moved first, the
+changelog's own file is deleted last. Without a changelog producer, the changes of a snapshot are the files that it
+added. Such a file is kept as long as the changelog of the snapshot that deleted it.
 
 Source: Java `table/ExpireChangelogImpl.java`, `operation/ChangelogDeletion.java`.
 """
@@ -23,7 +23,10 @@ from storage.table import TableContext
 
 
 class ChangelogExpiry:
-    """pins, now_ms, is_cancelled: as of SnapshotExpiry. One thread at a time."""
+    """Expires the long-lived changelogs of one branch. Not thread-safe.
+
+    The parameters are those of SnapshotExpiry.
+    """
 
     def __init__(
         self,
@@ -45,11 +48,11 @@ class ChangelogExpiry:
         self._references = References(context, self._manifests)
 
     def run(self, latest_id: int) -> ExpiryRound | None:
-        """One round; None when nothing may go.
+        """Run one round. Returns None if no changelog may be removed.
 
         latest_id: the table's newest snapshot, from which numbers are counted.
 
-        Raises OSError and CorruptFile; what was not done then is done by the next round.
+        Raises OSError and CorruptFile; the next round completes this one.
         """
         ids = self._changelogs.ids()
         earliest = self._snapshots.earliest() if ids else None
@@ -62,7 +65,7 @@ class ChangelogExpiry:
         next_id = next((i for i in ids if i >= end), None)
         earliest_kept = earliest if next_id is None else self._changelogs.find(next_id)
         if earliest_kept is None or not expiring:
-            return None  # another process expires at this moment
+            return None  # another process is expiring
         plan = self._deletion_plan(expiring, earliest_kept, earliest, latest_id)
         self._changelogs.hint_earliest(earliest_kept.id)
         if not plan.delete(self._context.io, self._is_cancelled):
@@ -72,7 +75,11 @@ class ChangelogExpiry:
         return ExpiryRound(begin, end, len(expiring), plan.data_files, plan.metadata_files)
 
     def _earliest_to_keep(self, ids: Sequence[int], latest_id: int, earliest_id: int) -> int:
-        """The newest stays while changelogs outlive snapshots by the options, as in Java; else all go in the end."""
+        """Return the first changelog to keep.
+
+        If changelogs outlive snapshots by the options, the newest changelog stays, as in Java. Otherwise all expire in
+        the end.
+        """
         end = self._retention.earliest_to_keep(ids[0], latest_id, self._now_ms(), self._time_ms)
         outlive = self._context.options.changelog_outlives_snapshots
         end = min(end, ids[-1] if outlive else ids[-1] + 1, earliest_id)
@@ -88,7 +95,11 @@ class ChangelogExpiry:
     def _deletion_plan(
         self, expiring: Sequence[Snapshot], earliest_kept: Snapshot, earliest: Snapshot, latest_id: int
     ) -> DeletionPlan:
-        """earliest: of the snapshots; earliest_kept: of the changelogs, or the same where none stays."""
+        """Plan the files to delete.
+
+        earliest: the earliest snapshot.
+        earliest_kept: the earliest changelog to keep, or the earliest snapshot if no changelog is kept.
+        """
         planner = DeletionPlanner(self._context, self._manifests)
         kept = planner.names([*state_lists(earliest_kept), changelog_list(earliest_kept)])
         kept |= metadata_names(self._context, self._manifests, earliest)
@@ -104,7 +115,7 @@ class ChangelogExpiry:
         return plan
 
     def _from(self, first: int, latest_id: int) -> Iterator[Snapshot]:
-        """Snapshots, and the changelogs that are left of them."""
+        """Yield the snapshots from first to latest_id, or their long-lived changelogs."""
         for snapshot_id in range(first, latest_id + 1):
             found = self._snapshots.find(snapshot_id) or self._changelogs.find(snapshot_id)
             if found is not None:

@@ -1,7 +1,7 @@
-"""Which files of a branch may be deleted when snapshots of it expire. Whether others reference them: `references`.
+"""Which files of a branch may be deleted when its snapshots expire. `references` checks whether others reference them.
 
-A round that was interrupted may have deleted some already, metadata included: what is gone has done its part. The order
-of deletion (`storage.expire.snapshot_expiry`) sees to it that metadata goes after what it names.
+An interrupted round may have deleted some of them, metadata included. Missing metadata is skipped: the order of
+deletion (`storage.expire.snapshot_expiry`) ensures that metadata is deleted after the files that it names.
 
 Source: Java `operation/FileDeletionBase.java`, `SnapshotDeletion.java`.
 """
@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 class PlannedDataFile:
     """A data file with its extra files.
 
-    made_ms: None where it was not recorded.
+    made_ms: creation time; None if it was not recorded.
     """
 
     paths: Sequence[str]
@@ -51,7 +51,7 @@ class DeletionPlan:
     """
 
     data: dict[str, PlannedDataFile] = field(default_factory=dict)
-    metadata: dict[str, str] = field(default_factory=dict)  # to paths, as in `lists`
+    metadata: dict[str, str] = field(default_factory=dict)  # name to path, as in `lists`
     lists: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -63,7 +63,7 @@ class DeletionPlan:
         return len(self.metadata) + len(self.lists)
 
     def candidates(self) -> DeletionCandidates:
-        """To be asked about before they are deleted."""
+        """Return the files, to check whether they are referenced."""
         made_ms = {name: file.made_ms for name, file in self.data.items()}
         return DeletionCandidates(made_ms, self.metadata.keys() | self.lists.keys())
 
@@ -74,7 +74,7 @@ class DeletionPlan:
             self.lists.pop(name, None)
 
     def delete(self, io: FileIO, is_cancelled: Callable[[], bool]) -> bool:
-        """False when it was cancelled in between; the next plan deletes the rest."""
+        """Delete the files. Returns False if it was cancelled in between; the next plan deletes the rest."""
         data = [path for file in self.data.values() for path in file.paths]
         for paths in (data, self.metadata.values(), self.lists.values()):
             if is_cancelled():
@@ -92,8 +92,9 @@ class DeletionPlanner:
     def deleted_data(
         self, snapshots: Iterable[Snapshot], keep: Callable[[DataFileMeta], bool] = lambda _: False
     ) -> dict[str, PlannedDataFile]:
-        """Data files that these snapshots' deltas delete, but for those that come back (moved to another level,
-        brought back by a rollback).
+        """Return the data files that these snapshots' deltas delete, except those that a delta adds again.
+
+        A file is added again if it moves to another level, or if a rollback restores it.
 
         snapshots: oldest first.
         """
@@ -103,7 +104,7 @@ class DeletionPlanner:
             for entry in entries:
                 if entry.kind is FileKind.DELETE and not keep(entry.file):
                     expiring[entry.file.file_name] = self._planned_file(entry)
-            for entry in entries:  # whichever comes first in the manifest
+            for entry in entries:  # in any order of the manifest
                 if entry.kind is FileKind.ADD:
                     self._retain(entry, expiring)
         return expiring
@@ -120,11 +121,11 @@ class DeletionPlanner:
                     expiring[path.rpartition("/")[2]] = PlannedDataFile([path], planned.made_ms)
 
     def live_data(self, snapshot: Snapshot) -> dict[str, PlannedDataFile]:
-        """Data files of the table at a snapshot. Raises CorruptFile."""
+        """Return the data files of the table at a snapshot. Raises CorruptFile."""
         return {entry.file.file_name: self._planned_file(entry) for entry in live_entries(self._context, snapshot)}
 
     def changelog_data(self, snapshots: Iterable[Snapshot]) -> dict[str, PlannedDataFile]:
-        """Changelog files of these snapshots."""
+        """Return the changelog files of these snapshots."""
         return {
             entry.file.file_name: self._planned_file(entry)
             for snapshot in snapshots
@@ -136,9 +137,9 @@ class DeletionPlanner:
         return PlannedDataFile(all_paths(self._directory(entry), entry.file), entry.file.created_epoch_ms)
 
     def lists(self, files: Iterable[ListFile | None], retained: set[str], plan: DeletionPlan) -> None:
-        """Adds manifest lists and the manifests they name, each once.
+        """Add manifest lists and their manifests to the plan, each once.
 
-        retained: grows by what was added.
+        retained: names to skip. The added names are added to it.
         """
         paths = self._context.paths
         for file in files:
@@ -153,7 +154,7 @@ class DeletionPlanner:
                 plan.lists[file.name] = paths.manifest(file.name)
 
     def names(self, files: Iterable[ListFile | None]) -> set[str]:
-        """Of lists and their manifests, as far as they are there."""
+        """Return the names of lists and of their manifests, as far as the lists exist."""
         found: set[str] = set()
         for file in files:
             if file is not None:
@@ -161,9 +162,9 @@ class DeletionPlanner:
         return found
 
     def index(self, snapshot: Snapshot, retained: set[str], plan: DeletionPlan) -> None:
-        """Adds index files, the index manifest and statistics.
+        """Add index files, the index manifest and statistics to the plan.
 
-        retained: grows by what was added.
+        retained: names to skip. The added names are added to it.
         """
         paths = self._context.paths
         if snapshot.statistics is not None and snapshot.statistics not in retained:
@@ -201,7 +202,7 @@ class DeletionPlanner:
             return ()
 
     def _warn_unless_gone(self, path: str, error: CorruptFile, otherwise: str) -> None:
-        """A file that exists but can't be read must not block the table's expiry forever."""
+        """Warn about a file that exists but can't be read. It must not block the table's expiry forever."""
         if self._context.io.exists(path):
             _log.warning("metadata unreadable in expiry", path=path, error=str(error), effect=otherwise)
 

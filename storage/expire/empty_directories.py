@@ -1,4 +1,4 @@
-"""Directories of buckets and partitions in which nothing is left (option `snapshot.clean-empty-directories`).
+"""Deletes directories of buckets and partitions that became empty (option `snapshot.clean-empty-directories`).
 
 Source: Java `operation/FileDeletionBase.cleanEmptyDirectories`.
 """
@@ -11,7 +11,7 @@ from storage.table import TableContext
 
 
 def delete_empty_directories(context: TableContext, deleted: Iterable[str]) -> None:
-    """Those in which data files were, and the partitions above, as far as they are empty.
+    """Delete the directories of deleted data files, and the partition directories above, if they are empty.
 
     deleted: paths of data files.
     """

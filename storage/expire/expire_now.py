@@ -1,4 +1,4 @@
-"""Expires all that may go, round after round: for a person, or a job of its own."""
+"""Expires all that may be expired, round after round: for a user, or for a dedicated job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """What went: snapshots, changelogs that had outlived theirs, and files of both kinds."""
+    """The numbers of expired snapshots, of expired long-lived changelogs, and of the files deleted with them."""
 
     snapshots: int = 0
     changelogs: int = 0
@@ -30,9 +30,11 @@ def expire_now(
     pins: Pins = tuple,
     now_ms: Callable[[], int] = epoch_ms,
 ) -> ExpiryResult:
-    """retention: of snapshots; None takes the table's options, which always decide about changelogs.
+    """Expire snapshots and changelogs until no more may be expired.
 
-    Raises OSError and CorruptFile; call it again then, it goes on where it stopped.
+    retention: of snapshots. None uses the table's options, which always apply to changelogs.
+
+    Raises OSError and CorruptFile. A later call continues where this one stopped.
     """
     snapshots = changelogs = data_files = metadata_files = 0
     expiry = SnapshotExpiry(context, pins=pins, retention=retention, now_ms=now_ms)

@@ -1,11 +1,12 @@
 """Checks whether a file that a branch no longer needs is still referenced by one of its tags or by another branch.
 
-Checked before any file of old snapshots or changelogs is deleted. Retained states and their files:
-`storage.expire.retained_states`. A branch shares files with the branch it was created from, a fast-forward copies
-snapshots, a merge adds another branch's files. So names or ids prove nothing: each snapshot of another branch is read,
-once per expiry (`storage.expire.branch_files`).
+The check runs before any file of old snapshots or changelogs is deleted. `storage.expire.retained_states` defines the
+retained states and their files. A branch shares files with the branch it was created from, a fast-forward copies
+snapshots, and a merge adds another branch's files. So names or ids prove nothing: each snapshot of another branch is
+read, once per expiry (`storage.expire.branch_files`).
 
-Two branches that expire at the same time may each keep what the other releases: that leaves an orphan, never a loss.
+If two branches expire at the same time, each may keep a file that the other one releases. That leaves an orphan, but
+never loses a file.
 
 Source: Java `operation/FileDeletionBase.java` (manifestSkippingSet, tags), which does not look at other branches.
 """
@@ -27,8 +28,8 @@ from storage.table import TableContext
 class References:
     """The references to the files of one branch, except those of its own retained snapshots.
 
-    A file that one of its own snapshots deleted is not used by later ones, unless an OVERWRITE adds it again, as a
-    rollback that is published as a snapshot does. `brought_back` checks that. One thread at a time.
+    A file that one of its own snapshots deleted is not used by later ones, unless an OVERWRITE adds it again, such as a
+    rollback that is committed as a snapshot. `brought_back` checks that. Not thread-safe.
     """
 
     def __init__(self, context: TableContext, manifests: ManifestStore) -> None:
@@ -36,11 +37,11 @@ class References:
         self._manifests = manifests
         self._own_tags = TaggedFiles(context, manifests, context.paths)
         self._others: dict[str, BranchFiles] = {}
-        self._overwrites: dict[int, DeletionCandidates] = {}  # by id: files of existing ones
+        self._overwrites: dict[int, DeletionCandidates] = {}  # by snapshot id: the files that the OVERWRITE names
         self.scanned_to = 0  # own snapshots up to this one are checked for OVERWRITEs
 
     def referenced(self, candidates: DeletionCandidates, begin: int, earliest_kept_id: int) -> set[str]:
-        """Candidates that a tag or another branch references.
+        """Return the candidates that a tag or another branch references.
 
         begin: the first snapshot of this branch to delete
         earliest_kept_id: the first snapshot of this branch to keep
@@ -55,9 +56,11 @@ class References:
         return found
 
     def look(self) -> frozenset[tuple[str, str, int, int]]:
-        """The branches and tags now; a different result later means that some were created, replaced or deleted.
+        """Return the current branches and tags.
 
-        Each is (branch, tag, size of its file, time of its file).
+        A different result later means that some were created, replaced or deleted.
+
+        Each element is (branch, tag, size of its file, time of its file).
         """
         io, paths = self._context.io, self._context.paths
         found = set()
@@ -70,10 +73,10 @@ class References:
     def brought_back(
         self, candidates: DeletionCandidates, later: Iterable[Snapshot], first: int, latest: int
     ) -> set[str]:
-        """Those candidates that an OVERWRITE of this branch names again, from snapshot `first` on.
+        """Return the candidates that an OVERWRITE of this branch names again, from snapshot `first` on.
 
-        later: what there is up to `latest`, snapshots or the changelogs that outlived them; those up to `scanned_to`,
-        after it was compared with `latest`, may be left out.
+        later: all snapshots up to `latest`, or their long-lived changelogs. Those up to `scanned_to` may be left out,
+            once `scan_from` has compared it with `latest`.
         """
         self._overwrites = {i: names for i, names in self._overwrites.items() if i >= first}
         for snapshot in later:
@@ -87,7 +90,7 @@ class References:
         return found
 
     def scan_from(self, first: int, latest: int) -> int:
-        """The first snapshot that `brought_back` needs to see.
+        """Return the first snapshot that `brought_back` has to check.
 
         latest: smaller than before after a rollback.
         """
@@ -97,7 +100,10 @@ class References:
         return max(first, self.scanned_to + 1)
 
     def _named_by(self, overwrite: Snapshot) -> DeletionCandidates:
-        """Of a changelog whose lists have gone with its snapshot, nothing: no delta before it is there, either."""
+        """Return the files that an OVERWRITE names.
+
+        None for a changelog whose lists were deleted with its snapshot: the deltas before it are deleted, too.
+        """
         try:
             delta = delta_entries(self._context, overwrite)
             index = index_names(self._context, overwrite)
@@ -108,13 +114,16 @@ class References:
         return DeletionCandidates({entry.file.file_name: None for entry in delta if entry.kind is FileKind.ADD}, index)
 
     def _referenced_by_own_tags(self, candidates: DeletionCandidates, begin: int, earliest_kept_id: int) -> set[str]:
-        """A tag from the earliest_kept on is made of what the snapshots that stay are made of."""
+        """Return the candidates that own tags reference.
+
+        Tags from earliest_kept_id on consist of the same files as the snapshots that are kept.
+        """
         self._own_tags.refresh()
         below = [tag for tag in self._own_tags.tagged if tag.id < earliest_kept_id]
         newest_older = max(sum(tag.id <= begin for tag in below) - 1, 0)
         return (
             self._own_tags.data_referenced_by_tags(candidates, below)
-            # a manifest that goes here was in the newest of the older tags, or in none of them
+            # a manifest to delete is in the newest of the older tags, or in none of them
             | self._own_tags.metadata_referenced_by_tags(candidates, below[newest_older:])
             | self._own_tags.index_referenced_by_tags(candidates, below[:newest_older])
         )

@@ -7,7 +7,7 @@
 | a long-lived changelog of any branch | the changes: its changelog, or what its commit added where it has none |
 | a consumer of a branch, a pipeline's position (`Pins`) | that branch's snapshots and changelogs from its next one on |
 
-The only definition, for all deletions (`storage.expire.references`) and for `storage.verify`.
+All deletions (`storage.expire.references`) and `storage.verify` use this definition.
 
 Source: Java `operation/FileDeletionBase.java`, `ChangelogDeletion.java`, `table/source/snapshot/*FollowUpScanner.java`.
 """
@@ -52,12 +52,15 @@ class RetainedStates:
 
 
 def all_branches(io: FileIO, paths: TablePaths) -> list[str]:
-    """All branches of a table, `main` first."""
+    """Return all branches of a table, `main` first."""
     return [DEFAULT_BRANCH, *(name for name in branch_names(io, paths) if name != DEFAULT_BRANCH)]
 
 
 def retained_states(io: FileIO, paths: TablePaths) -> RetainedStates:
-    """paths: of the branch."""
+    """Return the retained states of a branch.
+
+    paths: of the branch.
+    """
     partially_expired, snapshots = snapshot_ids(io, paths)
     partially_expired_changelogs, changelogs = changelog_ids(io, paths)
     tags, consumers = TagStore(io, paths).names(), consumer_names(io, paths)
@@ -65,26 +68,29 @@ def retained_states(io: FileIO, paths: TablePaths) -> RetainedStates:
 
 
 def snapshot_ids(io: FileIO, paths: TablePaths) -> tuple[list[int], list[int]]:
-    """Partially expired ids, and retained ids."""
+    """Return the partially expired ids, and the retained ids."""
     store = SnapshotStore(io, paths)
     return _parted(store.ids(), store.earliest_hint)
 
 
 def changelog_ids(io: FileIO, paths: TablePaths) -> tuple[list[int], list[int]]:
-    """Partially expired ids, and retained ids."""
+    """Return the partially expired ids, and the retained ids."""
     store = ChangelogStore(io, paths)
     return _parted(store.ids(), store.earliest_hint)
 
 
 def _parted(ids: Sequence[int], read_hint: Callable[[], int | None]) -> tuple[list[int], list[int]]:
-    """Below the hint, and from it on. A hint that names nothing is not believed: a fast-forward leaves such a one."""
+    """Split ids into those below the hint, and those from the hint on.
+
+    A hint that names no existing id is ignored: a fast-forward may leave such a hint.
+    """
     hint = read_hint() if ids else None
     earliest = hint if hint is not None and hint in ids else 0
     return [i for i in ids if i < earliest], [i for i in ids if i >= earliest]
 
 
 def first_needed(io: FileIO, paths: TablePaths, pins: Pins, *, consumers: bool = True) -> int | None:
-    """The first snapshot that a pin or a consumer of this branch has still to read. Raises CorruptFile."""
+    """Return the first snapshot that a pin or a consumer of this branch has not read yet. Raises CorruptFile."""
     by_consumers = min_next_snapshot(io, paths) if consumers else None
     return min([*pins(), *([] if by_consumers is None else [by_consumers])], default=None)
 
@@ -93,24 +99,27 @@ def first_needed(io: FileIO, paths: TablePaths, pins: Pins, *, consumers: bool =
 
 
 def state_lists(snapshot: Snapshot) -> tuple[ListFile, ListFile]:
-    """Whose manifests, in this order, are the table at a snapshot or tag."""
+    """Return the lists whose manifests, in this order, are the table at a snapshot or tag."""
     return base_list(snapshot), delta_list(snapshot)
 
 
 def changelog_list(snapshot: Snapshot) -> ListFile | None:
-    """Of the changelog that was made with a snapshot."""
+    """Return the list of the changelog that was made with a snapshot."""
     name = snapshot.changelog_manifest_list
     return None if name is None else ListFile(name, snapshot.changelog_manifest_list_size)
 
 
 def changes_list(changelog: Snapshot) -> ListFile | None:
-    """Of a long-lived changelog: its changelog, or what its commit added. None where readers find nothing in either."""
+    """Return the list of a long-lived changelog's changes: its changelog, or the files that its commit added.
+
+    None if readers find no changes in either.
+    """
     made = changelog_list(changelog)
     return delta_list(changelog) if made is None and changelog.commit_kind is CommitKind.APPEND else made
 
 
 def index_names(context: TableContext, snapshot: Snapshot) -> set[str]:
-    """Index manifest, index files and statistics of a snapshot or tag. Raises CorruptFile."""
+    """Return the names of index manifest, index files and statistics of a snapshot or tag. Raises CorruptFile."""
     names = {name for name in (snapshot.index_manifest, snapshot.statistics) if name is not None}
     if snapshot.index_manifest is not None:
         names.update(entry.file.file_name for entry in read_index_manifest(context, snapshot.index_manifest))
@@ -118,12 +127,12 @@ def index_names(context: TableContext, snapshot: Snapshot) -> set[str]:
 
 
 def metadata_names(context: TableContext, manifests: ManifestStore, snapshot: Snapshot) -> set[str]:
-    """All metadata that the table at a snapshot or tag is read from. Raises CorruptFile."""
+    """Return the names of all metadata files of the table at a snapshot or tag. Raises CorruptFile."""
     return names_of_lists(manifests, state_lists(snapshot)) | index_names(context, snapshot)
 
 
 def names_of_lists(manifests: ManifestStore, lists: Iterable[ListFile]) -> set[str]:
-    """Of manifest lists and their manifests. Raises CorruptFile."""
+    """Return the names of manifest lists and of their manifests. Raises CorruptFile."""
     names: set[str] = set()
     for file in lists:
         names |= {file.name, *(meta.file_name for meta in manifests.read_list(file))}

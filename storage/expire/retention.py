@@ -1,4 +1,4 @@
-"""How long snapshots stay: which is the first that does. Pure but for the times it asks for.
+"""Which snapshots are kept: the first one to keep. Reads nothing itself; a function returns the times of snapshots.
 
 Source: Java `table/ExpireSnapshotsImpl.java`, `table/ExpireChangelogImpl.java`, `options/ExpireConfig.java`.
 """
@@ -14,12 +14,14 @@ from storage.options import TableOptions
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """num_min: how many of the newest always stay, at least one.
-    num_max: how many stay at most, however young.
+    """How many snapshots are kept, and how long.
 
-    time_ms: how long one stays after another has followed it.
-    limit: how many go in a round.
-    Raises BadInput when the numbers contradict each other.
+    num_min: the number of newest snapshots that are always kept, at least one.
+    num_max: the largest number that is kept, whatever their age.
+    time_ms: how long a snapshot is kept after the next one was committed.
+    limit: how many are removed in a round.
+
+    Raises BadInput if the numbers contradict each other.
     """
 
     num_min: int
@@ -45,7 +47,7 @@ class Retention:
 
     @classmethod
     def of_changelogs(cls, options: TableOptions) -> Retention:
-        """Of changelogs that outlive their snapshots (`TableOptions.changelog_outlives_snapshots`)."""
+        """Return the retention of long-lived changelogs (`TableOptions.changelog_outlives_snapshots`)."""
         return cls(
             options.changelog_num_retained_min,
             options.changelog_num_retained_max,
@@ -56,11 +58,12 @@ class Retention:
     def earliest_to_keep(
         self, earliest: int, latest: int, now_ms: int, expiry_time_ms: Callable[[int], int | None]
     ) -> int:
-        """Ids from `earliest` up to the result, not included, may go; `earliest` when none may.
+        """Return the first id to keep. Ids from `earliest` up to it, not included, may be removed.
 
-        expiry_time_ms: of an id, the time that must be past; None for one that was deleted meanwhile. Asked for in
-            ascending
-        order, at most `limit` times. What else must stay (consumers, pins), the caller knows.
+        expiry_time_ms: returns the time of an id that must be older than the retention time; None for an id that was
+            deleted meanwhile. Called for ascending ids, at most `limit` times.
+
+        The caller checks what else must be kept (consumers, pins).
         """
         end = min(latest - max(self.num_min, 1) + 1, earliest + self.limit)
         for snapshot_id in range(max(latest - self.num_max + 1, earliest), end):
@@ -78,7 +81,7 @@ def retention_of(
     *,
     limit: int | None = None,
 ) -> Retention:
-    """Of snapshots, with what the caller says in place of the options; where it contradicts one of them, it wins."""
+    """Return the retention of snapshots: the options, overridden by the arguments. A contradicting option gives way."""
     stored = Retention.of_snapshots(options)
     least = num_min if num_min is not None else min(stored.num_min, stored.num_max if num_max is None else num_max)
     most = num_max if num_max is not None else max(stored.num_max, least)

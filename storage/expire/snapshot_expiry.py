@@ -1,24 +1,26 @@
 """Removes snapshots that are no longer retained, with the files that only they name.
 
-What stays: the newest ones (`Retention`); what a consumer or a pin has still to read; and of files, what is named by a
-snapshot that stays, a changelog that outlives its snapshot (options `changelog.*`), a tag, or another branch
-(`storage.expire.references`).
+Kept snapshots: the newest ones (`Retention`), and those that a consumer or a pin has not read yet. Kept files: those
+named by a kept snapshot, by a changelog that outlives its snapshot (options `changelog.*`), by a tag, or by another
+branch (`storage.expire.references`).
 
-Steps of one round over snapshots begin to end, where `end` is the first that stays, and what a crash after each leaves
-    1. The hint EARLIEST is set to `end`: who asks for the earliest snapshot no longer gets one that is about to go.
-       *Crash: nothing is gone. Snapshots below the hint are taken up by the next round.*
-       On a full disk the hint LATEST goes first, to make room for it; should that not do, the first snapshot file.
-       *Crash: readers list the directory, where all that is left can still be read. Files that only the snapshot named
-       whose file went are orphans.*
-       Then tags and branches are looked for once more: who makes one looks for the hint after it.
-    2. Data files that the deltas up to that of `end` delete; changelog files.
-       *Crash: snapshots below the hint can't be read; the next round finds in their metadata what remains to do.*
-    3. Manifests and index files. 4. Lists, which name them. So metadata is found as long as it names something.
-    5. Where changelogs live on, `changelog-N` is written. Then `snapshot-N` goes, smallest first.
-       *Crash: the snapshots that remain are taken up by the next round. What they name is gone, which is no error.*
+Steps of one round over snapshots begin to end, where `end` is the first kept one, and what a crash after each leaves
+    1. The hint EARLIEST is set to `end`, so that readers of the earliest snapshot don't get one that is being deleted.
+       *Crash: nothing is deleted. The next round removes the snapshots below the hint.*
+       On a full disk the hint LATEST is deleted first, to make room for it; if that is not enough, the first snapshot
+       file, too.
+       *Crash: readers list the directory, and can read all snapshots in it. Files that only the snapshot without a file
+       named are orphans.*
+       Then tags and branches are listed once more: a process that creates one reads the hint afterwards.
+    2. Data files that the deltas up to that of `end` delete, and changelog files, are deleted.
+       *Crash: snapshots below the hint can't be read; their metadata tells the next round which files remain.*
+    3. Manifests and index files are deleted.
+    4. The lists that name them are deleted. So metadata exists as long as it names existing files.
+    5. If changelogs outlive snapshots, `changelog-N` is written. Then `snapshot-N` is deleted, smallest id first.
+       *Crash: the next round removes the remaining snapshots. That their files are missing is no error.*
 
-Two processes may do this at a time: both delete what neither needs. Java goes in the order 2, 3 and 4, 5, 1. Here the
-hint comes first, so that a table is readable from its earliest snapshot on at any moment.
+Two processes may do this at the same time: both delete files that neither needs. Java's order is 2, 3 and 4, 5, 1. Here
+the hint is first, so that a table can be read from its earliest snapshot on at any time.
 
 Source: Java `table/ExpireSnapshotsImpl.java`, `operation/SnapshotDeletion.java`.
 """
@@ -45,12 +47,12 @@ from storage.snapshots.consumers import remove_stale_consumers
 from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.table import TableContext
 
-_PAUSE_MS: Final = 30_000  # after a round that found little to do, or nothing (a slow reader), or failed
+_PAUSE_MS: Final = 30_000  # after a round that failed, or found little or nothing to do (because of a slow reader)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRound:
-    """What a round removed: snapshots from `first` up to `end`, not included, as far as they were there."""
+    """What a round removed: the snapshots from `first` up to `end`, not included."""
 
     first: int
     end: int
@@ -60,12 +62,13 @@ class ExpiryRound:
 
 
 class SnapshotExpiry:
-    """Expires the snapshots of one branch, round by round; remembers what a next round needs not ask for again.
+    """Expires the snapshots of one branch, round by round. It remembers what the next round need not read again.
 
-    pins: ids of snapshots that must stay, with all that follow them; asked for in each round.
+    pins: called in each round. Returns ids of snapshots that are kept with all later ones.
     now_ms: wall clock.
     is_cancelled: polled between steps; the next round completes a cancelled one.
-    One thread at a time; other processes may do the same.
+
+    Not thread-safe; other processes may expire snapshots at the same time.
     """
 
     def __init__(
@@ -87,15 +90,15 @@ class SnapshotExpiry:
         self._changelogs = context.changelogs
         self._manifests = context.shared(ManifestStore)
         self._references = References(context, self._manifests)
-        self._earliest: int | None = None  # as of the last round; None: list the directory
+        self._earliest: int | None = None  # after the last round; None: list the directory
         self._seen_references: frozenset[tuple[str, str, int, int]] | None = None  # before the round was planned
-        self._old_enough_at_ms = 0  # when the earliest may go because of its age
+        self._old_enough_at_ms = 0  # when the earliest snapshot may expire because of its age
         self._pause_until_ms = 0
 
     def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
-        """Whether a round may find something; costs nothing.
+        """Return whether a round may find something to do. Reads nothing.
 
-        patient: rather later than a little now.
+        patient: False also returns True for work that could wait a little longer.
         """
         if latest_id - max(self._retention.num_min, 1) < (self._earliest or FIRST_SNAPSHOT_ID):
             return False
@@ -109,11 +112,11 @@ class SnapshotExpiry:
         return too_many > 0 or now_ms >= self._old_enough_at_ms
 
     def run(self, latest_id: int | None = None) -> ExpiryRound | None:
-        """One round; None when nothing may go.
+        """Run one round. Returns None if no snapshot may be removed.
 
-        latest_id: of a snapshot that was just committed; saves looking.
+        latest_id: the snapshot that was just committed. It saves a listing.
 
-        Raises OSError and CorruptFile; what was not done then is done by the next round.
+        Raises OSError and CorruptFile; the next round completes this one.
         """
         try:
             return self._run(latest_id)
@@ -123,7 +126,7 @@ class SnapshotExpiry:
             raise
 
     def expirable(self, latest_id: int | None = None) -> range:
-        """Ids that a round would remove now."""
+        """Return the ids that a round would remove now."""
         latest = self._store.latest_id() if latest_id is None else latest_id
         begin = self._begin()
         if latest is None or begin is None or latest < begin:
@@ -131,7 +134,7 @@ class SnapshotExpiry:
         seen: dict[int, Snapshot | None] = {}
         return range(begin, self._earliest_to_keep(begin, latest, seen))
 
-    # ------------------------------------------------------------ what goes
+    # ------------------------------------------------------------ which snapshots
 
     def _run(self, latest_id: int | None) -> ExpiryRound | None:
         self._identity.check_before_change()
@@ -148,7 +151,7 @@ class SnapshotExpiry:
             return None
         earliest_kept = self._earliest_kept(end, seen)
         if earliest_kept is None:
-            self._earliest = None  # another process expires or rolls back at this moment
+            self._earliest = None  # another process is expiring or rolling back
             return None
         expiring = [snapshot for i in range(begin, end) if (snapshot := self._find(i, seen)) is not None]
         changelogs_stay = self.keeps_changelogs()
@@ -164,9 +167,9 @@ class SnapshotExpiry:
         return expired
 
     def _hint_once(self, earliest: int) -> None:
-        """Spares readers of a young table the listing."""
+        """Write the hint of a young table, so that readers need not list the directory."""
         if self._earliest is None and not self._context.io.exists(self._context.paths.earliest_hint):
-            with suppress(OSError):  # on a full disk, say: no reason to fail where nothing is to be done
+            with suppress(OSError):  # for example on a full disk: nothing has to be expired, so don't fail
                 self._store.hint_earliest(earliest)
 
     def _begin(self) -> int | None:
@@ -194,7 +197,7 @@ class SnapshotExpiry:
         return end
 
     def _earliest_kept(self, end: int, seen: dict[int, Snapshot | None]) -> Snapshot | None:
-        """The earliest that will be there; `end` itself unless ids are missing."""
+        """Return the earliest snapshot that is kept: `end`, or a later one if ids are missing."""
         found = self._find(end, seen)
         if found is not None:
             return found
@@ -237,8 +240,9 @@ class SnapshotExpiry:
         return plan
 
     def keeps_changelogs(self) -> bool:
-        """Whether changelogs outlive their snapshots: by the options, or because some do still, and what these name
-        must stay until they expire.
+        """Return whether changelogs outlive their snapshots: by the options, or because long-lived ones still exist.
+
+        Their files must stay until they expire.
         """
         return self._context.options.changelog_outlives_snapshots or bool(self._changelogs.ids())
 
@@ -247,7 +251,7 @@ class SnapshotExpiry:
     def _remove(
         self, expiring: Sequence[Snapshot], earliest_kept: Snapshot, plan: DeletionPlan, *, changelogs_stay: bool
     ) -> bool:
-        """False when it was cancelled in between."""
+        """Delete files and snapshots. Returns False if it was cancelled in between."""
         lost_latest = self._move_hint(expiring, earliest_kept, changelogs_stay=changelogs_stay)
         seen, self._seen_references = self._seen_references, self._references.look()
         if seen != self._seen_references:  # the creator of a new tag may not have seen the hint
@@ -267,10 +271,10 @@ class SnapshotExpiry:
         return True
 
     def _move_hint(self, expiring: Sequence[Snapshot], earliest_kept: Snapshot, *, changelogs_stay: bool) -> bool:
-        """Step 1. Returns whether the hint LATEST had to make room.
+        """Do step 1. Returns whether the hint LATEST was deleted to make room.
 
-        Where that doesn't do, snapshots go before the hint, the smallest first: the earliest that is left can be read,
-        with or without a hint. Not where their changelogs are still to be written.
+        If that is not enough, snapshots are deleted before the hint is written, smallest id first: the earliest
+        remaining one can be read, with or without a hint. This is not done if their changelogs must still be written.
         """
         left = iter(() if changelogs_stay else expiring)
         lost_latest = False
@@ -285,5 +289,8 @@ class SnapshotExpiry:
 
 
 def _is_appended(file: DataFileMeta) -> bool:
-    """Written by a commit: its delta is the commit's changes where no changelog is made."""
+    """Return whether a commit wrote the file, not a compaction.
+
+    Without a changelog producer, the delta of a commit is its changes.
+    """
     return file.file_source is None or file.file_source is FileSource.APPEND

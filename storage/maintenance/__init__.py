@@ -1,1 +1,1 @@
-"""What people and jobs do to a table's history: tags, branches, rollbacks, files that nothing names."""
+"""What users and jobs do to a table's history: tags, branches, rollbacks, removal of orphan files."""

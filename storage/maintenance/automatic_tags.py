@@ -1,8 +1,8 @@
-"""Tags that a table's schedule makes: one for each day, hour or other period that is over.
+"""Tags of a table's schedule: one for each day, hour or other period that is over.
 
 A period is over when a snapshot is committed after it, or when a watermark says so, and the delay has passed. That
 snapshot gets the tag of the last complete period. With `tag.automatic-completion` it gets the tag of the first period
-that has none yet, so that one snapshot after the other fills the gap.
+without a tag, so that later snapshots fill the gap one by one.
 
 Source: Java `tag/TagAutoCreation.java`, `tag/TagTimeExtractor.java`.
 """
@@ -29,10 +29,11 @@ _NO_WATERMARK: Final = -(2**63)
 
 
 class AutomaticTags:
-    """The schedule of one branch. Looks at each snapshot once. One thread at a time.
+    """The tag schedule of one branch. Reads each snapshot once. Not thread-safe.
 
     now_ms: wall clock.
-    Raises BadInput for options that make no schedule.
+
+    Raises BadInput for options that make no valid schedule.
     """
 
     name: Final = "automatic_tags"
@@ -49,7 +50,7 @@ class AutomaticTags:
         self._completes = options.tag_automatic_completion
         self._check_period(context.name)
         self._next: datetime | None = None  # the start of the first period without a tag
-        self._next_snapshot: int | None = None  # the first that was not looked at; None: look for tags
+        self._next_snapshot: int | None = None  # the first that was not read yet; None: not known yet
 
     def _check_period(self, table_name: str) -> None:
         if not self._period.length:
@@ -65,14 +66,17 @@ class AutomaticTags:
         return context.options.tag_creation in _PERIODIC
 
     def is_due(self, *, patient: bool = True) -> bool:
-        """Whether a snapshot of now may get a tag; costs nothing. patient: no difference."""
+        """Return whether a snapshot committed now may get a tag. Reads nothing.
+
+        patient: has no effect.
+        """
         if self._by_watermark or self._next_snapshot is None or self._next is None:
             return True
         now = self._local(self._now_ms())
         return now is None or self._is_over(self._next, now)
 
     def run(self) -> None:
-        """Tag what has become due. Raises OSError and CorruptFile; the next run goes on there."""
+        """Create the tags that are due. Raises OSError and CorruptFile; the next run continues there."""
         if self._next_snapshot is None:
             self._restore()
         store = self._context.snapshots
@@ -91,11 +95,11 @@ class AutomaticTags:
     # ------------------------------------------------------------ which period
 
     def _restore(self) -> None:
-        """Go on after the last tag of the schedule."""
+        """Continue after the last tag of the schedule."""
         for start, name in sorted(self._named(), reverse=True):
             try:
                 self._next_snapshot = self._tags.get(name).id + 1
-            except BadInput:  # deleted concurrently
+            except BadInput:  # another process deleted it
                 continue
             self._next = start + self._period.length
             return
@@ -105,7 +109,7 @@ class AutomaticTags:
         return [(start, name) for name in self._tags.names() if (start := self._period.time_of(name)) is not None]
 
     def _local(self, time_ms: int) -> datetime | None:
-        """None for a time that no calendar has, as a watermark at the end of all input is."""
+        """Return the local time. None if no calendar has that time, such as the watermark at the end of all input."""
         try:
             return datetime.fromtimestamp(time_ms / 1000, self._zone).replace(tzinfo=None)
         except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""A tag after a batch write (`tag.automatic-creation = batch`): one a day, or always the same one.
+"""Tags after batch writes (`tag.automatic-creation = batch`): one tag per day, or always the same tag.
 
 Source: Java `tag/TagBatchCreation.java`.
 """
@@ -17,7 +17,10 @@ _log = get_logger(__name__)
 
 
 def tag_batch_write(context: TableContext, snapshot_id: int) -> None:
-    """Tag what a batch write committed. Raises nothing: the rows are in the table, and the tag can be made by hand."""
+    """Tag the snapshot of a batch write.
+
+    Raises nothing: the rows are committed, and the tag can be created manually.
+    """
     options = context.options
     if options.tag_creation is not TagCreation.BATCH:
         return
@@ -35,7 +38,7 @@ def tag_batch_write(context: TableContext, snapshot_id: int) -> None:
 
 
 def _drop_oldest(context: TableContext) -> None:
-    """Of all tags, of any creator: those of the oldest snapshots; of one snapshot, the tag created first."""
+    """Delete the oldest tags beyond `tag.num-retained-max`, by snapshot id, then by creation time. All tags count."""
     most = context.options.tag_num_retained_max
     if most is None:
         return
@@ -45,7 +48,7 @@ def _drop_oldest(context: TableContext) -> None:
     for name in store.names():
         try:
             ages.append((store.get(name).id, made_ms.get(context.paths.tag(name).rpartition("/")[2], 0), name))
-        except BadInput:  # deleted concurrently
+        except BadInput:  # another process deleted it
             continue
     for _, _, name in sorted(ages)[: max(len(ages) - most, 0)]:
         delete_tag(context, name)

@@ -1,6 +1,6 @@
-"""Branches made, deleted, and taken over by main (fast-forward).
+"""Creates and deletes branches, and fast-forwards the main branch.
 
-A branch has snapshots, schemas and tags of its own; data, manifests and index files it shares with the others.
+A branch has its own snapshots, schemas and tags. It shares data, manifests and index files with other branches.
 
 Source: Java `utils/FileSystemBranchManager.java`.
 """
@@ -23,13 +23,14 @@ from storage.table import TableContext
 def create_branch(
     context: TableContext, name: str, *, tag: str | None = None, snapshot_id: int | None = None
 ) -> Snapshot | None:
-    """A branch that begins with a tag or snapshot of this one; with neither it is empty, under the newest schema.
+    """Create a branch from a tag or a snapshot of this branch. With neither it is empty and has the newest schema.
 
-    Its schemas come last: a branch without the schema of its first snapshot is incomplete, and does not count.
-    A file claims the name first: of two who make it at once, one does, and the branch is never a mix of both.
+    The schemas are written last: a branch without the schema of its first snapshot is incomplete, and does not count.
+    A claim file reserves the name: if two processes create the branch at once, one of them succeeds, and the branch is
+    never a mix of both.
 
-    Returns what it begins with. Raises BadInput for a name that is taken; SnapshotExpired when the beginning went
-    meanwhile: then there is no branch.
+    Returns the first snapshot of the branch. Raises BadInput for a name that is taken. Raises SnapshotExpired if the
+    first snapshot was deleted meanwhile; the branch is then not created.
     """
     check_branch_name(name)
     if tag is not None and snapshot_id is not None:
@@ -65,9 +66,11 @@ def create_branch(
 
 
 def delete_branch(context: TableContext, name: str) -> None:
-    """Its snapshots, schemas and tags. Data files that only it has become orphans: `storage.maintenance.orphans`.
+    """Delete the snapshots, schemas and tags of a branch.
 
-    Raises BadInput when there is no such branch, or when the table reads what it lacks from it.
+    Data files of this branch alone become orphans: see `storage.maintenance.orphans`.
+
+    Raises BadInput if the branch doesn't exist, or is the fallback branch of the table.
     """
     _check_other(context, name)
     if context.options.get("scan.fallback-branch") == name:
@@ -76,9 +79,9 @@ def delete_branch(context: TableContext, name: str) -> None:
 
 
 def rename_branch(context: TableContext, name: str, new_name: str) -> None:
-    """Stop those who write to it or read it first. Atomic on local disks only.
+    """Rename a branch. Stop its writers and readers first. Atomic on local disks only.
 
-    Raises BadInput when there is no such branch, or the name is taken.
+    Raises BadInput if the branch doesn't exist, is the fallback branch, or the new name is taken.
     """
     check_branch_name(new_name)
     _check_other(context, name)
@@ -90,11 +93,17 @@ def rename_branch(context: TableContext, name: str, new_name: str) -> None:
 
 
 def fast_forward(context: TableContext, name: str) -> Snapshot:
-    """Make this branch what another is: states from where that one begins are replaced by its own, with its tags and
-    schemas. Stop those who write here first.
+    """Replace the states of this branch by those of another branch.
 
-    Steps: what an expiry that died left goes; later states go, the newest first; schemas come, then snapshots, the
-    oldest first, then tags. A crash leaves an older state of this branch, or of the other; the same call then goes on.
+    States from the first snapshot of the other branch on are replaced by its snapshots, tags and schemas. Stop the
+    writers of this branch first.
+
+    Steps:
+    1. Delete snapshots whose expiry has begun.
+    2. Delete later states, newest first.
+    3. Copy schemas, then snapshots, oldest first, then tags.
+    A crash leaves an older state of this branch or of the other one; the same call then continues.
+
     Returns the newest snapshot. Raises BadInput if snapshots in between would be missing, CommitConflict if another
     writer commits meanwhile.
     """
@@ -124,7 +133,7 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
         if schema_id > newest_schema:
             io.delete(context.paths.schema(schema_id))
     hint = context.snapshots.earliest_hint()
-    if hint is not None and hint > earliest:  # what expired here, and not there, comes back
+    if hint is not None and hint > earliest:  # snapshots that expired only here come back
         context.snapshots.hint_earliest(earliest)
     for snapshot_id in range(earliest, latest + 1):
         data = io.read(source.snapshot(snapshot_id))
@@ -139,7 +148,7 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
 
 
 def _put(io: FileIO, path: str, data: bytes) -> None:
-    """Whole or not at all, whatever was there."""
+    """Write the file as a whole, and replace an existing one."""
     if not io.create_if_absent(path, data) and io.read(path) != data:
         io.delete(path)
         io.create_if_absent(path, data)

@@ -1,7 +1,8 @@
-"""The rows that were added on one branch, added to another: files are shared, none is copied.
+"""Adds the rows that were added on one branch to another branch. The branches share the files; none is copied.
 
-Of append tables only, and only where nothing but adding happened on both sides since they parted: a file that one side
-compacted would be there twice. Java asks for that from snapshot 1 on; here a snapshot that both sides have is enough.
+This works for append tables only, and only if all commits on both sides since the branches parted were appends.
+Otherwise the rows of a file that one side compacted would be there twice. Java demands this from snapshot 1 on; here a
+snapshot that both branches have is enough.
 
 Source: Java `utils/FileSystemBranchManager.mergeBranch`, `utils/BranchMergeHandler.java`.
 """
@@ -23,8 +24,9 @@ _ADDING = frozenset({CommitKind.APPEND, CommitKind.ANALYZE})
 
 
 def merge_branch(target: TableContext, source: TableContext) -> int | None:
-    """Returns the snapshot of the target, None where the source has nothing new. Raises BadInput where they can't be
-    merged.
+    """Merge the source branch into the target. Returns the new snapshot, or None if the source has nothing new.
+
+    Raises BadInput if the branches can't be merged.
     """
     what = f"branch {source.branch!r} of {target.name} can't be merged into {target.branch!r}"
     if target.branch == source.branch:
@@ -63,7 +65,10 @@ def _check_alike(target: TableContext, source: TableContext, what: str) -> None:
 
 
 def _check_schemas(target: TableContext, source: TableContext, schema_ids: set[int], what: str) -> None:
-    """Files name their schema by its id."""
+    """Raise BadInput if a schema id of the files means another schema in the target.
+
+    Files name their schema by its id.
+    """
     known = set(target.schemas.ids())
     for schema_id in sorted(schema_ids):
         if schema_id not in known or source.schemas.get(schema_id).fields != target.schemas.get(schema_id).fields:
@@ -71,7 +76,7 @@ def _check_schemas(target: TableContext, source: TableContext, schema_ids: set[i
 
 
 def _check_only_added(target: TableContext, source: TableContext, what: str) -> None:
-    """Since the newest snapshot that both have, or since the first."""
+    """Raise BadInput unless all commits were appends since the newest common snapshot, or since the first snapshot."""
     histories = [_by_id(source), _by_id(target)]
     common = [i for i, snapshot in histories[0].items() if _is_same(snapshot, histories[1].get(i))]
     since = max(common, default=0)
@@ -96,5 +101,8 @@ def _by_id(context: TableContext) -> dict[int, Snapshot]:
 
 
 def _is_same(one: Snapshot, other: Snapshot | None) -> bool:
-    """Copied from one branch to the other. Their ids and lists are equal then."""
+    """Whether one snapshot was copied from one branch to the other.
+
+    Their uuids and base manifest lists are then equal.
+    """
     return other is not None and one.base_manifest_list == other.base_manifest_list and one.uuid == other.uuid

@@ -1,4 +1,4 @@
-"""What follows a commit to a table before snapshots expire, as the table's options ask for it."""
+"""The maintenance steps that follow a commit, before snapshots expire. The table's options select them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,33 @@ from storage.table import TableContext
 
 
 class MaintenanceStep(Protocol):
-    """One thread at a time. name: for the log."""
+    """A maintenance step after commits. Not thread-safe.
+
+    name: for the log.
+    """
 
     @property
     def name(self) -> str: ...
 
     def is_due(self, *, patient: bool = True) -> bool:
-        """Whether `run` may find something to do; costs nothing. patient: rather later than a little now."""
+        """Return whether `run` may find something to do. Reads nothing.
+
+        patient: False also returns True for work that could wait a little longer.
+        """
         ...
 
     def run(self) -> None:
-        """Do what is due. What an error leaves undone is done by the next run."""
+        """Do what is due. After an error, the next run does the rest."""
         ...
 
 
 def maintenance_steps(context: TableContext, now_ms: Callable[[], int]) -> Sequence[MaintenanceStep]:
-    """In the order in which they are taken. now_ms: wall clock. Raises BadInput for options that can't be."""
+    """Return the steps in their order.
+
+    now_ms: wall clock.
+
+    Raises BadInput for invalid options.
+    """
     steps: list[MaintenanceStep] = []
     if AutomaticTags.made_for(context):
         steps.append(AutomaticTags(context, now_ms=now_ms))

@@ -1,8 +1,8 @@
-"""Maintenance after the commits of a table, without delaying them: one thread for all tables of a process.
+"""Maintenance after commits, in one thread for all tables of a process, so that commits don't wait for it.
 
-In this order: automatic tags are made, tags whose time is over go, partitions expire, then snapshots and changelogs do.
-A commit only says that it happened; it never waits, and never fails because of what is done here. What goes wrong is
-logged, once until it changes, and tried again after a later commit.
+The order is: automatic tags are created, expired tags are deleted, partitions expire, then snapshots and changelogs
+expire. A commit only reports that it happened. It never waits for maintenance, and never fails because of it. An error
+is logged once until it changes, and the work is tried again after a later commit.
 
 Source: Java `table/sink/TableCommitImpl.java` (maintain), which does it as a part of the commit.
 """
@@ -33,13 +33,13 @@ _EFFECTS: Final = {
     "expiry": "snapshots stay; commits go on",
 }
 
-Committed: TypeAlias = Callable[[int], None]  # called with the id of a snapshot that was just published
+Committed: TypeAlias = Callable[[int], None]  # called with the id of a snapshot that was just committed
 
 
 class MaintenanceWorker:
-    """The thread starts when there is something to do. Thread-safe.
+    """Maintains all tables of a process. Its thread starts when there is work. Thread-safe.
 
-    is_closing: no more is taken on.
+    is_closing: no more work is accepted.
     """
 
     def __init__(self, *, now_ms: Callable[[], int] = epoch_ms) -> None:
@@ -54,16 +54,16 @@ class MaintenanceWorker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a round is under way, or a table waits for one."""
+        """Whether a round is running, or a table waits for one."""
         with self._changed:
             return self._working is not None or bool(self._waiting)
 
     def watch(self, context: TableContext, *, pins: Pins = tuple) -> Committed:
-        """What to call after each commit to a table.
+        """Return the function to call after each commit to a table.
 
-        pins: as of SnapshotExpiry.
+        pins: see SnapshotExpiry.
 
-        Does nothing for a table that is write-only: maintenance is another job's then (as in Java).
+        The function does nothing for a write-only table: another job maintains that table then (as in Java).
         """
         if context.options.write_only:
             return lambda _: None
@@ -78,10 +78,11 @@ class MaintenanceWorker:
         return committed
 
     def close(self, *, finish: bool = False) -> None:
-        """Ends the thread; calling again is harmless. What a round under way has not done, a later one will do.
+        """End the thread. Calling it again has no effect. A later process does what a running round leaves undone.
 
-        finish: let it be done, and give each table one more round: for a process that ends after its commit, as each
-        run of a batch job does.
+        finish: complete the running round, and give each table one more. For a process that ends after its commit, such
+            as a
+        batch job.
         """
         with self._changed:
             if self.is_closing:
@@ -100,7 +101,7 @@ class MaintenanceWorker:
             thread.join()
 
     def cancel(self) -> None:
-        """Let `close` return as soon as the current step is done. Thread-safe and quick."""
+        """Let `close` return as soon as the current step is done. Thread-safe; doesn't wait."""
         self._is_cancelled = True
 
     def _submit(self, table: _MaintainedTable) -> None:
@@ -117,10 +118,10 @@ class MaintenanceWorker:
         while (table := self._next()) is not None:
             expired = table.round()
             if expired is not None and not self.is_closing and table.is_still_due():
-                self._submit(table)  # behind the others
+                self._submit(table)  # after the other waiting tables
 
     def _next(self) -> _MaintainedTable | None:
-        """Waits for a table. None when it is time to end."""
+        """Wait for a table that has work. None if the thread should end."""
         with self._changed:
             self._working = None
             while not self._waiting:
@@ -144,11 +145,14 @@ class _MaintainedTable:
 
     @cached_property
     def _changelogs(self) -> ChangelogExpiry:
-        """Made when it is needed: few tables keep changelogs longer than snapshots."""
+        """Return the changelog expiry. It is created on demand, as few tables keep changelogs longer than snapshots."""
         return self._new_changelogs()
 
     def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
-        """Whether there may be something to do; costs nothing. patient: as of SnapshotExpiry."""
+        """Return whether there may be something to do. Reads nothing.
+
+        patient: see SnapshotExpiry.
+        """
         return any(step.is_due(patient=patient) for step in self._steps) or self._snapshots.is_due(
             latest_id, patient=patient
         )
@@ -157,7 +161,7 @@ class _MaintainedTable:
         return self.latest_id is not None and self._snapshots.is_due(self.latest_id)
 
     def round(self) -> ExpiryRound | None:
-        """What follows a commit, each step whatever becomes of the others."""
+        """Run all steps that follow a commit. A failed step doesn't stop the others."""
         for step in self._steps:
             if step.is_due(patient=False):
                 self._try(step.name, step.run)

@@ -1,13 +1,17 @@
-"""Removes files of a table that nothing names: of crashes, lost commits, rollbacks, deleted branches.
+"""Removes orphan files of a table, which no state names: from crashes, lost commits, rollbacks and deleted branches.
 
-A file goes when it is old enough, and when two looks at all branches, one after the other, found no reference to it.
-One look is not enough: a fast-forward copies snapshots from a branch that was not looked at yet to one that was, and
-the branch may be deleted before its turn. What a commit under way has written is young.
+A file is removed if it is old enough, and if two passes over all branches, one after the other, found no reference to
+it. One pass is not enough: a fast-forward copies snapshots from a branch that the pass has not read yet to one that it
+has read, and the branch may be deleted before the pass reads it. Files of a running commit are young.
 
-Steps: list what is in the table; look who names what; look again; list the directories in which something is left
-over once more, for paths and times. In memory is a hash of each name, 8 bytes.
+Steps:
+1. List the files of the table.
+2. Collect all references, twice.
+3. List the directories that hold unreferenced files again, for paths and times.
 
-Source: Java `operation/OrphanFilesClean.java`, which looks once.
+Memory holds one hash of 8 bytes for each file name.
+
+Source: Java `operation/OrphanFilesClean.java`, which makes one pass.
 """
 
 from __future__ import annotations
@@ -32,7 +36,12 @@ from storage.verify.orphan_files import bucket_directories, temporary_files
 
 @dataclass(frozen=True, slots=True)
 class OrphanCleaning:
-    """paths, size_bytes: of what went, or would go. young: files that nothing names, and that are too young."""
+    """The result of removing orphans.
+
+    paths: files that were removed, or would be removed by a dry run.
+    size_bytes: their size in total.
+    young: the number of orphan files that are too young to be removed.
+    """
 
     paths: tuple[str, ...]
     size_bytes: int
@@ -42,9 +51,11 @@ class OrphanCleaning:
 def clean_orphans(
     context: TableContext, *, older_than_ms: int = ORPHAN_AGE_MS, dry_run: bool = False, now_ms: int | None = None
 ) -> OrphanCleaning:
-    """older_than_ms: a commit under way must not take longer.
+    """Remove the orphan files of all branches.
 
-    Raises CorruptFile when metadata can't be read: what is named is unknown then, and nothing is deleted.
+    older_than_ms: the minimum age of a removed file. A running commit must not take longer than this.
+
+    Raises CorruptFile if metadata can't be read: the references are then unknown, and nothing is deleted.
     """
     if older_than_ms < 0:
         raise BadInput(f"orphans older than {older_than_ms} ms: the age is 0 or more")
@@ -72,7 +83,7 @@ def clean_orphans(
 
 
 def _directories(context: TableContext) -> Iterator[str]:
-    """Directories in which each file must be referenced."""
+    """Return the directories in which each file must be referenced."""
     paths = context.paths
     yield from (paths.manifest_directory, paths.index_directory, paths.statistics_directory)
     yield from bucket_directories(paths.data_root, len(context.schema.partition_keys), FileListing(context.io))
@@ -83,13 +94,16 @@ def _names_in(context: TableContext, directory: str) -> Hashes:
 
 
 def _left_over(lying: dict[str, Hashes], named: Hashes) -> dict[str, Hashes]:
-    """What is not named, by directory."""
+    """Return the names that are not among named, by directory."""
     rest = {directory: hashes[~_is_among(hashes, named)] for directory, hashes in lying.items()}
     return {directory: hashes for directory, hashes in rest.items() if len(hashes)}
 
 
 def _is_among(hashes: Hashes, named: Hashes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """named: sorted."""
+    """Return whether each hash is among named.
+
+    named: sorted.
+    """
     if not len(named):
         return np.zeros(len(hashes), np.bool_)
     places = np.minimum(np.searchsorted(named, hashes), len(named) - 1)
@@ -98,7 +112,7 @@ def _is_among(hashes: Hashes, named: Hashes) -> np.ndarray[tuple[int], np.dtype[
 
 
 def _temporary(context: TableContext) -> Iterator[tuple[str, FileStatus]]:
-    """Files next to the snapshots of all branches."""
+    """Return temporary files next to the snapshots of all branches."""
     listing = FileListing(context.io)
     for branch in all_branches(context.io, context.paths):
         yield from temporary_files(context.paths.for_branch(branch), listing)

@@ -1,4 +1,4 @@
-"""Partitions marked as done: a file `_SUCCESS` in the directory of each, for jobs of other systems that wait for it.
+"""Marks partitions as done: a file `_SUCCESS` in the directory of each, for jobs of other systems that wait for it.
 
 Source: Java `partition/actions/SuccessFileMarkDoneAction.java`, `flink/action/MarkPartitionDoneAction.java`.
 """
@@ -23,7 +23,7 @@ SUCCESS_FILE: Final = "_SUCCESS"
 
 
 def partitions_like(context: TableContext, specs: Sequence[Mapping[str, Any]]) -> list[bytes]:
-    """Partitions with rows that agree with one of the specs. Raises BadInput for a spec that fits none of them."""
+    """Return the partitions with rows that match one of the specs. Raises BadInput if a spec matches none."""
     latest = context.snapshots.latest()
     there = set() if latest is None else {entry.partition for entry in live_entries(context, latest)}
     found: set[bytes] = set()
@@ -37,7 +37,7 @@ def partitions_like(context: TableContext, specs: Sequence[Mapping[str, Any]]) -
 
 
 def mark_done(context: TableContext, partitions: Iterable[bytes]) -> list[str]:
-    """Returns them: `dt=2024-05-14/hour=7`."""
+    """Mark partitions as done, and return their names: `dt=2024-05-14/hour=7`."""
     directories = partition_directories(context, partitions)
     for directory in directories:
         write_success_file(context.io, f"{context.location}/{directory}/{SUCCESS_FILE}", epoch_ms())
@@ -45,13 +45,14 @@ def mark_done(context: TableContext, partitions: Iterable[bytes]) -> list[str]:
 
 
 def partition_directories(context: TableContext, partitions: Iterable[bytes]) -> list[str]:
-    """Below the table."""
+    """Return the directories of partitions, relative to the table's location."""
     return [partition_directory(context, partition) for partition in partitions]
 
 
 def mark_done_at_the_end(context: TableContext, partitions: Collection[bytes]) -> None:
-    """What a batch write committed to, where the table asks for it (`partition.end-input-to-done`). Raises nothing: the
-    rows are in the table, and partitions can be marked by hand.
+    """Mark the partitions of a batch write as done, if option `partition.end-input-to-done` is set.
+
+    Raises nothing: the rows are committed, and partitions can be marked manually.
     """
     if not context.options.partition_end_input_to_done or not context.schema.partition_keys:
         return

@@ -1,7 +1,8 @@
-"""Partitions whose time is over are dropped: by the time that their values name, or by when they were last written.
+"""Drops expired partitions: by the time in their values, or by the time of their last write.
 
-They go in one commit of kind OVERWRITE, or in several (`partition.expiration-batch-size`); files go when the snapshots
-before it expire. Which partitions go is decided again for every attempt to commit, so rows that come meanwhile count.
+They are dropped in one commit of kind OVERWRITE, or in several (`partition.expiration-batch-size`). Their files are
+deleted when the snapshots before that commit expire. Each attempt to commit decides again which partitions have
+expired, so rows that were written meanwhile count.
 
 Source: Java `operation/NormalPartitionExpire.java`, `partition/PartitionUpdateTimeExpireStrategy.java`.
 """
@@ -35,9 +36,10 @@ _UNREADABLE_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ExpiredPartitions:
-    """Which partitions of a state are over.
+    """Selects the expired partitions of a state.
 
-    older_than_ms: their time is longer back than this. now: the local wall clock.
+    older_than_ms: a partition has expired if its time is longer ago than this.
+    now: the local wall clock.
     """
 
     context: TableContext
@@ -46,7 +48,10 @@ class ExpiredPartitions:
     now: datetime
 
     def among(self, entries: Iterable[ManifestEntry]) -> list[bytes]:
-        """entries: all live files. Returns them in the order in which they go."""
+        """Return the expired partitions in the order in which they are dropped.
+
+        entries: all live files.
+        """
         limit = self.now - timedelta(milliseconds=self.older_than_ms)
         if self.strategy is PartitionExpirationStrategy.UPDATE_TIME:
             return self._sorted(self._not_written_since(limit, entries))
@@ -57,18 +62,18 @@ class ExpiredPartitions:
 
     @staticmethod
     def _not_written_since(limit: datetime, entries: Iterable[ManifestEntry]) -> list[bytes]:
-        """Files without a time count as made now."""
+        """Return the partitions whose newest file is older than limit. A file without a creation time counts as new."""
         newest_ms: dict[bytes, float] = {}
         for entry in entries:
             made_ms = entry.file.creation_time_ms
             known = newest_ms.get(entry.partition, float("-inf"))
             newest_ms[entry.partition] = max(known, float("inf") if made_ms is None else made_ms)
-        # both are the local wall clock, as if it were UTC
+        # both times are the local wall clock, as if it were UTC
         limit_ms = limit.replace(tzinfo=UTC).timestamp() * 1000
         return [partition for partition, time_ms in newest_ms.items() if time_ms < limit_ms]
 
     def _sorted(self, partitions: Sequence[bytes]) -> list[bytes]:
-        """By their values as Java joins them."""
+        """Sort partitions by the text of their values, as Java joins them."""
         default = self.context.options.partition_default_name
         rows = _texts(self.context, partitions)
         joined = [",".join(default if text is None else text for text in row) for row in rows]
@@ -88,7 +93,10 @@ class ExpiredPartitions:
 
 
 def expired_by_value(context: TableContext, entries: Iterable[ManifestEntry]) -> list[bytes]:
-    """Partitions that the table's own options let expire soon, where their values decide; else none."""
+    """Return the partitions that expire by the table's options.
+
+    Returns an empty list unless the options expire partitions by their values.
+    """
     age_ms, strategy = context.options.partition_expiration_ms, context.options.partition_expiration_strategy
     if age_ms is None or strategy is not PartitionExpirationStrategy.VALUES_TIME or not context.schema.partition_keys:
         return []
@@ -96,7 +104,7 @@ def expired_by_value(context: TableContext, entries: Iterable[ManifestEntry]) ->
 
 
 def partition_names(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
-    """`dt=2024-05-14/hour=7` each."""
+    """Return `dt=2024-05-14/hour=7` for each partition."""
     names, default = context.schema.partition_keys, context.options.partition_default_name
     return [partition_path(names, row, default) for row in _texts(context, partitions)]
 
@@ -118,10 +126,13 @@ def expire_partitions(
     now: datetime | None = None,
     dry_run: bool = False,
 ) -> list[str]:
-    """Drop what is over, at most `partition.expiration-max-num` partitions. Returns them: `dt=2024-05-14/hour=7`.
+    """Drop expired partitions, at most `partition.expiration-max-num`. Returns their names: `dt=2024-05-14/hour=7`.
 
-    older_than_ms, strategy: None takes the table's option. now: the local wall clock.
-    Raises BadInput for a table without partitions or without a time after which they expire.
+    older_than_ms: None uses the table's option.
+    strategy: None uses the table's option.
+    now: the local wall clock.
+
+    Raises BadInput for a table without partitions or without an expiration time.
     """
     options = context.options
     if not context.schema.partition_keys:
@@ -152,10 +163,12 @@ def _still_over(over: ExpiredPartitions, batch: frozenset[bytes], entries: Seque
 
 
 class PartitionExpiry:
-    """Partition expiry after the commits of one table: when it is due. One thread at a time.
+    """Partition expiry after the commits of one table. Not thread-safe.
 
-    now_ms: wall clock. chance: a number of [0, 1): the first look comes within one interval, so that short jobs
-    look, too, but not each of them.
+    now_ms: wall clock.
+    chance: returns a number in [0, 1). It puts the first check at a random time within one interval, so that some of
+        many
+    short jobs check, too.
     """
 
     name: Final = "partition_expiry"
@@ -172,14 +185,17 @@ class PartitionExpiry:
         self._interval_ms = context.options.partition_expiration_check_interval_ms
         self._looks_at_the_end = context.options.end_input_check_partition_expire
         self._next_look_ms = now_ms() + self._interval_ms - int(self._interval_ms * chance())
-        PartitionTimes(context)  # raises for a formatter that is not understood
+        PartitionTimes(context)  # raises for an invalid formatter
 
     @staticmethod
     def made_for(context: TableContext) -> bool:
         return context.options.partition_expiration_ms is not None and bool(context.schema.partition_keys)
 
     def is_due(self, *, patient: bool = True) -> bool:
-        """patient: False at the end of input."""
+        """Return whether it is time for a check.
+
+        patient: False at the end of input.
+        """
         if not patient and self._looks_at_the_end:
             return True
         return not self._interval_ms or self._now_ms() > self._next_look_ms

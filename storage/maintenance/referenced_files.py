@@ -1,6 +1,6 @@
-"""Which files any state of any branch of a table names: what no cleaner may delete.
+"""The files that any state of any branch of a table names. Orphan cleaning must not delete them.
 
-States are those of `storage.expire.retained_states`. Each manifest is read once, however many looks there are.
+The states are those of `storage.expire.retained_states`. Each manifest is read once, however often `look` is called.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """is_held: asked when something of it can't be read. optional: lists that may have gone without it."""
+    """A state of a branch, and the manifest lists that name its files.
+
+    is_held: called if a file of the state can't be read: whether the state is still retained.
+    optional: lists that may have been deleted before the state.
+    """
 
     snapshot: Snapshot
     lists: Iterable[ListFile | None]
@@ -35,16 +39,19 @@ class _State:
 
 
 class ReferencedFiles:
-    """One thread at a time."""
+    """Collects the references of all branches. Not thread-safe."""
 
     def __init__(self, context: TableContext) -> None:
-        self._context = context = context.with_cache(MetadataCache())  # as the files are now, not as they were
+        self._context = context = context.with_cache(MetadataCache())  # a fresh cache: reads the current files
         self._manifests = context.shared(ManifestStore)
         self._of_manifest: dict[str, Hashes] = {}
         self._of_index: dict[str, Hashes] = {}
 
     def look(self) -> Hashes:
-        """Sorted, each once. Raises CorruptFile for metadata of a held state that can't be read, OSError."""
+        """Return the hashes of all referenced file names, sorted and unique.
+
+        Raises OSError, and CorruptFile for metadata of a held state that can't be read.
+        """
         metadata: set[str] = set()
         manifests: set[str] = set()
         for branch in all_branches(self._context.io, self._context.paths):
@@ -54,7 +61,7 @@ class ReferencedFiles:
                 except (CorruptFile, OSError):
                     if state.is_held():
                         raise
-                    # half expired, perhaps: what is left of it is expiry's to delete
+                    # perhaps partly expired: the expiry has to delete the rest of its files
                     self._add(replace(state, lists=(), optional=(*state.lists, *state.optional)), metadata, manifests)
         parts = [hashes_of(metadata), *(self._of_manifest[name] for name in manifests)]
         parts += [self._of_index[name] for name in metadata if name in self._of_index]
@@ -65,7 +72,7 @@ class ReferencedFiles:
     def _states(self, branch: str) -> Iterator[_State]:
         context = replace(self._context, branch=branch)
         io, paths, store = context.io, context.paths, context.snapshots
-        # one that was not made to the end holds nothing by itself
+        # a branch whose creation was not completed holds nothing by itself
         is_whole = bool(SchemaStore(io, paths).ids())
         held = retained_states(io, paths)
         for snapshot_id in (*held.partially_expired, *held.snapshots):
@@ -97,7 +104,7 @@ class ReferencedFiles:
         for name in held.tags:
             try:
                 tagged = tags.get(name)
-            except BadInput:  # deleted concurrently
+            except BadInput:  # another process deleted it
                 continue
             yield _State(
                 tagged,
@@ -106,7 +113,7 @@ class ReferencedFiles:
                 (changelog_list(tagged),),
             )
 
-    # ------------------------------------------------------------ what they name
+    # ------------------------------------------------------------ references
 
     def _add(self, state: _State, metadata: set[str], manifests: set[str]) -> None:
         metadata.update(name for name in (state.snapshot.statistics, state.snapshot.index_manifest) if name)

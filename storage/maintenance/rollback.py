@@ -1,6 +1,6 @@
-"""A table taken back to an older state. What came later is forgotten: its files are orphans then.
+"""Rolls a table back to an older state. Later states are forgotten: their files become orphans.
 
-Stop those who write first: ids are given again, and a reader that is ahead fails.
+Stop writers first: snapshot ids are used again, and a reader that is ahead fails.
 
 Source: Java `table/AbstractFileStoreTable.java` (rollbackTo), `table/RollbackHelper.java`.
 """
@@ -18,7 +18,7 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class LaterStates:
-    """What lies after a state: ids, and names of tags."""
+    """The states after a given one: ids of snapshots and changelogs, and names of tags."""
 
     snapshots: Sequence[int]
     changelogs: Sequence[int]
@@ -35,10 +35,14 @@ def later_states(context: TableContext, snapshot_id: int) -> LaterStates:
 
 
 def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
-    """Returns what went. A snapshot that expired and is kept by a tag comes back.
+    """Roll back to a snapshot. Returns the states that were deleted. An expired snapshot that a tag keeps is restored.
 
-    Steps: that snapshot's file; the hint EARLIEST; later tags, changelogs and snapshots go, the newest first; the hint
-    LATEST. A crash in between leaves newer states; the same call then goes on.
+    Steps:
+    1. Write the file of the snapshot.
+    2. Write the hint EARLIEST.
+    3. Delete later tags, changelogs and snapshots, newest first.
+    4. Write the hint LATEST.
+    A crash in between leaves newer states; the same call then continues.
     """
     context.identity.check_before_change()
     store = context.snapshots
@@ -53,7 +57,7 @@ def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
 
 
 def forget_later_states(context: TableContext, snapshot_id: int) -> LaterStates:
-    """Those after snapshot_id, the newest first. snapshot_id may be 0: all."""
+    """Delete the states after snapshot_id, newest first. 0 deletes all."""
     gone, io, paths = later_states(context, snapshot_id), context.io, context.paths
     io.delete(paths.latest_hint)
     for tag in gone.tags:
@@ -70,7 +74,10 @@ def forget_later_states(context: TableContext, snapshot_id: int) -> LaterStates:
 
 
 def forget_expired_states(context: TableContext) -> None:
-    """Snapshots that began to expire, the oldest first: where all others go, they would come back without files."""
+    """Delete the snapshots whose expiry has begun, oldest first.
+
+    If all other snapshots were deleted, they would be read again, though their files are gone.
+    """
     hint = context.snapshots.earliest_hint()
     if hint is not None and context.snapshots.exists(hint):
         for snapshot_id in sorted(context.snapshots.ids()):
@@ -79,7 +86,7 @@ def forget_expired_states(context: TableContext) -> None:
 
 
 def at_watermark(context: TableContext, watermark_ms: int) -> Snapshot:
-    """The newest whose watermark is not later. Raises BadInput when there is none."""
+    """Return the newest snapshot with this or an earlier watermark. Raises BadInput if no snapshot has one."""
     latest = context.snapshots.latest()
     for snapshot in context.snapshots.back_from(latest) if latest is not None else ():
         if snapshot.watermark is not None and snapshot.watermark <= watermark_ms:
@@ -88,7 +95,10 @@ def at_watermark(context: TableContext, watermark_ms: int) -> Snapshot:
 
 
 def _with_what_is_there(context: TableContext, tagged: Snapshot) -> Snapshot:
-    """Its changelog expired with it: a reader of changes would look for files that are gone."""
+    """Return the tagged snapshot, without its changelog if the changelog's files have expired.
+
+    A reader of changes would look for these files.
+    """
     name = tagged.changelog_manifest_list
     if name is None or context.io.exists(context.paths.manifest(name)):
         return tagged

@@ -1,4 +1,4 @@
-"""Files that say to jobs of other systems that something is complete: a tag is there, a partition is done.
+"""Files that tell jobs of other systems that a tag was created or that a partition is done.
 
 Source: Java `partition/file/SuccessFile.java`.
 """
@@ -12,7 +12,7 @@ from storage.pretty_json import pretty_json
 
 
 def write_success_file(io: FileIO, path: str, now_ms: int) -> None:
-    """Says when it was written first, and last. One that can't be read is replaced."""
+    """Write the file with the times of its first and its last write. A file that can't be read is replaced."""
     try:
         created_ms = int(json.loads(io.read(path))["creationTime"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):

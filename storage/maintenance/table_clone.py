@@ -1,8 +1,8 @@
-"""Another table with the same rows: the files of one snapshot are copied as they are, and committed there.
+"""Clones a table: the files of one snapshot are copied unchanged, and committed to another table.
 
-Nothing is decoded, so levels, sequence numbers, deletes and deletion vectors stay. Only that snapshot: its history,
-tags and branches stay behind, and so does the position of a pipeline that wrote it. The files come as an OVERWRITE,
-whose rows are no changes: a follower that begins with `latest-full` gets them once.
+Nothing is decoded, so levels, sequence numbers, deletes and deletion vectors stay the same. Only that snapshot is
+cloned: not the history, tags and branches, and not the position of a pipeline that wrote the table. The commit is an
+OVERWRITE, whose rows are not read as changes: a follower that begins with `latest-full` reads them once.
 
 Source: Java `flink/clone/CloneFilesFunction.java` (which copies the files of append tables, and commits them likewise).
 """
@@ -30,13 +30,16 @@ from storage.table import TableContext
 from storage.threads import map_parallel
 
 _log = get_logger(__name__)
-_COPIED_BYTES: Final = 8 << 20  # at once
+_COPIED_BYTES: Final = 8 << 20  # read at once
 _Bucket: TypeAlias = tuple[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """One file. size: as the manifest has it; None where it doesn't say."""
+    """One file to copy.
+
+    size: the size in the manifest. None if the manifest doesn't record it.
+    """
 
     source: str
     target: str
@@ -44,7 +47,7 @@ class _Copy:
 
 
 def check_clonable(source: TableContext) -> None:
-    """Raises UnsupportedFeature for a table whose files mean something in their own table only."""
+    """Raise UnsupportedFeature for a table whose files are valid in that table only."""
     if source.options.is_on("row-tracking.enabled"):
         raise UnsupportedFeature(
             f"a clone of {source.name}",
@@ -54,12 +57,12 @@ def check_clonable(source: TableContext) -> None:
 
 
 def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) -> None:
-    """Copies the files of a snapshot, and commits them to the target.
+    """Copy the files of a snapshot, and commit them to the target.
 
-    target: without a snapshot, with all versions of the source's schema.
+    target: has no snapshot, and has all versions of the source's schema.
 
-    Raises CorruptFile for a file that is not what its manifest says, SnapshotExpired if the snapshot was deleted
-    meanwhile. What was copied by then is in the target's directory, and no snapshot names it.
+    Raises CorruptFile for a file whose size differs from the manifest, SnapshotExpired if the snapshot was deleted
+    meanwhile. Files copied by then stay in the target's directory, and no snapshot names them.
     """
     messages = _messages(source, snapshot)
     copies = list(_copies(source, target, messages))
@@ -75,7 +78,7 @@ def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) 
 
 
 def _messages(source: TableContext, snapshot: Snapshot) -> list[CommitMessage]:
-    """As if they had just been written."""
+    """Return commit messages for the files, as if they had just been written."""
     index_files = index_files_by_bucket(read_index_manifest(source, snapshot.index_manifest))
     data_files: dict[_Bucket, list[DataFileMeta]] = defaultdict(list)
     total_buckets: dict[_Bucket, int] = {}
@@ -108,7 +111,7 @@ def _copies(source: TableContext, target: TableContext, messages: Sequence[Commi
 
 
 def _copy(source: FileIO, target: FileIO, copy: _Copy) -> int:
-    """The size of the file."""
+    """Copy one file, and return its size."""
     size = 0
     with source.open_input(copy.source) as read, target.open_output(copy.target) as write:
         while data := read.read(_COPIED_BYTES):
@@ -120,7 +123,7 @@ def _copy(source: FileIO, target: FileIO, copy: _Copy) -> int:
 
 
 def _inside(message: CommitMessage) -> CommitMessage:
-    """Copies are in the table, wherever the files lay."""
+    """Remove external paths: the copies are in the table's directory, wherever the originals were."""
     return replace(
         message,
         new_files=tuple(replace(file, external_path=None) for file in message.new_files),

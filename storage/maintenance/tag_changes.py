@@ -1,8 +1,8 @@
-"""Tags made, replaced, renamed and deleted, whatever expires meanwhile.
+"""Creates, replaces, renames and deletes tags while snapshots expire.
 
-Who makes a tag writes it, then looks whether its snapshot is still kept; who expires moves the hint EARLIEST, then
-looks for new tags (`storage.expire.snapshot_expiry`). So one of them sees the other. Who deletes a tag removes it, and
-then looks for what else names its files.
+A process that creates a tag writes it, and then checks whether its snapshot is still kept. An expiry moves the hint
+EARLIEST, and then looks for new tags (`storage.expire.snapshot_expiry`). So one of the two sees the other. A process
+that deletes a tag removes it, and then looks for other references to its files.
 
 Source: Java `utils/TagManager.java`, `operation/TagDeletion.java`, `tag/TagTimeExpire.java`.
 """
@@ -33,11 +33,12 @@ def create_tag(
     retained: timedelta | None = None,
     now: Callable[[], datetime] = datetime.now,
 ) -> Snapshot:
-    """snapshot_id: None is the latest; one that expired may be named while another tag keeps it.
-    retained: after this time `expire_tags` deletes it; None is never.
+    """Create a tag for a snapshot, and return the snapshot.
 
-    Raises BadInput for a name that is taken and a snapshot that is not there, SnapshotExpired if it was deleted
-    meanwhile.
+    snapshot_id: None is the latest. An expired snapshot is allowed if another tag keeps it.
+    retained: `expire_tags` deletes the tag after this time. None is never.
+
+    Raises BadInput if the name is taken or the snapshot doesn't exist, SnapshotExpired if it was deleted meanwhile.
     """
     snapshot = snapshot_to_keep(context, snapshot_id)
     _check_automatic_name(context, name, snapshot)
@@ -57,7 +58,10 @@ def replace_tag(
     retained: timedelta | None = None,
     now: Callable[[], datetime] = datetime.now,
 ) -> Snapshot:
-    """The same name for another snapshot; files that only the old one kept go. Raises BadInput when there is none."""
+    """Move a tag to another snapshot, and return the snapshot. Files that only the old tag kept are deleted.
+
+    Raises BadInput if the tag or the snapshot doesn't exist.
+    """
     tags = context.tags
     old = tags.tag(name)
     snapshot = snapshot_to_keep(context, snapshot_id)
@@ -71,7 +75,7 @@ def replace_tag(
 
 
 def rename_tag(context: TableContext, name: str, new_name: str) -> None:
-    """A crash in between leaves both names."""
+    """Rename a tag. A crash in between leaves both names."""
     tags = context.tags
     old = tags.tag(name)
     tags.create(new_name, old.snapshot, retained=old.retained, now=old.created_at or datetime.now())
@@ -79,7 +83,10 @@ def rename_tag(context: TableContext, name: str, new_name: str) -> None:
 
 
 def delete_tag(context: TableContext, name: str) -> DeletionPlan:
-    """Returns what went with it: files that nothing else names. Raises BadInput when there is no such tag."""
+    """Delete a tag, and the files that nothing else names. Returns these files.
+
+    Raises BadInput if the tag doesn't exist.
+    """
     tag = context.tags.tag(name)
     context.io.delete(context.paths.tag(name))
     if context.options.tag_create_success_file:
@@ -88,7 +95,7 @@ def delete_tag(context: TableContext, name: str) -> DeletionPlan:
 
 
 def _check_automatic_name(context: TableContext, name: str, snapshot: Snapshot) -> None:
-    """One snapshot has at most one tag of the table's schedule. Raises BadInput."""
+    """Raise BadInput if the snapshot would get a second tag that is named like those of the table's schedule."""
     if context.options.tag_creation not in (TagCreation.PROCESS_TIME, TagCreation.WATERMARK):
         return
     period, store = TagPeriod.of(context.options), context.tags
@@ -103,9 +110,11 @@ def _check_automatic_name(context: TableContext, name: str, snapshot: Snapshot) 
 
 
 def overdue_tags(context: TableContext, older_than: datetime | None = None, *, now: datetime) -> list[Tag]:
-    """Tags whose time is over. older_than: also tags without one that were made before; local time.
+    """Return the tags whose retention has ended.
 
-    Of those, Java asks the file for its time.
+    older_than: also return tags without a retention whose file is older than this. Local time.
+
+    For tags without a retention, Java compares the time of the file, too.
     """
     store = context.tags
     made_at = {
@@ -116,7 +125,7 @@ def overdue_tags(context: TableContext, older_than: datetime | None = None, *, n
     for name in store.names():
         try:
             tag = store.tag(name)
-        except BadInput:  # deleted concurrently
+        except BadInput:  # another process deleted it
             continue
         file_time = made_at.get(context.paths.tag(name).rpartition("/")[2])
         if tag.created_at is not None and tag.retained is not None:
@@ -129,7 +138,10 @@ def overdue_tags(context: TableContext, older_than: datetime | None = None, *, n
 
 
 def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot:
-    """Raises BadInput for one that is not there, SnapshotExpired for one that began to expire."""
+    """Return the snapshot, or the latest one for None.
+
+    Raises BadInput if it doesn't exist, SnapshotExpired if its expiry has begun.
+    """
     if snapshot_id is None:
         latest = context.snapshots.latest()
         if latest is None:
@@ -142,13 +154,13 @@ def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot
         there = "there is none" if latest_id is None else f"there are {earliest} to {latest_id}"
         raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")
     snapshot = found or tagged[0]
-    if not is_kept(context, snapshot):  # an expiry that died left its file; others of its files may be gone
+    if not is_kept(context, snapshot):  # an expiry that crashed left the snapshot's file; other files may be deleted
         raise SnapshotExpired(context.name, snapshot.id, "its expiry has begun")
     return snapshot
 
 
 def is_kept(context: TableContext, snapshot: Snapshot, *, but_tag: str | None = None) -> bool:
-    """By itself, not having begun to expire, or by a tag other than but_tag."""
+    """Whether the snapshot exists and its expiry has not begun, or a tag other than but_tag keeps it."""
     store = context.snapshots
     hint = store.earliest_hint()
     if store.find(snapshot.id) == snapshot and (hint is None or hint <= snapshot.id or not store.exists(hint)):
@@ -158,13 +170,13 @@ def is_kept(context: TableContext, snapshot: Snapshot, *, but_tag: str | None = 
         try:
             if name != but_tag and tags.get(name) == snapshot:
                 return True
-        except BadInput:  # deleted concurrently
+        except BadInput:  # another process deleted it
             continue
     return False
 
 
 def _delete_unnamed(context: TableContext, snapshot: Snapshot) -> DeletionPlan:
-    """Files of a snapshot that neither a snapshot, nor a tag, nor a changelog of any branch names."""
+    """Delete the files of a snapshot that no snapshot, tag or changelog of any branch names. Returns them."""
     if is_kept(context, snapshot):
         return DeletionPlan()
     manifests = context.shared(ManifestStore)

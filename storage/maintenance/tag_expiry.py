@@ -15,11 +15,11 @@ from storage.maintenance.tag_changes import delete_tag
 from storage.paths import parse_tag_name
 from storage.table import TableContext
 
-_PAUSE_MS: Final = 60_000  # between two looks at the list of tags
+_PAUSE_MS: Final = 60_000  # between two listings of the tags
 
 
 class TagExpiry:
-    """Of one branch. Reads each tag once. One thread at a time.
+    """Tag expiry of one branch. Reads each tag once. Not thread-safe.
 
     now_ms: wall clock.
     """
@@ -30,7 +30,7 @@ class TagExpiry:
         self._context = context
         self._now_ms = now_ms
         self._next_look_ms = now_ms() + _PAUSE_MS
-        self._ends: dict[tuple[str, int], datetime | None] = {}  # by name, and the time of the file
+        self._ends: dict[tuple[str, int], datetime | None] = {}  # by tag name and modification time of its file
 
     def is_due(self, *, patient: bool = True) -> bool:
         return not patient or self._now_ms() >= self._next_look_ms
@@ -49,11 +49,11 @@ class TagExpiry:
                 end = found[key] = self._ends[key] if key in self._ends else self._end(name)
                 if end is not None and end < now:
                     delete_tag(self._context, name)
-            except BadInput:  # deleted concurrently
+            except BadInput:  # another process deleted it
                 continue
         self._ends = found
 
     def _end(self, name: str) -> datetime | None:
-        """Local wall clock. None for one that stays."""
+        """Return the end of the tag's retention in local wall-clock time. None for a tag without a retention."""
         tag = self._context.tags.tag(name)
         return None if tag.created_at is None or tag.retained is None else tag.created_at + tag.retained

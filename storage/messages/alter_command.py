@@ -1,6 +1,6 @@
-"""The command that alters a table, as messages give it: `tidelake table alter shop.orders --add-column 'note STRING'`.
+"""The command that alters a table, for messages: `tidelake table alter shop.orders --add-column 'note STRING'`.
 
-`tidelake.cli.commands.alter` reads what is written here; a test holds the two together.
+`tidelake.cli.commands.alter` parses this command; a test checks that both match.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from storage.types import DataType, nullable
 
 
 def alter_command(table: str, location: str, *changes: str) -> str:
-    """To be pasted into a shell.
+    """Return the command, quoted for a shell.
 
     table: its full name.
-    location: its root directory; "" where it isn't known, and the command then lacks its warehouse.
+    location: its root directory. If it is unknown (""), the command lacks the warehouse.
     changes: made by the functions below.
     """
     warehouse = f" -w {shlex.quote(location.rsplit('/', 2)[0])}" if location else ""
@@ -24,12 +24,12 @@ def alter_command(table: str, location: str, *changes: str) -> str:
 
 
 def add_column(path: str | Sequence[str], data_type: DataType) -> str:
-    """Nullable, whatever `data_type` says: rows that are there already lack the column."""
+    """Return the option that adds a column. It is always nullable, as existing rows lack the column."""
     return f"--add-column {shlex.quote(f'{path_text(path)} {nullable(data_type)}')}"
 
 
 def set_type(path: str | Sequence[str], data_type: DataType) -> str:
-    """The column stays nullable, or NOT NULL."""
+    """Return the option that changes a type. The column stays nullable, or NOT NULL."""
     return f"--set-type {shlex.quote(f'{path_text(path)} {nullable(data_type)}')}"
 
 
@@ -38,6 +38,9 @@ def set_option(key: str, value: str) -> str:
 
 
 def path_text(path: str | Sequence[str]) -> str:
-    """`address.city`; a name that is more than letters, digits and `_` stands in backquotes."""
+    """Return a path as `address.city`.
+
+    A name with other characters than letters, digits and `_` is quoted in backquotes.
+    """
     names = (path,) if isinstance(path, str) else path
     return ".".join(name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`" for name in names)

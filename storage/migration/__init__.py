@@ -1,1 +1,1 @@
-"""A folder of files becomes an append table: its files are registered as they are, none is rewritten."""
+"""Turns a folder of files into an append table: its files are registered unchanged, none is rewritten."""

@@ -1,4 +1,4 @@
-"""Metadata of a data file of another writer: its columns, row count and bounds.
+"""Describes a data file of another writer: its columns, row count and bounds.
 
 Source: Java `migrate/FileMetaUtils.java`.
 """
@@ -31,7 +31,10 @@ _WITHOUT_BOUNDS = CONSTRUCTED_ROOTS | STRING_ROOTS | BINARY_ROOTS | {Root.VARIAN
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """columns: all nullable, with id 0."""
+    """A data file of another writer.
+
+    columns: all nullable, with id 0.
+    """
 
     path: str
     size: int
@@ -41,7 +44,7 @@ class ForeignFile:
 
 
 def check_migratable_format(name: str) -> str:
-    """Raises UnsupportedFeature."""
+    """Return the format. Raises UnsupportedFeature if its files can't be migrated."""
     if name == "avro":
         raise UnsupportedFeature(
             "migration of avro files",
@@ -56,7 +59,7 @@ def check_migratable_format(name: str) -> str:
 
 
 def look_at(io: FileIO, path: str, status: FileStatus, format_name: str) -> ForeignFile:
-    """Reads the footer. Raises CorruptFile for what is no file of the format, BadInput for types that Paimon lacks."""
+    """Read the footer of a file. Raises CorruptFile if it isn't of the format, BadInput for types that Paimon lacks."""
     with io.open_input(path) as source, corruption(path, f"a file in {format_name}"):
         if format_name == "parquet":
             footer = pq.ParquetFile(source).metadata
@@ -73,7 +76,7 @@ def look_at(io: FileIO, path: str, status: FileStatus, format_name: str) -> Fore
 
 
 def check_alike(one: ForeignFile, other: ForeignFile) -> None:
-    """All files of a table have the same columns, in whatever order. Raises BadInput, naming file and column."""
+    """Raise BadInput, naming file and column, if two files of a table don't have the same columns, in any order."""
     expected = {column.name: str(column.type) for column in one.columns}
     found = {column.name: str(column.type) for column in other.columns}
     for name in sorted(expected.keys() | found.keys()):
@@ -86,10 +89,12 @@ def check_alike(one: ForeignFile, other: ForeignFile) -> None:
 
 
 def meta_of(io: FileIO, file: ForeignFile, name: str, fields: Sequence[DataField], format_name: str) -> DataFileMeta:
-    """As if an append table had written it under schema 0.
+    """Return the metadata that an append table would have written for the file under schema 0.
 
-    fields: the table's columns that the file holds. Of a parquet file numbers, times and truth values have bounds;
-    there is nothing that could be told without decoding of others, and of orc.
+    fields: the table's columns that the file contains.
+
+    Numbers, times and booleans of a Parquet file get bounds. The bounds of other types, and of ORC, are unknown without
+    decoding the file.
     """
     stats, columns = _stats(io, file, [f for f in fields if f.type.root not in _WITHOUT_BOUNDS], format_name)
     return DataFileMeta(
@@ -133,9 +138,9 @@ def _stats(
 
 
 def _extreme(bounds: pa.Array, nulls: pa.Array, rows: pa.Array, which: str, field: DataField) -> pa.Array:
-    """(1,). Unknown where it is of any part that has values."""
+    """Return the extreme value, (1,). It is unknown if it is unknown for a part that has values."""
     has_values = pc.fill_null(pc.less(nulls, rows), True)
     kind = arrow_type(field.type)
     if pa.types.is_floating(kind) or pc.any(pc.and_(has_values, bounds.is_null())).as_py():
-        return pa.nulls(1, kind)  # a NaN is in no bounds
+        return pa.nulls(1, kind)  # bounds don't include NaN
     return pa.repeat(pc.min_max(bounds)[which], 1).cast(kind)

@@ -1,12 +1,12 @@
-"""From a folder in Hive's layout to a table, step by step; each can be repeated.
+"""Migrates a folder in Hive's layout to a table, in steps that can be repeated.
 
-1. All footers are read: columns, rows, bounds. Whatever doesn't fit is refused here, and nothing was changed.
-2. The table is made, without rows.
-3. Each file gets a second name in the table's bucket: a hard link where source and table share a disk, else a copy.
-4. One commit names all of them, by a user and an identifier of its own: done again, it is recognised.
-5. The names in the source go, those of committed files alone.
+1. All footers are read: columns, rows, bounds. A folder that can't be migrated is refused here; nothing has changed.
+2. The table is created, without rows.
+3. Each file gets a second name in the table's bucket: a hard link if source and table are on one disk, else a copy.
+4. One commit adds all of them, with a dedicated user and identifier: if it is repeated, it is recognized.
+5. The names of the committed files are removed from the source.
 
-Until step 4 the source is whole, and readers of the table see no rows; a crash later leaves names that the next call
+Until step 4 the source is complete, and readers of the table see no rows. A crash later leaves names that the next call
 removes.
 
 Source: Java `hive/migrate/HiveMigrator.java` (which renames, and renames back when it fails).
@@ -53,8 +53,10 @@ _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.
 
 @dataclass(frozen=True, slots=True)
 class SourceFolder:
-    """partition_types: by partition column, in the order of the directories.
-    default_name: of the directory that stands for NULL.
+    """The folder to migrate.
+
+    partition_types: by partition column, in the order of the directories.
+    default_name: the name of the directory for NULL.
     """
 
     io: FileIO
@@ -64,7 +66,7 @@ class SourceFolder:
     default_name: str = HIVE_DEFAULT_PARTITION
 
     def context(self, columns: Sequence[DataField]) -> TableContext:
-        """As if it were a table."""
+        """Return a table context for the folder."""
         keys = [DataField(0, name, data_type) for name, data_type in self.partition_types.items()]
         schema = TableSchema(0, (*columns, *keys), 0, tuple(self.partition_types))
         options = TableOptions({"partition.default-name": self.default_name})
@@ -73,8 +75,10 @@ class SourceFolder:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """columns: of the table, those of partitions last.
-    files: with the partition that each is in.
+    """The files to migrate.
+
+    columns: of the table, with the partition columns at the end.
+    files: each with its partition.
     """
 
     source: SourceFolder
@@ -83,7 +87,7 @@ class MigrationPlan:
 
     @property
     def identity(self) -> str:
-        """Of these files, to tell a repeated call from one with others."""
+        """A hash of the files. It distinguishes a repeated call from one with other files."""
         listed = sorted(f"{file.path} {file.size} {file.modified_ms}" for _, file in self.files)
         return hashlib.sha256("\n".join(listed).encode()).hexdigest()[:16]
 
@@ -101,7 +105,9 @@ class MigrationPlan:
 
 
 def partition_types_of(io: FileIO, location: str, given: Mapping[str, str]) -> dict[str, DataType]:
-    """The partition columns that the first directories name: STRING, unless `given` says otherwise (`INT`).
+    """Return the partition columns that the first directories name.
+
+    Their type is STRING, unless `given` names one (`INT`).
 
     Raises BadInput for a column in `given` that no directory names.
     """
@@ -120,13 +126,13 @@ def partition_types_of(io: FileIO, location: str, given: Mapping[str, str]) -> d
 
 
 def holds_files(io: FileIO, location: str) -> bool:
-    """In whatever directory below; what begins with `_` or `.` doesn't count."""
+    """Return whether any directory below has a file. Names that begin with `_` or `.` don't count."""
     entries = [entry for entry in io.list_directory(location) if not is_hidden(entry.name)]
     return any(not entry.is_directory or holds_files(io, f"{location}/{entry.name}") for entry in entries)
 
 
 def plan_migration(source: SourceFolder) -> MigrationPlan:
-    """Reads all footers. Raises BadInput, UnsupportedFeature and CorruptFile for what can't become a table."""
+    """Read all footers. Raises BadInput, UnsupportedFeature and CorruptFile for a folder that can't become a table."""
     check_migratable_format(source.format_name)
     partitions = list_partitions(source.context(()))
     _check_nothing_else(source, {partition.location for partition in partitions})
@@ -145,7 +151,7 @@ def plan_migration(source: SourceFolder) -> MigrationPlan:
 
 
 def _files(source: SourceFolder, location: str) -> list[tuple[str, FileStatus]]:
-    """With their paths."""
+    """Return the files with their paths."""
     entries = sorted(source.io.list_directory(location), key=lambda entry: entry.name)
     if inner := [e.name for e in entries if e.is_directory and not is_hidden(e.name)]:
         raise BadInput(f"{location} holds a directory {inner[0]!r} that is no partition; move it away")
@@ -153,7 +159,7 @@ def _files(source: SourceFolder, location: str) -> list[tuple[str, FileStatus]]:
 
 
 def _check_nothing_else(source: SourceFolder, partitions: set[str]) -> None:
-    """Raises BadInput for files next to partition directories: they would be left behind."""
+    """Raise BadInput for files next to partition directories: they would not be migrated."""
     places, names = [source.location], list(source.partition_types)
     for name in names:
         below = []
@@ -169,11 +175,13 @@ def _check_nothing_else(source: SourceFolder, partitions: set[str]) -> None:
 
 
 def migrate(plan: MigrationPlan, target: TableContext, *, keep_source: bool, adds: bool = False) -> int | None:
-    """Steps 3 to 5, or what an earlier call left of them. Returns the snapshot's id; None where it had committed.
+    """Do steps 3 to 5, or what an earlier call left of them.
+
+    Returns the snapshot's id; None if it was committed before.
 
     target: an append table without buckets, with the plan's columns.
-    adds: to a table of whatever rows; else it has no snapshot but that of an earlier call. Names and the commit are
-        then those of these files: others may be added by another call, and may be called the same.
+    adds: the table may have other rows. Otherwise it has at most the snapshot of an earlier call. With adds, file names
+        and the commit contain the identity of the files: another call may add other files with the same names.
     """
     user, prefix = (f"{_USER}-{plan.identity}", f"{plan.identity}-") if adds else (_USER, "")
     messages: dict[bytes, list[tuple[ForeignFile, str]]] = {}
@@ -209,13 +217,13 @@ def migrate(plan: MigrationPlan, target: TableContext, *, keep_source: bool, add
 
 
 def is_unfinished(target: TableContext) -> bool:
-    """Whether a table is what an earlier call left: without rows, or with the one snapshot of a migration."""
+    """Return whether an earlier call left this table: without rows, or with the one snapshot of a migration."""
     latest = target.snapshots.latest()
     return latest is None or (latest.id, latest.commit_user) == (1, _USER)
 
 
 def _name_in_table(path: str, format_name: str) -> str:
-    """Readers go by the end of a name; Hive's files have none."""
+    """Return the file's name with the format's extension, which Hive's files lack and readers need."""
     name = path.rpartition("/")[2]
     return name if name.endswith(f".{format_name}") else f"{name}.{format_name}"
 
@@ -227,7 +235,7 @@ def _check_distinct(paths: Sequence[str]) -> None:
 
 
 def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) -> None:
-    """Whole under its new name, or not there."""
+    """Create the file under its new name, as a whole or not at all."""
     if target.exists(path) and target.size_bytes(path) == file.size:
         return
     if isinstance(source, LocalFileIO) and isinstance(target, LocalFileIO):
@@ -248,7 +256,7 @@ def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) 
 
 
 def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence[tuple[ForeignFile, str]]) -> None:
-    """An earlier call committed; what is in the source still must be of it. Raises BadInput for anything newer."""
+    """Raise BadInput if a file in the source is not one that an earlier call committed."""
     latest = target.snapshots.latest()
     assert latest is not None
     directories: dict[bytes, str] = {}

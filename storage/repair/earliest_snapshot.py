@@ -1,4 +1,4 @@
-"""Sets the earliest snapshot of a table again, after snapshots of its history were lost, or deleted by hand.
+"""Sets the earliest snapshot of a table again, after snapshots of its history were lost or deleted manually.
 
 Source: Java `flink/procedure/RepairEarliestSnapshotProcedure.java`.
 """
@@ -10,10 +10,9 @@ from storage.table import TableContext
 
 
 def repair_earliest_snapshot(context: TableContext, snapshot_id: int) -> int:
-    """History begins with this snapshot now; readers pass over those before, and `clean_orphans` takes their files.
+    """Make this snapshot the earliest one. Readers ignore earlier ones, and `clean_orphans` deletes their files.
 
-    Returns the earliest one until now. Raises BadInput for a snapshot that is not there, and where a later one is
-    missing.
+    Returns the previous earliest snapshot. Raises BadInput if the snapshot, or a later one, doesn't exist.
     """
     context.identity.check_before_change()
     earliest, latest = context.snapshots.earliest_id(), context.snapshots.latest_id()

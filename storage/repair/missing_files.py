@@ -1,8 +1,7 @@
-"""Data files that a table names and that aren't there, left out of it: what can't be read can be read again, and lacks
-their rows.
+"""Removes missing data files from the table, so that it can be read again. The rows of these files are lost.
 
-For files that are lost for good: deleted by hand, or by an expiry of another system that looked at its own branch only.
-Restore them from a backup if there is one.
+Use it for files that are lost for good: deleted manually, or by an expiry of another system that checked only its own
+branch. If a backup exists, restore the files from it instead.
 
 Source: Java `operation/ListUnexistingFiles.java`, `flink/action/RemoveUnexistingFilesAction.java`.
 """
@@ -26,8 +25,9 @@ _Bucket = tuple[bytes, int, int]
 
 
 def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> list[str]:
-    """Paths of the latest snapshot's data files that are not there, after a commit (OVERWRITE) that deletes them from
-    the table. Raises CommitConflict if another process deletes one meanwhile: call it again.
+    """Commit a snapshot (OVERWRITE) that deletes the missing data files of the latest snapshot. Returns their paths.
+
+    Raises CommitConflict if another process deletes one of them meanwhile: call it again.
     """
     latest = context.snapshots.latest()
     if latest is None:
@@ -38,7 +38,7 @@ def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> lis
             of_buckets[entry.partition, entry.bucket, entry.total_buckets].append(entry)
     lost = {bucket: files for bucket, entries in of_buckets.items() if (files := _lost(context, bucket, entries))}
     newest = context.snapshots.latest()
-    if lost and newest is not None and newest.id != latest.id:  # those that a commit let go meanwhile may have expired
+    if lost and newest is not None and newest.id != latest.id:  # files that a commit deleted meanwhile may have expired
         there = {entry.identity for entry in live_entries(context, newest)}
         lost = {bucket: [(p, e) for p, e in files if e.identity in there] for bucket, files in lost.items()}
     messages = [_message(bucket, [entry.file for _, entry in files]) for bucket, files in lost.items() if files]
@@ -49,7 +49,10 @@ def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> lis
 
 
 def _lost(context: TableContext, bucket: _Bucket, entries: Sequence[ManifestEntry]) -> list[tuple[str, ManifestEntry]]:
-    """With their paths. A bucket is listed once; what the list lacks is asked for by name."""
+    """Return the missing files with their paths.
+
+    The bucket is listed once; files not in the list are checked by name.
+    """
     directory = bucket_directory(context, bucket[0], bucket[1])
     listed = {f"{directory}/{status.name}" for status in context.io.list_directory(directory)}
     paths = ((data_file_path(directory, entry.file), entry) for entry in entries)

@@ -1,7 +1,7 @@
-"""Manifests that the latest snapshot names and that aren't there, left out of it.
+"""Removes missing manifests from the table: manifests that the latest snapshot names, but that don't exist.
 
-What they said is not known: files that they added are gone from the table (and orphans), files that they deleted are
-back. `missing_files` sees to those of them that aren't there.
+Their content is unknown. Files that they added are no longer part of the table (they are orphans), and files that they
+deleted are part of it again. `missing_files` removes those of the latter that don't exist.
 
 Source: Java `flink/action/RemoveUnexistingManifestsAction.java`, `FileStoreCommitImpl.replaceManifestList`.
 """
@@ -26,9 +26,10 @@ from storage.table import TableContext
 
 
 def remove_missing_manifests(context: TableContext, *, dry_run: bool = False) -> list[str]:
-    """Names of manifests that were left out, by a snapshot of kind OVERWRITE on the latest one; none where all are
-    there. Raises CorruptFile where a manifest list is gone, or what is left contradicts itself; CommitConflict when
-    another writer commits meanwhile.
+    """Commit a snapshot of kind OVERWRITE on the latest one, without the missing manifests. Returns their names.
+
+    Nothing is committed if no manifest is missing. Raises CorruptFile if a manifest list is missing, or if the
+    remaining manifests contradict each other; CommitConflict if another writer commits meanwhile.
     """
     context.identity.check_before_change()
     latest = context.snapshots.latest()

@@ -1,4 +1,4 @@
-"""Empties a table with all its history: only its schemas, options and one empty snapshot stay.
+"""Empties a table and its history: only its schemas, options and one empty snapshot are kept.
 
 Source: Java `FileStoreTable.purgeFiles`.
 """
@@ -21,10 +21,15 @@ _ALL: Final = 2**31
 
 
 def purge(context: TableContext) -> OrphanCleaning:
-    """Stop writers and readers first. Interrupted, call it again.
+    """Delete all rows and the history. Stop writers and readers first. If it is interrupted, call it again.
 
-    Steps: branches, tags and consumers go; the rows, with an OVERWRITE; changelogs; all snapshots but that one; then
-    whatever nothing names, however young. Returns what the last step took.
+    Steps:
+    1. Delete branches, tags and consumers.
+    2. Delete the rows, with an OVERWRITE.
+    3. Expire all other snapshots, and delete changelogs.
+    4. Delete all orphan files, of any age.
+
+    Returns what the last step deleted.
     """
     context.identity.check_before_change()
     for branch in branch_names(context.io, context.paths):

@@ -1,1 +1,1 @@
-"""Changes of single rows: deleted, or replaced by others (Paimon's row-level commands)."""
+"""Row-level operations: deletes and updates of single rows (Paimon's row-level commands)."""

@@ -1,4 +1,4 @@
-"""What columns become, by name: a value for all rows, or an expression over the columns of each."""
+"""The new values of columns, by name: a value for all rows, or an expression over the columns of each row."""
 
 from __future__ import annotations
 
@@ -20,15 +20,20 @@ from storage.write.value_location import ColumnLocation
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """values: a Python value, a pyarrow scalar, or an expression made with `pyarrow.compute`, by column.
+    """The new values of columns.
 
-    All see the row as it was. Expressions give any type that a writer would take.
+    values: a Python value, a pyarrow scalar, or an expression made with `pyarrow.compute`, by column.
+
+    All expressions see the old row. They may return any type that a writer accepts.
     """
 
     values: Mapping[str, Any]
 
     def for_table(self, context: TableContext) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """From batches of the table's columns to such. Raises BadInput for columns and values that don't fit."""
+        """Return a function from batches of the table's columns to batches with the new values.
+
+        Raises BadInput for columns and values that don't fit the table.
+        """
         schema = context.schema
         if not self.values:
             raise BadInput(f"{context.name}: an update names the columns to change, and what they become")

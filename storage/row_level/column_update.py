@@ -1,8 +1,8 @@
-"""Columns of rows that are there, written again by row id: the other columns stay in their files, untouched.
+"""Writes some columns of existing rows again, by row id. The other columns stay unchanged in their files.
 
-Each row-id group that is touched gets one new file with these columns of all of its rows, the untouched values copied.
-Of a BLOB column nothing is copied: the new file has placeholders for rows that keep theirs. When others wrote the same
-columns of these rows meanwhile, or moved their files, all begins again from what the table is then.
+Each row-id group with a changed row gets one new file with these columns of all its rows; unchanged values are copied.
+Values of BLOB columns are not copied: the new file has placeholders for unchanged rows. If others wrote the same
+columns of these rows meanwhile, or moved their files, everything is repeated on the newest snapshot.
 
 Source: Java `flink/dataevolution/DataEvolutionPartialWriteOperator.java`; pypaimon `write/table_update_by_row_id.py`.
 """
@@ -41,7 +41,7 @@ from storage.write.row_converter import RowConverter
 
 _ATTEMPTS_MAX: Final = 10
 _OPERATION: Final = "UPDATE"
-# The columns of a row-id group stay together
+# The written columns of a row-id group must be in one file.
 _ONE_FILE: Final = {"target-file-size": f"{2**60} b", "target-file-row-num": str(2**62)}
 
 
@@ -51,12 +51,13 @@ def update_columns(
     commit_user: str,
     identifier: int = BATCH_COMMIT_IDENTIFIER,
 ) -> int | None:
-    """rows: `_ROW_ID`, and the columns that are written again. In memory at once, as a row-id group's columns are.
+    """Write columns of rows again, and commit them.
 
-    Returns the snapshot that holds them; None when (commit_user, identifier) was committed before, or there are no
-    rows.
-    Raises UnsupportedFeature for a table without data evolution, BadInput for rows that don't fit the table or aren't
-    in it, CommitConflict when others were first again and again, CommitOutcomeUnknown.
+    rows: `_ROW_ID`, and the columns to write. They are in memory at once, and so are these columns of a row-id group.
+
+    Returns the new snapshot. None if (commit_user, identifier) was committed before, or if there are no rows.
+    Raises UnsupportedFeature for a table without data evolution; BadInput for rows that don't fit the table or don't
+    exist in it; CommitConflict if other commits were first too often; CommitOutcomeUnknown.
     """
     if not context.options.data_evolution_enabled:
         raise UnsupportedFeature(
@@ -76,8 +77,10 @@ def update_columns(
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """rows: the columns in the order of the table, converted, in the order of their ids.
-    ids (n,): ascending, none twice.
+    """The columns to write, converted to the table's types.
+
+    rows: the columns in the order of the table, sorted by row id.
+    ids (n,): ascending and unique.
     """
 
     context: TableContext
@@ -153,7 +156,10 @@ def _groups(context: TableContext, snapshot: Snapshot | None) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class _GroupUpdate:
-    """What rows of one group become. ids: of `rows`, ascending."""
+    """The changes of one row-id group.
+
+    ids: of `rows`, ascending.
+    """
 
     context: TableContext
     split: Split
@@ -162,7 +168,7 @@ class _GroupUpdate:
     ids: NDArray[np.int64]
 
     def write(self) -> tuple[DataFileMeta, ...]:
-        """Durable files that no snapshot names yet; none is left when it raises."""
+        """Write durable files that no snapshot names yet. After an exception no file is left."""
         directory = bucket_directory(self.context, self.split.partition, self.split.bucket)
         blobs = [name for name in blob_columns(self.context) if name in self.rows.column_names]
         plain = [name for name in self.rows.column_names if name not in blobs]
@@ -194,7 +200,7 @@ class _GroupUpdate:
         wanted = with_columns(self.context, names)
         new = self.rows.select(wanted.schema.names)
         if len(self.ids) < len(ids):
-            # deleted rows keep their place, so that all files of the group have the same rows
+            # deleted rows are kept, so that all files of the group have the same rows
             reader = RowIdGroupReader(self.context, wanted.schema.fields)
             batches = reader.read(self.group, directory, self.split.partition, {})
             old = pa.Table.from_batches(batches, wanted.schema.arrow)
@@ -231,6 +237,6 @@ class _GroupUpdate:
 
 
 def _without_defaults(context: TableContext) -> TableContext:
-    """A null that is written stays null."""
+    """Return the context without default values: a null that is written stays null."""
     fields = tuple(replace(field, default=None) for field in context.schema.fields)
     return replace(context, schema=replace(context.schema, fields=fields))

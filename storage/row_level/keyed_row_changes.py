@@ -1,7 +1,7 @@
-"""Rows of a table with a primary key that match a condition, deleted or replaced: newer rows of their keys are written.
+"""Deletes or replaces the rows of a primary-key table that match a condition, by writing newer rows of their keys.
 
-They are read at one snapshot, and the commit fails when others wrote to their buckets since: the caller then retries
-from the newest snapshot. With a sequence field there is no such conflict: the row with the greater sequence wins.
+The rows are read at one snapshot, and the commit fails if others wrote to their buckets since. The caller then retries
+from the newest snapshot. With a sequence field such a write is no conflict: the row with the greater sequence wins.
 
 Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonTableCommand.scala`,
 `flink/sink/SupportsRowLevelOperationFlinkTableSink.java` (which engines take deletes).
@@ -28,7 +28,7 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
-_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # level 0 too, which readers don't see yet
+_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # also level 0, which readers don't see yet
 _REMOVES_ON_DELETE: Final = {
     MergeEngine.PARTIAL_UPDATE: "partial-update.remove-record-on-delete",
     MergeEngine.AGGREGATION: "aggregation.remove-record-on-delete",
@@ -36,8 +36,9 @@ _REMOVES_ON_DELETE: Final = {
 
 
 def check_keyed_rows_can_change(context: TableContext, assignments: Assignments | None) -> None:
-    """Raises UnsupportedFeature where the merge engine would make something else of the rows, BadInput for columns that
-    can't be assigned.
+    """Check whether rows can be changed this way.
+
+    Raises UnsupportedFeature if the merge engine would give other rows, BadInput for columns that can't be assigned.
     """
     options, engine = context.options, context.options.merge_engine
     what = f"{context.name}: {'DELETE' if assignments is None else 'UPDATE'} by a condition"
@@ -73,9 +74,9 @@ def keyed_messages(
     snapshot: Snapshot | None,
     writer: TableWriter,
 ) -> Sequence[CommitMessage]:
-    """Durable files that no snapshot names yet. After an exception nothing is left behind.
+    """Write durable files that no snapshot names yet. After an exception no file is left.
 
-    Raises CommitConflict when the writer found a newer snapshot than the one that is read.
+    Raises CommitConflict if the writer found a newer snapshot than the one that is read.
     """
     for rows in _changed_rows(context, where, assignments, snapshot):
         writer.write(rows)
@@ -90,7 +91,7 @@ def keyed_messages(
 def _changed_rows(
     context: TableContext, where: Predicate, assignments: Assignments | None, snapshot: Snapshot | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows to write, with their row kinds."""
+    """Yield the rows to write, with their row kinds."""
     reading = context.with_options(_ALL_LEVELS)
     assign = None if assignments is None else assignments.for_table(context)
     needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT

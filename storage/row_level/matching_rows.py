@@ -1,4 +1,4 @@
-"""Rows that match a condition, with where each is: for changes of single rows.
+"""Finds the rows that match a condition, with their positions in data files, for changes of single rows.
 
 Source: Java `spark/commands/PaimonRowLevelCommand.scala` (`collectDeletionVectors`).
 """
@@ -30,10 +30,10 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class MatchingRows:
-    """Rows of one file, at least one.
+    """Matching rows of one file, at least one.
 
     partition: serialized BinaryRow.
-    rows: what was asked for, then `_POSITION`.
+    rows: the requested columns, then `_POSITION`.
     """
 
     partition: bytes
@@ -45,10 +45,11 @@ class MatchingRows:
 def matching_rows(
     context: TableContext, snapshot: Snapshot | None, predicate: Predicate, columns: Sequence[str] = ()
 ) -> Iterator[MatchingRows]:
-    """Of an append table, batch by batch, file by file. Rows that are deleted already are left out.
+    """Yield the matching rows of an append table, batch by batch, file by file. Deleted rows are left out.
 
-    columns: columns to read in addition to the position. Files, and parts of them, that hold no such row are not read.
-    Raises SnapshotExpired.
+    columns: columns to read in addition to the position.
+
+    Files, and parts of files, that can't contain matching rows are not read. Raises SnapshotExpired.
     """
     if context.options.data_evolution_enabled:
         yield from _of_row_id_groups(context, snapshot, predicate, columns)
@@ -83,7 +84,7 @@ def matching_rows(
 def _of_row_id_groups(
     context: TableContext, snapshot: Snapshot | None, predicate: Predicate, columns: Sequence[str]
 ) -> Iterator[MatchingRows]:
-    """Rows of several files: the oldest ordinary one of a group stands for all."""
+    """Yield the rows of row-id groups. The anchor, a group's oldest file of ordinary columns, represents its files."""
     fields = context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)]))
     reader = RowIdGroupReader(context, (*fields, ROW_ID_FIELD), predicate)
     for split in TableScan(context, predicate).plan(snapshot):

@@ -1,10 +1,10 @@
-"""Rows that match a condition, deleted or replaced.
+"""Deletes or replaces the rows that match a condition.
 
-Of an append table files stay as they are: the positions of the rows go into deletion vectors, and rows that take their
-place into new files, all in one OVERWRITE snapshot. What others append meanwhile is not looked at. When others replaced
-a file that was read, or deleted rows of it, all begins again from what the table is then.
+In an append table the data files stay unchanged. The positions of the rows are added to deletion vectors, and replacing
+rows are written to new files, all in one OVERWRITE snapshot. Rows that others append meanwhile are not checked. If
+others replaced a file that was read, or deleted rows of it, everything is repeated on the newest snapshot.
 
-Of a table with a primary key: `storage.row_level.keyed_row_changes`.
+`storage.row_level.keyed_row_changes` does this for a table with a primary key.
 
 Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonTableCommand.scala`,
 `deletionvectors/append/BaseAppendDeleteFileMaintainer.java`.
@@ -45,8 +45,10 @@ _ATTEMPTS_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class RowLevelOperation:
-    """where: which rows.
-    assignments: what their columns become; None deletes them.
+    """A delete or an update of rows.
+
+    where: the condition on the rows.
+    assignments: the new values of their columns. None deletes the rows.
     """
 
     where: Predicate
@@ -54,7 +56,7 @@ class RowLevelOperation:
 
     @property
     def operation(self) -> str:
-        """As the snapshot says."""
+        """The name of the operation in the snapshot."""
         return "DELETE" if self.assignments is None else "UPDATE"
 
 
@@ -65,13 +67,15 @@ def change_rows(
     identifier: int = BATCH_COMMIT_IDENTIFIER,
     compactor_factory: CompactorFactory | None = None,
 ) -> int | None:
-    """compactor_factory: of tables with a primary key.
+    """Delete or update rows, and commit the change.
 
-    Returns the snapshot that holds the change; None when (commit_user, identifier) was committed before, or a commit
-    without an identifier finds no row. A numbered one publishes an empty snapshot then, which says that it is done.
+    compactor_factory: for tables with a primary key.
 
-    Raises UnsupportedFeature for a table whose rows can't be changed so, BadInput for a condition or values that don't
-    fit it, CommitConflict when others were first again and again, CommitOutcomeUnknown.
+    Returns the new snapshot. None if (commit_user, identifier) was committed before, or if a commit without an
+    identifier finds no row. A numbered commit then publishes an empty snapshot, which records that it was done.
+
+    Raises UnsupportedFeature for a table whose rows can't be changed this way; BadInput for a condition or values that
+    don't fit it; CommitConflict if other commits were first too often; CommitOutcomeUnknown.
     """
     check_rows_can_change(context, change)
     return retry_on_conflict(
@@ -87,7 +91,7 @@ def _attempt(
     compactor_factory: CompactorFactory | None,
 ) -> int | None:
     snapshot = context.snapshots.latest()
-    context = _under_newest_schema(context)  # looked up after the snapshot: it has all columns of its files
+    context = _under_newest_schema(context)  # read after the snapshot, so that it has all columns of its files
     change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
     writer = TableWriter(_without_defaults(context), compactor_factory=compactor_factory)
     commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
@@ -102,11 +106,11 @@ def _attempt(
             raise
         return settle_writer(commit, committable, published, writer)
     finally:
-        writer.abort()  # of what was not handed over
+        writer.abort()  # deletes the files that were not handed over
 
 
 def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> None:
-    """Raises UnsupportedFeature where an option stands in the way, BadInput for columns that can't be assigned."""
+    """Raise UnsupportedFeature if an option of the table prevents it, BadInput for columns that can't be assigned."""
     what = f"{change.operation} by a condition"
     if context.schema.has_primary_key:
         check_keyed_rows_can_change(context, change.assignments)
@@ -135,7 +139,7 @@ def _under_newest_schema(context: TableContext) -> TableContext:
 def _messages(
     context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None, writer: TableWriter
 ) -> Sequence[CommitMessage]:
-    """Durable files that no snapshot names yet. After an exception nothing is left behind, once the writer aborts."""
+    """Write durable files that no snapshot names yet. After an exception and the writer's abort, no file is left."""
     if context.schema.has_primary_key:
         return keyed_messages(context, change.where, change.assignments, snapshot, writer)
     if change.assignments is None:
@@ -154,14 +158,14 @@ def _messages(
 def _written(
     found: Iterator[MatchingRows], assign: Callable[[pa.RecordBatch], pa.RecordBatch], writer: TableWriter
 ) -> Iterator[MatchingRows]:
-    """The same, once what they become is on its way into files."""
+    """Yield the same rows, after their replacements were passed to the writer."""
     for matching in found:
         writer.write(assign(matching.rows.drop_columns([POSITION_COLUMN])))
         yield matching
 
 
 def _positions(found: Iterator[MatchingRows]) -> dict[BucketKey, dict[str, NDArray[np.int64]]]:
-    """By bucket and data file."""
+    """Return the positions of rows by bucket and data file."""
     parts: dict[BucketKey, dict[str, list[NDArray[np.int64]]]] = defaultdict(lambda: defaultdict(list))
     for matching in found:
         of_file = parts[BucketKey(matching.partition, matching.bucket)][matching.file.file_name]
@@ -172,7 +176,7 @@ def _positions(found: Iterator[MatchingRows]) -> dict[BucketKey, dict[str, NDArr
 def _marked(
     context: TableContext, snapshot: Snapshot | None, positions: Mapping[BucketKey, Mapping[str, NDArray[np.int64]]]
 ) -> list[CommitMessage]:
-    """Index files in which these rows are deleted, too."""
+    """Write index files in which these rows are deleted, too."""
     index = index_files_by_bucket(read_index_manifest(context, snapshot.index_manifest if snapshot else None))
     maintainers: dict[BucketKey, DeletionVectorMaintainer] = {}
     for key, of_files in positions.items():
@@ -183,6 +187,6 @@ def _marked(
 
 
 def _without_defaults(context: TableContext) -> TableContext:
-    """Rows are moved: a null that was there stays null."""
+    """Return the context without default values: rows are rewritten, so an existing null stays null."""
     fields = tuple(replace(field, default=None) for field in context.schema.fields)
     return context.with_schema(replace(context.schema, fields=fields))

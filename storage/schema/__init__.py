@@ -1,1 +1,1 @@
-"""The versions of a table's schema: what one holds, and the files they are stored in."""
+"""The versions of a table's schema, and the files in which they are stored."""

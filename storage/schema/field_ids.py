@@ -11,16 +11,19 @@ from storage.types import ArrayType, DataField, DataType, MapType, MultisetType,
 
 
 class FieldIds:
-    """Counts upwards; ids of dropped fields are never given again.
+    """Counts field ids upwards. Ids of dropped fields are never used again.
 
-    highest: the largest id given so far, -1 for none.
+    highest: the largest id used so far, -1 for none.
     """
 
     def __init__(self, highest: int = -1) -> None:
         self.highest = highest
 
     def column(self, column: DataField) -> DataField:
-        """The column with its id, then with ids for what is nested in it. Those it came with are forgotten."""
+        """Return the column with new ids: first its own, then those of its nested fields.
+
+        Ids that it had are ignored.
+        """
         column_id = self._next()
         return replace(column, id=column_id, type=self._nested(column.type))
 
@@ -41,6 +44,6 @@ class FieldIds:
                 return data_type
 
     def _field(self, field: DataField) -> DataField:
-        """Unlike a column, a field of a ROW comes after what is nested in it. So Java numbers them."""
+        """Return a field of a ROW with new ids. Unlike for a column, its nested fields come first, as in Java."""
         nested = self._nested(field.type)
         return replace(field, id=self._next(), type=nested)

@@ -1,4 +1,4 @@
-"""The versions of a table's schema, as files.
+"""Reads and writes the files of a table's schema versions.
 
 Source: Java `schema/SchemaManager.java`.
 """
@@ -23,7 +23,7 @@ class SchemaStore:
         self._lock = threading.Lock()
 
     def get(self, schema_id: int) -> TableSchema:
-        """Raises CorruptFile when the version is missing: something refers to it."""
+        """Return a version. Raises CorruptFile if it is missing, as files of the table refer to it."""
         with self._lock:
             if schema_id in self._known:
                 return self._known[schema_id]
@@ -39,7 +39,7 @@ class SchemaStore:
             return self._known.setdefault(schema_id, schema)
 
     def ids(self) -> list[int]:
-        """Every version, ascending. There is no hint file for schemas: this lists the directory."""
+        """Return the ids of all versions, ascending. Schemas have no hint file, so this lists the directory."""
         entries = self._io.list_directory(self._paths.schema_directory)
         return sorted(number for e in entries if (number := parse_schema_id(e.name)) is not None)
 
@@ -47,12 +47,15 @@ class SchemaStore:
         return max(self.ids(), default=None)
 
     def latest(self) -> TableSchema | None:
-        """None when there is no table."""
+        """Return the newest version, or None if the table doesn't exist."""
         latest = self.latest_id()
         return None if latest is None else self.get(latest)
 
     def publish(self, schema: TableSchema) -> bool:
-        """Write a new version, unless its id is taken: then False (another process changed the schema; read again)."""
+        """Write a new version.
+
+        Returns False if its id is taken: another process changed the schema, so read it again.
+        """
         if schema.id < 0:
             raise BadInput(f"schema ids count from 0, not {schema.id}")
         return self._io.create_if_absent(self._paths.schema(schema.id), schema.to_json().encode())

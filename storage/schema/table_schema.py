@@ -1,4 +1,4 @@
-"""A table's schema as one version of it is stored: `schema/schema-<id>`.
+"""One version of a table's schema, as it is stored in `schema/schema-<id>`.
 
 Source: Java `schema/SchemaSerializer.java`, `schema/TableSchema.java`.
 """
@@ -49,20 +49,21 @@ from storage.types import (
 
 SEQUENCE_FIELD = DataField(SEQUENCE_FIELD_ID, SEQUENCE_COLUMN, not_null(BIGINT))
 KIND_FIELD = DataField(KIND_FIELD_ID, KIND_COLUMN, not_null(TINYINT))
-LEVEL_FIELD = DataField(LEVEL_FIELD_ID, LEVEL_COLUMN, not_null(INT))  # of the file that a row is in; never stored
-ROW_ID_FIELD = DataField(ROW_ID_FIELD_ID, ROW_ID_COLUMN, not_null(BIGINT))  # stored by compactions alone
-POSITION_FIELD = DataField(POSITION_FIELD_ID, POSITION_COLUMN, not_null(BIGINT))  # of a row in its file; never stored
+LEVEL_FIELD = DataField(LEVEL_FIELD_ID, LEVEL_COLUMN, not_null(INT))  # level of the row's file; never stored
+ROW_ID_FIELD = DataField(ROW_ID_FIELD_ID, ROW_ID_COLUMN, not_null(BIGINT))  # stored by compactions only
+POSITION_FIELD = DataField(POSITION_FIELD_ID, POSITION_COLUMN, not_null(BIGINT))  # position in the file; never stored
 
-# What tells rows apart with row tracking, in files that store it
+# Columns of row tracking, in files that store them
 TRACKING_FIELDS: Final = {f.name: DataField(f.id, f.name, BIGINT) for f in (ROW_ID_FIELD, SEQUENCE_FIELD)}
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """One version of a table's columns, keys and options. Immutable; a change is a new version with id + 1.
+    """One version of a table's columns, keys and options. Immutable: a change is a new version with id + 1.
 
-    highest_field_id: the largest id ever given out, nested and dropped fields included; -1 for no fields.
-    primary_keys, partition_keys: column names, in declared order.
+    highest_field_id: the largest field id ever used, nested and dropped fields included; -1 for no fields.
+    primary_keys: column names, in declared order.
+    partition_keys: column names, in declared order.
     """
 
     id: int
@@ -93,7 +94,7 @@ class TableSchema:
 
     @cached_property
     def trimmed_primary_keys(self) -> tuple[str, ...]:
-        """The primary key without partition columns: what sorts and identifies a row inside a partition."""
+        """The primary key without partition columns. It sorts and identifies the rows of a partition."""
         return tuple(name for name in self.primary_keys if name not in self.partition_keys)
 
     @cached_property
@@ -114,26 +115,31 @@ class TableSchema:
 
     @property
     def crosses_partitions(self) -> bool:
-        """Whether the primary key lacks a partition column: then one key may be found in several partitions."""
+        """Whether the primary key lacks a partition column, so that a key may occur in several partitions."""
         return self.has_primary_key and not set(self.partition_keys) <= set(self.primary_keys)
 
     def select(self, names: Iterable[str]) -> tuple[DataField, ...]:
-        """The named columns, in the order given. Raises BadInput for a name the table does not have."""
+        """Return the named columns, in the order given. Raises BadInput if the table lacks one."""
         missing = [name for name in names if name not in self.by_name]
         if missing:
             raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(self.names)}")
         return tuple(self.by_name[name] for name in names)
 
     def stored_in(self, write_columns: Sequence[str] | None) -> tuple[DataField, ...]:
-        """Columns of a data file in addition to keys and kinds: all columns, or those its manifest entry names.
-        Compactions of tables with row tracking store what tells rows apart, too. Raises BadInput for other names.
+        """Return the columns of a data file besides keys and kinds: all columns, or those named in its manifest entry.
+
+        Compactions of tables with row tracking also store row ids and sequence numbers. Raises BadInput for other
+        names.
         """
         if write_columns is None:
             return self.fields
         return tuple(TRACKING_FIELDS.get(name) or self.select([name])[0] for name in write_columns)
 
     def to_json(self) -> str:
-        """As Java prints it, byte for byte. No comment, no member: Java would read null as the text "null"."""
+        """Return the JSON that Java writes, byte for byte.
+
+        Without a comment the member is left out: Java would read null as the text "null".
+        """
         members: dict[str, Any] = {
             "version": SCHEMA_VERSION,
             "id": self.id,
@@ -150,12 +156,12 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> TableSchema:
-        """Read any version; what old versions left out takes the default of their time.
+        """Read a schema of any format version. Members that old versions lack get the defaults of these versions.
 
-        Raises CorruptFile, naming `path`, when this is not the JSON of a schema.
+        Raises CorruptFile, naming `path`, if this is not the JSON of a schema.
         """
         try:
-            members = json.loads(data.decode())  # by itself it guesses at UTF-16
+            members = json.loads(data.decode())  # json.loads would also accept UTF-16
             version = int(members.get("version", 1))
             if version > SCHEMA_VERSION:
                 raise CorruptFile(path, f"a schema of version {SCHEMA_VERSION} or older", f"version {version}")
@@ -183,7 +189,7 @@ class TableSchema:
 
 
 def walk_fields(fields: Sequence[DataField]) -> Iterator[DataField]:
-    """Every field that has an id, nested ones included, depth first."""
+    """Yield all fields that have an id, nested ones included, depth first."""
     for f in fields:
         yield f
         yield from walk_fields(_nested_fields(f.type))

@@ -1,10 +1,10 @@
-"""Which types a column may change to while old files keep the old one.
+"""The type changes that are allowed for a column whose existing files keep the old type.
 
-Old files are read through a cast, so a change is legal where there is one; any other would break the table for Java.
-Some casts lose information (INT to TINYINT wraps, CHAR(10) to CHAR(5) cuts). That is Paimon's rule; a table forbids the
-worst of them with option `disable-explicit-type-casting`.
+Existing files are read with a cast, so a change is allowed if such a cast exists. Any other change would break the
+table for Java. Some casts lose information (INT to TINYINT wraps, CHAR(10) to CHAR(5) truncates), and Paimon allows
+them. Option `disable-explicit-type-casting` of a table forbids the worst of them.
 
-Source: Java `types/DataTypeCasts.java` (what is legal), `casting/*CastRule.java` (what can be executed); here in one.
+Source: Java `types/DataTypeCasts.java` (what is allowed) and `casting/*CastRule.java` (what can be executed), combined.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBERS: Final = _INTEGERS | {Root.FLOAT, Root.DOUBLE, Root.DECIMAL}
 _HAVE_TEXT: Final = _NUMBERS | _BYTES | {Root.BOOLEAN, Root.ARRAY, Root.MAP, Root.ROW}
 _ONLY_AS_STRING: Final = TIMESTAMP_ROOTS | {Root.DATE, Root.TIME}  # no cast to CHAR(n) or VARCHAR(n)
 
-# New root -> old roots. Always legal.
+# New root -> old roots. Always allowed.
 IMPLICIT: Final[Mapping[Root, frozenset[Root]]] = {
     Root.CHAR: frozenset({Root.CHAR}),
     Root.VARCHAR: _TEXTS,
@@ -40,7 +40,7 @@ IMPLICIT: Final[Mapping[Root, frozenset[Root]]] = {
     Root.TIMESTAMP_LTZ: TIMESTAMP_ROOTS,
 }
 
-# New root -> old roots. Legal unless the table forbids explicit casts.
+# New root -> old roots. Allowed unless the table forbids explicit casts.
 EXPLICIT: Final[Mapping[Root, frozenset[Root]]] = {
     Root.CHAR: _TEXTS | _HAVE_TEXT,
     Root.VARCHAR: _HAVE_TEXT,
@@ -62,9 +62,9 @@ EXPLICIT: Final[Mapping[Root, frozenset[Root]]] = {
 
 
 def can_change(old: DataType, new: DataType, *, explicit: bool = True) -> bool:
-    """Whether a column of type `old` may become `new`; nullability is not looked at.
+    """Return whether a column of type `old` may become `new`. Nullability is ignored.
 
-    explicit: whether casts that SQL asks to be spelled out count too.
+    explicit: whether casts count that SQL requires to be explicit.
     """
     old, new = nullable(old), nullable(new)
     if old == new or old.root in IMPLICIT.get(new.root, ()):

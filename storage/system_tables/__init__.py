@@ -1,1 +1,1 @@
-"""Tables about a table: `orders$audit_log`, `orders$binlog`, `orders$ro`."""
+"""System tables, which describe a table or show it differently: `orders$audit_log`, `orders$binlog`, `orders$ro`."""

@@ -1,4 +1,4 @@
-"""What is in a whole warehouse: `sys.tables`, `sys.partitions`, `sys.all_table_options`, `sys.catalog_options`.
+"""System tables about a warehouse: `sys.tables`, `sys.partitions`, `sys.all_table_options`, `sys.catalog_options`.
 
 Source: Java `table/system/AllTablesTable.java`, `AllPartitionsTable.java`, `AllTableOptionsTable.java`,
 `CatalogOptionsTable.java`, `catalog/CatalogUtils.java`.
@@ -24,9 +24,11 @@ from storage.table import TableContext
 
 
 class WarehouseTable(MetadataTable[Item]):
-    """context: of the warehouse: its location, the name of this table, no columns.
-    tables: every table of every database, opened.
-    catalog_options: as the catalog was opened.
+    """A system table about all tables of a warehouse.
+
+    context: the location of the warehouse and the name of this system table. It has no columns.
+    tables: opens every table of every database.
+    catalog_options: the options that the catalog was opened with.
     """
 
     def __init__(
@@ -41,7 +43,10 @@ class WarehouseTable(MetadataTable[Item]):
 
 
 class AllTables(WarehouseTable[TableContext]):
-    """Who made it and when, and its counts: only catalogs that keep them have any."""
+    """All tables of the warehouse.
+
+    The columns about creation and counts are null, as only some catalogs of Java keep them.
+    """
 
     name = "tables"
     fields: ClassVar[Sequence[pa.Field]] = (
@@ -77,7 +82,7 @@ class AllTables(WarehouseTable[TableContext]):
 
 
 class AllPartitions(WarehouseTable[tuple[TableContext, FileTotals]]):
-    """Of tables that are partitioned."""
+    """The partitions of all partitioned tables."""
 
     name = "partitions"
     fields: ClassVar[Sequence[pa.Field]] = (
@@ -109,7 +114,7 @@ class AllPartitions(WarehouseTable[tuple[TableContext, FileTotals]]):
 
 
 class AllTableOptions(WarehouseTable[tuple[TableContext, str, str]]):
-    """As they are stored, and where the table is: `path`."""
+    """The options of all tables as they are stored, and the location of each table as `path`."""
 
     name = "all_table_options"
     fields: ClassVar[Sequence[pa.Field]] = (
@@ -133,7 +138,7 @@ class AllTableOptions(WarehouseTable[tuple[TableContext, str, str]]):
 
 
 class CatalogOptionsTable(WarehouseTable[tuple[str, str]]):
-    """Only with catalog option `catalog-options-table.enabled`: options may hold secrets."""
+    """The catalog's options. Needs catalog option `catalog-options-table.enabled`, as options may hold secrets."""
 
     name = "catalog_options"
     fields: ClassVar[Sequence[pa.Field]] = (text("key", nullable=False), text("value", nullable=False))
@@ -158,7 +163,10 @@ def warehouse_table(
     tables: Callable[[], Iterator[TableContext]],
     catalog_options: Mapping[str, str],
 ) -> SystemTable:
-    """name: without `sys.`; `all_tables` is `tables`, `all_partitions` is `partitions`. See WarehouseTable."""
+    """Return a system table about the warehouse. The parameters are those of WarehouseTable.
+
+    name: without `sys.`. `all_tables` is the same as `tables`, `all_partitions` the same as `partitions`.
+    """
     lower = name.lower()
     found = _WAREHOUSE_TABLES.get(_OTHER_NAMES.get(lower, lower))
     if found is None:
@@ -175,7 +183,7 @@ def _names(table: TableContext) -> tuple[str, str]:
 
 
 def _stored_name(table: TableContext, partition: bytes) -> str:
-    """As in directories, yet unescaped: `dt=19857` with `partition.legacy-name`."""
+    """Return a partition's name as in its directory, but unescaped: `dt=19857` with `partition.legacy-name`."""
     spec = parse_partition_path(partition_directory(table, partition))
     return "/".join(f"{name}={value}" for name, value in spec.items())
 

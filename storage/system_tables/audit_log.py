@@ -1,4 +1,4 @@
-"""`t$audit_log`: the rows of a table with their kind as a text. What was deleted stays, until a compaction takes it.
+"""`t$audit_log`: the rows of a table with their row kind as text. Deleted rows are shown until a compaction drops them.
 
     rowkind STRING | _SEQUENCE_NUMBER BIGINT NOT NULL, with table-read.sequence-number.enabled | the table's columns
 
@@ -86,8 +86,10 @@ class AuditLog(SystemTable):
                 yield from diff.read_as_java()
 
     def _to_output(self, rows: pa.RecordBatch, context: TableContext, *, is_stream: bool = False) -> pa.RecordBatch:
-        """rows: with `_VALUE_KIND`, and `_SEQUENCE_NUMBER` where it is asked for.
-        is_stream: as changes, in order.
+        """Return rows with the columns of `schema`.
+
+        rows: with `_VALUE_KIND`, and `_SEQUENCE_NUMBER` if the table shows it.
+        is_stream: the rows are changes, in their order.
         """
         numbers = [rows.column(SEQUENCE_COLUMN)] if self.sequence_numbers else []
         columns = [symbols(row_kinds(rows)), *numbers, *(rows.column(name) for name in context.schema.names)]
@@ -95,5 +97,5 @@ class AuditLog(SystemTable):
 
 
 def symbols(kinds: np.ndarray) -> pa.Array:
-    """(n,): `+I`, `-U`, `+U`, `-D`."""
+    """Return the text of each row kind, (n,): `+I`, `-U`, `+U`, `-D`."""
     return _SYMBOLS.take(pa.array(kinds))

@@ -1,4 +1,4 @@
-"""What every system table can do: answer a scan, and maybe changes, in rows of its own schema.
+"""The base class of system tables: a system table answers scans, and some answer changes, in rows of their own schema.
 
 Source: Java `table/system/*.java`.
 """
@@ -23,15 +23,15 @@ from storage.table import TableContext
 
 @dataclass(frozen=True, slots=True)
 class SystemTableRead:
-    """Which part of the table is asked about.
+    """What a scan asks of a system table.
 
-    context: under the schema to read with.
-    snapshot: None for a table without snapshots.
-    other: the branch that partitions are read from which the context's lacks.
-    increment: what came between two snapshots, instead.
-    files_since_ms: only files that were made at this time or later; None is all.
-    columns: those that are needed; None is all. A table may give more.
-    predicate: what rows are asked for. A table may give more.
+    context: the table under the schema to read with.
+    snapshot: the snapshot to read. None for a table without snapshots.
+    other: the fallback branch: partitions that the context's branch lacks are read from it.
+    increment: the changes between two snapshots, to be read instead of a snapshot.
+    files_since_ms: read only files created at this time or later. None reads all.
+    columns: the columns that are needed. None is all. A system table may return more columns.
+    predicate: the condition on the rows. A system table may return more rows.
     """
 
     context: TableContext
@@ -44,28 +44,34 @@ class SystemTableRead:
 
 
 class SystemTable(ABC):
-    """context: of the table that it is about. A new one is added to `storage.system_tables.registry`."""
+    """A system table. A new subclass must be added to `storage.system_tables.registry`.
+
+    context: the table that the system table describes.
+    """
 
     name: ClassVar[str]
-    sequence_numbers: bool = False  # whether `changes` needs rows that come with `_SEQUENCE_NUMBER`
+    sequence_numbers: bool = False  # whether `changes` needs rows with `_SEQUENCE_NUMBER`
 
     def __init__(self, context: TableContext) -> None:
         self.context = context
 
     @abstractmethod
     def schema(self, context: TableContext) -> pa.Schema:
-        """context: the table under the schema to read with."""
+        """Return the schema of the system table.
+
+        context: the table under the schema to read with.
+        """
 
     @abstractmethod
     def read(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
-        """All rows, with the columns of `schema`: at least the rows and columns that `at` names."""
+        """Return rows with the columns of `schema`: at least the rows and columns that `at` asks for."""
 
     def changes(self, change: ChangeBatch) -> pa.RecordBatch:
-        """Rows for the changes of the table. Raises UnsupportedFeature."""
+        """Return the rows for a batch of changes of the table. Raises UnsupportedFeature."""
         raise self.no_changes()
 
     def check_changes(self) -> None:
-        """Raises UnsupportedFeature for a table whose changes can't be asked for."""
+        """Raise UnsupportedFeature if the system table has no changes to read."""
         raise self.no_changes()
 
     def no_changes(self) -> UnsupportedFeature:

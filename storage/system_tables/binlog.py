@@ -1,4 +1,4 @@
-"""`t$binlog`: an update is one row, each column the values before and after it; other rows hold one value.
+"""`t$binlog`: each column is an array. An update is one row with the values before and after; other rows hold one.
 
     rowkind STRING | _SEQUENCE_NUMBER BIGINT NOT NULL, as in `t$audit_log` | ARRAY of each of the table's columns
 

@@ -1,4 +1,4 @@
-"""`t$files`: the live data files of a snapshot, with what manifests know of each. `t$file_key_ranges`: a part of it.
+"""`t$files`: the live data files of a snapshot, as manifests describe them. `t$file_key_ranges`: some of its columns.
 
 Source: Java `table/system/FilesTable.java`, `FileKeyRangesTable.java`, `stats/SimpleStatsEvolution.java`.
 """
@@ -36,7 +36,7 @@ from storage.types import DataField, arrow_type, same_ignoring_nullability
 
 
 def files_at(context: TableContext, snapshot: Snapshot | None) -> list[ManifestEntry]:
-    """In the order of partitions and buckets; none for a table without snapshots."""
+    """Return the live files of a snapshot, sorted by partition and bucket. A table without snapshots has no files."""
     if snapshot is None:
         return []
     with raise_if_snapshot_expired(context, snapshot.id):
@@ -49,7 +49,7 @@ _LEVEL: Final = pa.field("level", pa.int32(), nullable=False)
 
 
 class FilesTable(MetadataTable[Any]):
-    """Of buckets that can be read: rows whose bucket was postponed are in `t$buckets` only."""
+    """The files of the buckets that reads see. Files of the postpone bucket are counted in `t$buckets` only."""
 
     name = "files"
     fields: ClassVar[Sequence[pa.Field]] = (
@@ -76,7 +76,7 @@ class FilesTable(MetadataTable[Any]):
     )
 
     def items(self, at: SystemTableRead) -> pa.RecordBatch:
-        """Of `ENTRY_SCHEMA`."""
+        """Return the live files in the columns of `ENTRY_SCHEMA`."""
         if at.snapshot is None:
             return columns_of_entries([])
         with raise_if_snapshot_expired(at.context, at.snapshot.id):
@@ -120,7 +120,10 @@ _AS_STORED: Final = {
 
 
 def _made_since(files: pa.RecordBatch, time_ms: int) -> pa.Array:
-    """Whether files were made at this time or later. Null for one that doesn't say, which is left out."""
+    """Return whether each file was created at this time or later.
+
+    Null, which a filter drops, without a creation time.
+    """
     made = files.column("creation_time_ms")
     epochs = [None if ms is None else epoch_ms_of_local(ms) for ms in made.to_pylist()]
     return pc.greater_equal(pa.array(epochs, pa.int64()), time_ms)
@@ -168,7 +171,10 @@ def _keys(context: TableContext, files: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _groups(files: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
-    """The numbers of the files that are alike in these columns, numbers or lists of texts."""
+    """Group the files with equal values in these columns, and return the positions of the files of each group.
+
+    names: columns of numbers or of lists of texts.
+    """
     codes = np.zeros(len(files), np.int64)
     for name in names:
         column = files.column(name)
@@ -182,7 +188,7 @@ def _groups(files: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
 
 
 def _list_texts(column: pa.Array) -> pa.Array:
-    """A text for each list of texts, another one for another list; null for null."""
+    """Return one text per list of texts; different lists have different texts. Null stays null."""
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.string())
     return pa.array([None if names is None else json.dumps(names) for names in column.to_pylist()], pa.string())
@@ -193,7 +199,10 @@ def _schema(context: TableContext, schema_id: int) -> TableSchema:
 
 
 def _in_order(parts: Sequence[pa.Array], numbers: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """numbers: of each part, where its values belong."""
+    """Concatenate the values of parts in the order of the files.
+
+    numbers: the positions of the files of each part.
+    """
     if not parts:
         return pa.nulls(0, kind)
     if len(parts) == 1:
@@ -204,9 +213,10 @@ def _in_order(parts: Sequence[pa.Array], numbers: Sequence[pa.Array], kind: pa.D
 
 @dataclass(frozen=True, slots=True)
 class FileStatisticsTexts:
-    """`{column=value, …}` of each file: the table's columns in alphabetical order, under their names of today.
+    """The statistics of each file as text, `{column=value, …}`.
 
-    As stored: cut texts are not widened as a scan does it.
+    Columns have their current names and are sorted by them. Values are shown as stored: truncated bounds are not
+    widened, as a scan widens them.
     """
 
     context: TableContext
@@ -233,9 +243,9 @@ class FileStatisticsTexts:
 
 
 class _SameColumns:
-    """Files of one schema whose statistics are of the same columns.
+    """Files of one schema with statistics of the same columns.
 
-    files: at least one.
+    files: at least one file.
     """
 
     def __init__(self, context: TableContext, files: pa.RecordBatch) -> None:
@@ -260,12 +270,12 @@ class _SameColumns:
         if not same_ignoring_nullability(stored, wanted.type):
             try:
                 column = cast(column, stored, wanted.type)
-            except BadInput:  # a text that is no value of the new type: unknown
+            except BadInput:  # a text that can't be converted to the new type: the bound is unknown
                 column = pa.nulls(len(column), arrow_type(wanted.type))
         return object_texts(column, wanted.type)
 
     def null_count_texts(self, wanted: DataField) -> pa.Array:
-        """A column that the files don't have is null in all of their rows."""
+        """Return the null counts of a column as text. A column that the files lack is null in all rows."""
         position = self._position(wanted)
         if position is not None:
             return self._null_counts(position).cast(pa.string())
@@ -274,7 +284,7 @@ class _SameColumns:
         return self._files.column("row_count").cast(pa.string())
 
     def _null_counts(self, position: int) -> pa.Array:
-        """Null where a file has fewer of them."""
+        """Return the null counts at a position. Null for a file with fewer null counts."""
         counts = self._files.column("null_counts")
         lengths = pc.fill_null(pc.list_value_length(counts), 0).to_numpy()
         if len(lengths) and (lengths > position).all():
@@ -297,7 +307,10 @@ class _SameColumns:
         return self._columns("max_values")
 
     def _columns(self, name: str) -> list[pa.Array]:
-        """Null for rows without fields, as statistics that were dropped are."""
+        """Decode the serialized rows of a column.
+
+        Values are null for a row without fields, whose statistics were dropped.
+        """
         rows = self._files.column(name).to_pylist()
         present = [i for i, row in enumerate(rows) if row[:4] != bytes(4)]
         types = [field.type for field in self._fields]

@@ -1,4 +1,4 @@
-"""`t$manifests`, `t$table_indexes`: the manifests of a snapshot, and the index files that it has.
+"""`t$manifests`: the manifests of a snapshot. `t$table_indexes`: the index files of a snapshot.
 
 Source: Java `table/system/ManifestsTable.java`, `table/system/TableIndexesTable.java`.
 """
@@ -22,7 +22,7 @@ from storage.table import TableContext
 
 
 class ManifestsTable(MetadataTable[ManifestFileMeta]):
-    """Those of the base list, of the delta list, and of the changelog."""
+    """The manifests of the base list, of the delta list and of the changelog list."""
 
     name = "manifests"
     fields: ClassVar[Sequence[pa.Field]] = (
@@ -79,7 +79,11 @@ _VECTORS: Final = pa.list_(
 
 
 class TableIndexesTable(MetadataTable[IndexEntry]):
-    """dv_ranges: where the deletion vector of each data file lies. The columns after it: of global indexes."""
+    """The index files of a snapshot.
+
+    dv_ranges: offset and length of the deletion vector of each data file.
+    The columns after dv_ranges are set for global indexes only.
+    """
 
     name = "table_indexes"
     fields: ClassVar[Sequence[pa.Field]] = (

@@ -1,6 +1,6 @@
-"""A system table made of metadata: a list of things, and of each thing its columns.
+"""The base class of system tables of metadata: a list of items, and a function for each column of the items.
 
-A condition is asked first, with the columns that it reads; the others are made of what is left.
+A condition is evaluated first, on the columns that it reads. The other columns are made of the remaining items only.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from storage.table import TableContext
 Item = TypeVar("Item")
 Columns: TypeAlias = Mapping[str, Callable[[], pa.Array | list[Any]]]
 
-TIME: Final = pa.timestamp("ms")  # wall clock of this process, without a zone
+TIME: Final = pa.timestamp("ms")  # wall clock of this process, without a time zone
 
 _BATCH_ROWS: Final = 65_536
 
 
 class MetadataTable(SystemTable, Generic[Item]):
-    """fields: the columns, in their order."""
+    """A system table with one row per item.
+
+    fields: the columns, in their order.
+    """
 
     fields: ClassVar[Sequence[pa.Field]]
 
@@ -35,11 +38,11 @@ class MetadataTable(SystemTable, Generic[Item]):
 
     @abstractmethod
     def items(self, at: SystemTableRead) -> Sequence[Item]:
-        """What the rows are of, at least all that `at.predicate` asks for."""
+        """Return the items of the rows: at least all that `at.predicate` asks for."""
 
     @abstractmethod
     def columns(self, items: Sequence[Item], context: TableContext) -> Columns:
-        """By name, what makes the column of these items: one value an item."""
+        """Return for each column, by name, a function that makes its values: one value per item."""
 
     def read(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         if not isinstance(at.increment, NoIncrement):
@@ -48,7 +51,7 @@ class MetadataTable(SystemTable, Generic[Item]):
         if at.predicate is not None:
             items = self._matching(items, at.context, at.predicate)
         names = [field.name for field in self.fields if at.columns is None or field.name in at.columns]
-        if len(items) and not names:  # only their number is asked for
+        if len(items) and not names:  # only the number of rows is asked for
             names = [self.fields[0].name]
         for start in range(0, len(items), _BATCH_ROWS):
             yield self._batch(items[start : start + _BATCH_ROWS], at.context, names)
@@ -73,7 +76,7 @@ class MetadataTable(SystemTable, Generic[Item]):
 
 
 def matching_keys(predicate: Predicate | None, field: pa.Field, keys: Sequence[Any]) -> list[Any]:
-    """Keys that the condition, as far as it reads their column alone, does not leave out."""
+    """Return the keys that can satisfy the predicate, by that part of it which reads this column alone."""
     condition = None if predicate is None else predicate.within(frozenset([field.name]))
     if condition is None:
         return list(keys)
@@ -91,7 +94,7 @@ def bigint(name: str, *, nullable: bool = True) -> pa.Field:
 
 
 def local_time(epoch_ms: int | None) -> datetime | None:
-    """What the wall clock of this process's zone shows."""
+    """Return the wall-clock time in the zone of this process."""
     if epoch_ms is None:
         return None
     return datetime.fromtimestamp(epoch_ms // 1000).replace(microsecond=epoch_ms % 1000 * 1000)

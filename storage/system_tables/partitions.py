@@ -1,6 +1,6 @@
-"""`t$partitions`, `t$buckets`: what the live files of a snapshot come to, by partition, and by partition and bucket.
+"""`t$partitions`: totals of the live files of each partition. `t$buckets`: totals of each bucket of each partition.
 
-Rows are counted as they are in files, unmerged.
+Rows are counted as they are stored in the files, without merging.
 
 Source: Java `table/system/PartitionsTable.java`, `BucketsTable.java`, `manifest/PartitionEntry.java`.
 """
@@ -30,10 +30,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(slots=True)
 class FileTotals:
-    """updated_ms: of the youngest file, the wall clock of its writer as if it were UTC; None where no file says so.
+    """Totals of the live files of one partition or of one bucket.
 
-    total_buckets: of the file that was added last.
-    deleted_rows: marked in deletion vectors; None where some vector doesn't say.
+    updated_ms: creation time of the newest file: the wall clock of its writer, as if it were UTC. None if no file has
+        one.
+    total_buckets: the number of buckets in the last entry that was added.
+    deleted_rows: rows marked in deletion vectors. None if a vector has no cardinality.
     """
 
     partition: bytes
@@ -48,7 +50,7 @@ class FileTotals:
 
     @property
     def updated_epoch_ms(self) -> int | None:
-        """If the writer's clock showed the local time of this process."""
+        """Return updated_ms as epoch time, if the writer's clock was in the time zone of this process."""
         if self.updated_ms is None:
             return None
         shown = datetime.fromtimestamp(self.updated_ms / 1000, UTC).replace(tzinfo=None)
@@ -75,9 +77,9 @@ def totals(entries: Iterable[ManifestEntry], key: Callable[[ManifestEntry], Key]
 
 
 def partition_totals(context: TableContext, snapshot: Snapshot | None) -> list[FileTotals]:
-    """Of each partition, in the order of their texts: `dt=2024-05-14/hour=7`, "" for an unpartitioned table.
+    """Return the totals of each partition, sorted by its text, such as `dt=2024-05-14/hour=7`.
 
-    Rows whose bucket was postponed don't count.
+    The text is "" for an unpartitioned table. Rows in the postpone bucket don't count.
     """
     readable = (entry for entry in files_at(context, snapshot) if entry.bucket >= 0)
     found = totals(readable, lambda entry: entry.partition)
@@ -89,7 +91,7 @@ def partition_totals(context: TableContext, snapshot: Snapshot | None) -> list[F
 
 
 def partitions_read(context: TableContext, snapshot: Snapshot | None, other: FallbackBranch | None) -> list[FileTotals]:
-    """The same of what a read sees, of both branches where it reads two."""
+    """Return the totals of the partitions that a read returns, including those of the table's fallback branch."""
     found = partition_totals(context, snapshot)
     if other is None:
         return found
@@ -101,7 +103,10 @@ def partitions_read(context: TableContext, snapshot: Snapshot | None, other: Fal
 
 
 def spec_texts(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
-    """`dt=2024-05-14/hour=7` of each serialized partition; nulls and blanks by option `partition.default-name`."""
+    """Return `dt=2024-05-14/hour=7` for each serialized partition.
+
+    Nulls and blanks become the value of option `partition.default-name`.
+    """
     fields = context.schema.partition_fields
     if not fields or not partitions:
         return [""] * len(partitions)
@@ -126,7 +131,11 @@ def _count_deleted(found: Mapping[bytes, FileTotals], context: TableContext, sna
 
 
 class PartitionsTable(MetadataTable[FileTotals]):
-    """created_at, created_by, updated_by, options, done: only catalogs that keep them have any."""
+    """The partitions of a snapshot.
+
+    created_at, created_by, updated_by, options: always null, as only some catalogs of Java keep them.
+    done: always false, for the same reason.
+    """
 
     name = "partitions"
     fields: ClassVar[Sequence[pa.Field]] = (

@@ -1,4 +1,4 @@
-"""`t$ro`: only what the highest level holds, so nothing is merged; as new as the last full compaction.
+"""`t$ro`: only the files of the highest level, so that nothing is merged. It is as fresh as the last full compaction.
 
 Source: Java `table/system/ReadOptimizedTable.java`.
 """
@@ -21,7 +21,7 @@ from storage.types.row_kinds import is_retract, row_kinds
 
 
 class ReadOptimized(SystemTable):
-    """Of a table without a primary key, it is that table."""
+    """The read-optimized table. For a table without a primary key it returns all rows of the table."""
 
     name = "ro"
 

@@ -1,4 +1,4 @@
-"""What holds snapshots: `t$tags`, `t$branches`, `t$consumers`.
+"""System tables about what holds snapshots: `t$tags`, `t$branches`, `t$consumers`.
 
 Source: Java `table/system/TagsTable.java`, `BranchesTable.java`, `ConsumersTable.java`.
 """
@@ -38,7 +38,7 @@ class TagsTable(MetadataTable[Tag]):
         for name in matching_keys(at.predicate, self.fields[0], tags.names()):
             try:
                 found.append(tags.tag(name))
-            except BadInput:  # deleted concurrently
+            except BadInput:  # another process deleted it
                 continue
         return found
 
@@ -57,7 +57,10 @@ class TagsTable(MetadataTable[Tag]):
 
 
 class BranchesTable(MetadataTable[tuple[str, int]]):
-    """create_time: when the branch's directory was last changed."""
+    """The branches of a table.
+
+    create_time: the time when the branch's directory was last changed.
+    """
 
     name = "branches"
     fields: ClassVar[Sequence[pa.Field]] = (
@@ -99,7 +102,7 @@ class ConsumersTable(MetadataTable[tuple[str, int]]):
 
 
 def iso_duration(duration: timedelta) -> str:
-    """Java's `Duration.toString`: PT24H, PT1H30M, PT0.5S; hours are the largest unit."""
+    """Return a duration as Java's `Duration.toString`: PT24H, PT1H30M, PT0.5S. Hours are the largest unit."""
     sign = -1 if duration < timedelta(0) else 1
     micros = abs(duration) // timedelta(microseconds=1)
     seconds, fraction = divmod(micros, 10**6)

@@ -1,4 +1,4 @@
-"""Which system tables there are, by name.
+"""All system tables, by name.
 
 Source: Java `table/system/SystemTableLoader.java`.
 """
@@ -33,7 +33,7 @@ SYSTEM_TABLES: Final[Mapping[str, type[SystemTable]]] = {table.name: table for t
 
 
 def system_table(context: TableContext, name: str) -> SystemTable:
-    """Raises UnsupportedFeature for one that is not here."""
+    """Return a system table by its name. Raises UnsupportedFeature if it is not supported."""
     found = SYSTEM_TABLES.get(name.lower())
     if found is None:
         raise UnsupportedFeature(

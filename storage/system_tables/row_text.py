@@ -1,7 +1,8 @@
 """Texts of rows and values in metadata, as Java prints them in its system tables.
 
-Two ways of printing. SQL's cast to STRING: partitions, `{2024-05-14, null}`. Java's `toString()` of the object that
-holds a value in memory: keys and bounds, where a DATE is its day number.
+Java prints in two ways:
+    SQL's cast to STRING: partitions, such as `{2024-05-14, null}`.
+    `toString()` of the object that holds a value in memory: keys and bounds. A DATE is then its day number.
 
 Source: Java `casting/RowToStringCastRule.java`, `table/system/FilesTable.java`.
 """
@@ -34,15 +35,15 @@ _NULL: Final = "null"
 
 
 def sql_row_texts(rows: Sequence[bytes], fields: Sequence[DataField], where: str) -> pa.Array:
-    """`{a, b}` of each serialized row; `{}` of rows without fields.
+    """Return `{a, b}` for each serialized row; `{}` for rows without fields.
 
-    where: for the message of CorruptFile.
+    where: named in the message of CorruptFile.
     """
     return _row_texts(rows, fields, where, "{", "}", sql_texts)
 
 
 def object_row_texts(rows: Sequence[bytes], fields: Sequence[DataField], where: str) -> pa.Array:
-    """`[a, b]` of each serialized row; null of rows without fields."""
+    """Return `[a, b]` for each serialized row; null for rows without fields."""
     texts = _row_texts(rows, fields, where, "[", "]", object_texts)
     return pc.if_else(pa.array([row[:4] != bytes(4) for row in rows], pa.bool_()), texts, pa.scalar(None, pa.string()))
 
@@ -73,9 +74,10 @@ def _row_texts(
 
 
 def joined(columns: Sequence[pa.Array], names: Sequence[str], opening: str, closing: str) -> pa.Array:
-    """`{name=value, …}` of each row, with what stands before each value in `names`; nulls are `null`.
+    """Return `{name=value, …}` for each row. Null values are `null`.
 
-    columns: at least one, of texts.
+    columns: at least one column of texts.
+    names: the prefix of each column's values, such as `name=`.
     """
     parts: list[pa.Array | str] = []
     for number, (column, name) in enumerate(zip(columns, names, strict=True)):
@@ -84,7 +86,7 @@ def joined(columns: Sequence[pa.Array], names: Sequence[str], opening: str, clos
 
 
 def sql_texts(column: pa.Array, data_type: DataType) -> pa.Array:
-    """SQL's cast to STRING, times with a zone in this process's; null stays null."""
+    """Cast values to STRING as SQL does. Times with a zone are shown in the zone of this process. Null stays null."""
     if data_type.root is Root.TIMESTAMP_LTZ:
         return _of_distinct(column, lambda value: partition_text(value, data_type, False, _local_zone(value)))
     texts = text_of(column, data_type)
@@ -92,7 +94,10 @@ def sql_texts(column: pa.Array, data_type: DataType) -> pa.Array:
 
 
 def object_texts(column: pa.Array, data_type: DataType) -> pa.Array:
-    """Java's `toString()`; null stays null. Bytes are hexadecimal digits: Java prints their address in memory."""
+    """Return Java's `toString()` of each value. Null stays null.
+
+    Bytes become hexadecimal digits, where Java prints their address in memory.
+    """
     root = data_type.root
     if root in STRING_ROOTS:
         return column
@@ -111,7 +116,7 @@ def object_texts(column: pa.Array, data_type: DataType) -> pa.Array:
 
 
 def _local_zone(time: pa.Scalar) -> tzinfo:
-    """What the clock of this process's zone showed then; UTC for years that the system's calendar doesn't reach."""
+    """Return the zone of this process at that time; UTC for years that the system's calendar doesn't reach."""
     try:
         return datetime.fromtimestamp(time.cast(pa.timestamp("s"), safe=False).value).astimezone().tzinfo or UTC
     except (OverflowError, ValueError, OSError):

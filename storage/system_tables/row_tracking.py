@@ -1,8 +1,8 @@
-"""`t$row_tracking`: the rows of a table with `row-tracking.enabled`, and what tells each of them apart.
+"""`t$row_tracking`: the rows of a table with `row-tracking.enabled`, with their row ids and sequence numbers.
 
     the table's columns | _ROW_ID BIGINT NOT NULL | _SEQUENCE_NUMBER BIGINT NOT NULL
 
-A row keeps its id when compactions move it; its sequence number is the snapshot that wrote it.
+A row keeps its id when a compaction moves it. Its sequence number is the id of the snapshot that wrote it.
 
 Source: Java `table/system/RowTrackingTable.java`, `table/SpecialFields.java`.
 """
@@ -50,4 +50,4 @@ class RowTracking(SystemTable):
         is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
         keep = Subtask.of(at.context.options).keep_entry(at.context, is_new)
         parts = branch_reads(lambda context: TableScan(context, condition, keep), at.context, at.snapshot, at.other)
-        return rows_of_branch_reads(parts, tuple(columns or own[:1]))  # of no columns, rows can't be counted
+        return rows_of_branch_reads(parts, tuple(columns or own[:1]))  # a batch without columns has no row count

@@ -1,4 +1,4 @@
-"""What the schemas of a table say: `t$schemas`, `t$options`, `t$aggregation_fields`.
+"""System tables about the schemas of a table: `t$schemas`, `t$options`, `t$aggregation_fields`.
 
 Source: Java `table/system/SchemasTable.java`, `OptionsTable.java`, `AggregationFieldsTable.java`.
 """
@@ -48,7 +48,7 @@ class SchemasTable(MetadataTable[TableSchema]):
 
 
 class OptionsTable(MetadataTable[tuple[str, str]]):
-    """Of the newest schema, as they are stored."""
+    """The options of the newest schema, as they are stored."""
 
     name = "options"
     fields: ClassVar[Sequence[pa.Field]] = (text("key", nullable=False), text("value", nullable=False))
@@ -61,7 +61,7 @@ class OptionsTable(MetadataTable[tuple[str, str]]):
 
 
 class AggregationFieldsTable(MetadataTable[DataField]):
-    """Of the newest schema, what options say of each column."""
+    """The columns of the newest schema, with the `fields.*` options of each."""
 
     name = "aggregation_fields"
     fields: ClassVar[Sequence[pa.Field]] = (

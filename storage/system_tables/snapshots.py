@@ -1,4 +1,4 @@
-"""`t$snapshots`: the commits whose snapshots are there, one a row. `t$statistics`: what an analysis counted.
+"""`t$snapshots`: one row per snapshot that exists. `t$statistics`: the statistics that an analysis counted.
 
 Source: Java `table/system/SnapshotsTable.java`, `table/system/StatisticTable.java`.
 """

@@ -1,4 +1,4 @@
-"""Column types: Paimon's names for them, their text and JSON, and the Arrow types that hold their values in memory."""
+"""Column types: Paimon's names of them, their text and JSON, and the Arrow types of their values in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in Arrow arrays, as NumPy arrays."""
+"""Accesses the buffers of Arrow arrays as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to_single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def check_form(column: pa.Array, data_type: DataType) -> None:
-    """Raises BadInput unless the column is in the in-memory form of its type; strings and bytes may be large ones."""
+    """Raise BadInput unless the column is in the in-memory form of its type. Large strings and binaries are allowed."""
     is_string = data_type.root in STRING_ROOTS or data_type.root in BINARY_ROOTS
     if not (column.type in _STRING_FORMS if is_string else column.type == arrow_type(data_type)):
         raise BadInput(
@@ -33,12 +33,12 @@ def check_form(column: pa.Array, data_type: DataType) -> None:
 
 
 def null_mask(column: pa.Array) -> NDArray[np.bool_] | None:
-    """True where null; None when there is no null."""
+    """Return True for each null; None if the column has no nulls."""
     return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
 
 
 def fixed_width_values(column: pa.Array, dtype: Any) -> NDArray[Any]:
-    """The values as they are in memory, `column.type.byte_width` bytes each. What stands under a null is arbitrary."""
+    """Return the values as they are in memory, `column.type.byte_width` bytes each. Values of nulls are arbitrary."""
     buffer = column.buffers()[1]
     if buffer is None or not len(column):
         return np.zeros(0, dtype)
@@ -47,7 +47,7 @@ def fixed_width_values(column: pa.Array, dtype: Any) -> NDArray[Any]:
 
 
 def is_ascii(texts: pa.Array) -> bool:
-    """Whether no byte of a string column is above 127; several times as fast as looking for UTF-8."""
+    """Return whether no byte of a string column is above 127. Several times as fast as a check of UTF-8."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
         return True
@@ -57,7 +57,7 @@ def is_ascii(texts: pa.Array) -> bool:
 
 
 def text_buffers(column: pa.Array) -> tuple[NDArray[np.integer[Any]], pa.Buffer]:
-    """Of a string or binary column (n,): offsets (n + 1,), and the bytes that they point into."""
+    """Return the offsets (n + 1,) of a string or binary column (n,), and the bytes that they point into."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
     if offsets is None or not offsets.size:
@@ -67,19 +67,19 @@ def text_buffers(column: pa.Array) -> tuple[NDArray[np.integer[Any]], pa.Buffer]
 
 
 def value_lengths(column: pa.Array) -> NDArray[np.integer[Any]]:
-    """(n,) Bytes of each value of a string or binary column, 0 for nulls."""
+    """Return the bytes of each value (n,) of a string or binary column; 0 for nulls."""
     lengths = pc.binary_length(column)
     found: NDArray[np.integer[Any]] = (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy()
     return found
 
 
 class PaddedBytes:
-    """Bytes to be read eight at a time, at any position."""
+    """Bytes that can be read eight at a time, at any position."""
 
     def __init__(self, data: NDArray[np.uint8], *, has_room: bool = False) -> None:
-        """Copies `data`, so that eight bytes can be read where it ends.
+        """Copy `data` with padding, so that eight bytes can be read at its last position.
 
-        has_room: `data` ends with eight bytes of padding, and is not copied.
+        has_room: `data` ends with eight bytes of padding already, and is not copied.
         """
         if has_room:
             self.data = data
@@ -89,7 +89,7 @@ class PaddedBytes:
         self._eight_from = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
 
     def load(self, at: NDArray[np.int64], count: NDArray[np.int64] | int) -> NDArray[np.uint64]:
-        """Little-endian words: `count` bytes from each position, zeros above. Other counts than 0 to 8: the nearer."""
+        """Return little-endian words: `count` bytes from each position, zeros above. Counts are clipped to 0 to 8."""
         words: NDArray[np.uint64] = self._eight_from[at]
         if isinstance(count, int):
             return words if count >= 8 else words & _FIRST_BYTES[max(0, count)]
@@ -98,7 +98,7 @@ class PaddedBytes:
 
 
 def byte_ranges(column: pa.Array) -> tuple[PaddedBytes, NDArray[np.int64], NDArray[np.int64]]:
-    """The values of a string or binary column: bytes, where each value starts in them, its length (0 for nulls)."""
+    """Return the values of a string or binary column: the bytes, each value's start, and its length (0 for nulls)."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offset_buffer, data_buffer = column.buffers()
     if not len(column) or data_buffer is None:
@@ -110,7 +110,7 @@ def byte_ranges(column: pa.Array) -> tuple[PaddedBytes, NDArray[np.int64], NDArr
     starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
     nulls = null_mask(column)
     if nulls is not None:
-        lengths[nulls] = 0  # Arrow allows bytes under a null
+        lengths[nulls] = 0  # Arrow allows a null to have bytes
     whole = np.frombuffer(data_buffer, np.uint8)
     if last + 8 <= len(whole):
         return PaddedBytes(whole[first : last + 8], has_room=True), starts - first, lengths

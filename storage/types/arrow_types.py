@@ -1,4 +1,4 @@
-"""How Arrow holds a column's values in memory. One value has one form everywhere in this code base (`arrow_type`):
+"""The Arrow types of a column's values in memory. Each type has one form in the whole code base (`arrow_type`).
 
     BOOLEAN bool · TINYINT..BIGINT int8..int64 · FLOAT, DOUBLE float32, float64 · CHAR, VARCHAR string
     BINARY, VARBINARY, BLOB binary · DECIMAL(p, s) decimal128 · DATE date32 · TIME(any p) time32[ms]
@@ -6,7 +6,7 @@
     ARRAY list · MAP map · MULTISET map to int32 · ROW struct · VECTOR fixed_size_list
     VARIANT struct<value: binary, metadata: binary>
 
-These forms are ours; Paimon says nothing of them.
+Tidelake chose these forms; Paimon doesn't define them.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _ARROW_ATOMS: Final[Mapping[Root, pa.DataType]] = {
 
 
 def timestamp_unit(precision: int) -> str:
-    """Arrow unit of TIMESTAMP(precision): the coarsest that keeps every declared digit."""
+    """Return the Arrow unit of TIMESTAMP(precision): the coarsest unit that keeps all declared digits."""
     return "s" if precision == 0 else "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
-    """The one in-memory form of this type's values (see the module docstring)."""
+    """Return the in-memory form of this type's values (see the module docstring)."""
     match data_type:
         case AtomicType(root=Root.DECIMAL):
             return pa.decimal128(data_type.precision, data_type.scale)
@@ -104,17 +104,19 @@ def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
 def type_from_arrow(
     given: pa.DataType, next_field_id: Callable[[], int], *, column: str, is_nullable: bool = True
 ) -> DataType:
-    """The column type for a user's Arrow type. `next_field_id` numbers the fields of nested ROWs, depth first.
+    """Return the column type for a user's Arrow type.
 
-    Unsigned integers take the next wider signed type (uint64: DECIMAL(20, 0)). Raises BadInput, naming `column`,
-    for what Paimon cannot hold: durations, intervals, times finer than a millisecond, unions, nulls.
+    next_field_id: numbers the fields of nested ROWs, depth first.
+
+    An unsigned integer becomes the next wider signed type (uint64: DECIMAL(20, 0)). Raises BadInput, naming `column`,
+    for types that Paimon lacks: durations, intervals, times finer than a millisecond, unions, nulls.
     """
     found = _type_from_arrow(given, next_field_id, column)
     return found if is_nullable else not_null(found)
 
 
 def description_from_arrow(given: pa.Field) -> str | None:
-    """What the metadata of a user's Arrow field says under `description`."""
+    """Return the metadata `description` of a user's Arrow field."""
     text = (given.metadata or {}).get(b"description")
     return text.decode() if text is not None else None
 

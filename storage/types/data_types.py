@@ -1,4 +1,4 @@
-"""Column types: what a schema says of a column's values.
+"""Column types, as a schema declares them.
 
 Source: Java `types/*Type.java`.
 """
@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-MAX_LENGTH: Final = 2**31 - 1  # VARCHAR(this) is spelled STRING, VARBINARY(this) BYTES
+MAX_LENGTH: Final = 2**31 - 1  # VARCHAR of this length is written STRING, VARBINARY is written BYTES
 MAX_DECIMAL_PRECISION: Final = 38
 
 
 class Root(StrEnum):
-    """The family of a type without parameters, spelled as in schema files."""
+    """The family of a type without parameters, named as in schema files."""
 
     BOOLEAN = "BOOLEAN"
     TINYINT = "TINYINT"
@@ -44,14 +44,17 @@ class Root(StrEnum):
 
 STRING_ROOTS: Final = frozenset({Root.CHAR, Root.VARCHAR})
 BINARY_ROOTS: Final = frozenset({Root.BINARY, Root.VARBINARY, Root.BLOB})
-INTEGER_ROOTS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)  # narrow to wide
+INTEGER_ROOTS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)  # from narrow to wide
 TIMESTAMP_ROOTS: Final = frozenset({Root.TIMESTAMP, Root.TIMESTAMP_LTZ})
 CONSTRUCTED_ROOTS: Final = frozenset({Root.ARRAY, Root.MAP, Root.MULTISET, Root.ROW, Root.VECTOR})
 
 
 @dataclass(frozen=True, slots=True)
 class AtomicType:
-    """A type without inner types. `length` counts characters or bytes; unused parameters are 0."""
+    """A type without inner types.
+
+    length: in characters or bytes. Parameters that the type doesn't have are 0.
+    """
 
     root: Root
     nullable: bool = True
@@ -124,7 +127,7 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class DataField:
-    """A column of a table or a field of a ROW. `id` never changes; the name may."""
+    """A column of a table or a field of a ROW. Its id never changes; its name may."""
 
     id: int
     name: str
@@ -179,7 +182,7 @@ def nullable(data_type: DataType) -> DataType:
 
 
 def inner_types(data_type: DataType) -> tuple[DataType, ...]:
-    """The types that this one is directly made of; empty for atomic ones."""
+    """Return the types of which this type is directly composed; none for atomic types."""
     match data_type:
         case RowType():
             return tuple(f.type for f in data_type.fields)
@@ -192,7 +195,7 @@ def inner_types(data_type: DataType) -> tuple[DataType, ...]:
 
 
 def walk_types(data_type: DataType) -> Iterator[DataType]:
-    """The type, then all types inside it, depth first."""
+    """Yield the type, then all types inside it, depth first."""
     yield data_type
     for inner in inner_types(data_type):
         yield from walk_types(inner)

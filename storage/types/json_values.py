@@ -1,7 +1,7 @@
-"""Arrow columns as values that JSON can hold, none of them changed on the way.
+"""Converts Arrow columns to JSON values without loss.
 
-Decimals, dates and times are texts (a time with zone ends in Z); bytes are base64; a map is a list of [key, value];
-NaN and the infinities are texts, too. All else is what JSON has for it.
+Decimals, dates and times are texts (a time with a zone ends in Z), and so are NaN and the infinities. Bytes are base64.
+A map is a list of [key, value]. All other values have the corresponding JSON type.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 
 def json_rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """One object a row, columns in their order."""
+    """Return one object per row, with the columns in their order."""
     columns = [json_values(column) for column in batch.columns]
     return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """One value a row; None for null."""
+    """Return one value per row; None for null."""
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in json_values(chunk)]
     kind = column.type
@@ -47,7 +47,7 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _times(column: pa.TimestampArray) -> list[str | None]:
-    """Arrow prints years up to 32767; what is beyond is a number and what it counts."""
+    """Return the texts of timestamps. Arrow prints years up to 32767; later times become a number and its unit."""
     kind = column.type
     numbers = column.cast(pa.int64()).to_pylist()
     texts = column.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()
@@ -74,7 +74,7 @@ def _structs(column: pa.StructArray) -> list[Any]:
 
 
 def _maps(column: pa.MapArray) -> list[Any]:
-    """Offsets count in the children as a whole, whatever slice of them the column is."""
+    """Return a list of [key, value] per row. Offsets refer to the unsliced children, even if the column is a slice."""
     offsets = column.offsets.to_pylist()
     first, last = offsets[0], offsets[-1]
     children = (column.keys[first:last], column.items[first:last])
@@ -86,7 +86,7 @@ def _maps(column: pa.MapArray) -> list[Any]:
 
 
 def _lists(column: pa.Array) -> list[Any]:
-    values = json_values(column.flatten())  # without what null rows refer to
+    values = json_values(column.flatten())  # without the values of null rows
     result: list[Any] = []
     at = 0
     for length in pc.list_value_length(column).to_pylist():

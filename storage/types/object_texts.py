@@ -1,6 +1,6 @@
-"""Columns of numbers and times as Java's `toString()` prints them; `partition_text` says it of one value.
+"""Prints columns of numbers and times as Java's `toString()` does. `partition_text` does the same for one value.
 
-Arrow prints the common ones, of which a mask says that it prints them as Java does; the others go value by value.
+Arrow prints common values as Java does; a mask marks them. The other values are printed one by one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from storage.types.arrow_buffers import to_single_array
 from storage.types.data_types import TIMESTAMP_ROOTS, DataType, Root
 from storage.types.partition_text import partition_text
 
-_DECIMAL_FROM, _DECIMAL_BELOW = 1e-3, 1e7  # between these Java and Arrow print floats with a point, the fewest digits
+_DECIMAL_FROM, _DECIMAL_BELOW = 1e-3, 1e7  # in between, Java and Arrow print floats with a point, the fewest digits
 _YEARS_PRINTED: Final = (np.datetime64("0001-01-01"), np.datetime64("10000-01-01"))
 _SHORTER: Final = (r"(\.\d{6})000$", r"(\.\d{3})000$", r"()\.000$")
 
 
 def object_texts_of_numbers(column: pa.Array, data_type: DataType) -> pa.Array:
-    """Of FLOAT, DOUBLE, DECIMAL and timestamps; null stays null. Raises UnsupportedFeature for other types."""
+    """Return the texts of FLOAT, DOUBLE, DECIMAL and timestamps. Null stays null.
+
+    Raises UnsupportedFeature for other types.
+    """
     root = data_type.root
     if root in (Root.FLOAT, Root.DOUBLE):
         texts, is_common = _float_texts(column)
@@ -48,7 +51,7 @@ def _float_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _timestamp_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """`LocalDateTime.toString`: seconds only where needed, fractions of 3, 6 or 9 digits."""
+    """Return texts as `LocalDateTime.toString`: seconds only if needed, fractions of 3, 6 or 9 digits."""
     unit = column.type.unit
     local = column.cast(pa.timestamp(unit))
     texts = pc.replace_substring(local.cast(pa.string()), " ", "T")

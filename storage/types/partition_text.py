@@ -1,7 +1,8 @@
 """The text of a partition value, as Java writes it into directory names.
 
-With `partition.legacy-name` (the default) it is the `toString()` of Java's internal object, else SQL's cast to STRING.
-A wrong text is a directory that other readers don't look into: they compute it again from the manifest's value.
+With `partition.legacy-name` (the default) it is the `toString()` of Java's internal object, otherwise SQL's cast to
+STRING. Other readers compute the text again from the value in the manifest. They don't find a directory with a wrong
+text.
 
 Source: Java `utils/InternalRowPartitionComputer.java`, `casting/*ToStringCastRule.java`, `utils/DateTimeUtils.java`.
 """
@@ -33,13 +34,13 @@ _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 def partition_texts(
     values: Sequence[pa.Scalar], types: Sequence[DataType], legacy: bool, zone: tzinfo = UTC
 ) -> list[str | None]:
-    """One text a value; None for null. `paths.partition_path` makes a directory of them.
+    """Return one text per value; None for null. `paths.partition_path` makes a directory of them.
 
     values: in the in-memory form of their types.
     legacy: option `partition.legacy-name`.
-    zone: what Java would take from its JVM; only TIMESTAMP WITH LOCAL TIME ZONE without legacy names depends on it.
+    zone: the zone that Java takes from its JVM. Only TIMESTAMP WITH LOCAL TIME ZONE without legacy names depends on it.
 
-    Raises UnsupportedFeature for types that no directory name can hold.
+    Raises UnsupportedFeature for types that directory names can't represent.
     """
     return [
         partition_text(value, data_type, legacy, zone) if value.is_valid else None
@@ -48,7 +49,7 @@ def partition_texts(
 
 
 def partition_text(value: pa.Scalar, data_type: DataType, legacy: bool, zone: tzinfo = UTC) -> str:
-    """As `partition_texts`, for one value that is not null."""
+    """Return the text of one value that is not null. See `partition_texts`."""
     root = data_type.root
     if root in INTEGER_ROOTS or root in STRING_ROOTS:
         return str(value.as_py())
@@ -91,10 +92,10 @@ def _precision(data_type: DataType) -> int:
 
 
 def java_float_text(number: np.float32 | np.float64) -> str:
-    """What Java's `Float.toString` or `Double.toString` returns: the fewest digits (at least two) that name the number.
+    """Return Java's `Float.toString` or `Double.toString`: the fewest digits, at least two, that identify the number.
 
-    As of JDK 19. Older ones print other digits for some numbers from 1E7 up and below 1E-3 (2.0E23 as
-    1.9999999999999998E23), so that even two Javas may not find each other's directory for such a value.
+    This is the text of JDK 19 and newer. Older ones print other digits for some numbers from 1E7 up and below 1E-3
+    (2.0E23 as 1.9999999999999998E23). So even two Java versions may not find each other's directory for such a value.
     """
     if np.isnan(number):
         return "NaN"
@@ -102,7 +103,7 @@ def java_float_text(number: np.float32 | np.float64) -> str:
         return "Infinity" if number > 0 else "-Infinity"
     mantissa, _, exponent_text = np.format_float_scientific(number, unique=True, trim="-").partition("e")
     if "." not in mantissa:
-        # Of two-digit names Java takes the nearest: 4.9E-324, where one digit would do (5E-324).
+        # Java prints the nearest text of two digits: 4.9E-324, though one digit would be enough (5E-324).
         mantissa, _, exponent_text = f"{float(number):.1e}".partition("e")
     exponent = int(exponent_text)
     sign = "-" if mantissa.startswith("-") else ""
@@ -126,7 +127,7 @@ def _without_final_zero(digits: str) -> str:
 
 
 def _year_month_day(epoch_day: int) -> tuple[int, int, int]:
-    """Proleptic Gregorian, any year (`datetime` ends at 9999 and begins at 1)."""
+    """Convert a day to the proleptic Gregorian calendar. Any year is allowed, whereas `datetime` supports 1 to 9999."""
     day = np.datetime64(epoch_day, "D")
     month = day.astype("datetime64[M]")
     year = day.astype("datetime64[Y]")
@@ -143,11 +144,14 @@ def _clock(second_of_day: int) -> tuple[int, int, int]:
 
 def _sql_date(epoch_day: int) -> str:
     year, month, day = _year_month_day(epoch_day)
-    return f"{year % 10_000:04d}-{month:02d}-{day:02d}"  # Java, too, prints the last four digits of a year
+    return f"{year % 10_000:04d}-{month:02d}-{day:02d}"  # Java also prints only the last four digits of a year
 
 
 def _sql_time(milli_of_day: int, precision: int) -> str:
-    """Fraction: as many digits as declared, yet no zero at the end, but the first: 12:34:56.0, 12:34:56.78."""
+    """Return the time with as many fraction digits as declared, without zeros at the end, but at least one digit.
+
+    Examples: 12:34:56.0, 12:34:56.78.
+    """
     hour, minute, second = _clock(milli_of_day // 1000)
     text = f"{hour:02d}:{minute:02d}:{second:02d}"
     return f"{text}.{_without_final_zero(f'{milli_of_day % 1000:03d}'[:precision])}" if precision else text
@@ -163,7 +167,7 @@ def _sql_timestamp(second: int, nanos: int, precision: int) -> str:
 
 
 def _iso_timestamp(second: int, nanos: int) -> str:
-    """Java's `LocalDateTime.toString`: seconds only where needed, fractions of 3, 6 or 9 digits."""
+    """Return the text of Java's `LocalDateTime.toString`: seconds only if needed, fractions of 3, 6 or 9 digits."""
     year, month, day = _year_month_day(second // 86_400)
     hour, minute, second_of_minute = _clock(second % 86_400)
     year_text = f"+{year}" if year > 9999 else f"{year:04d}" if year >= 0 else f"-{-year:04d}"
@@ -177,12 +181,12 @@ def _iso_timestamp(second: int, nanos: int) -> str:
 
 
 def _offset_seconds(epoch_second: int, zone: tzinfo) -> int:
-    """How far `zone`'s wall clock is ahead of UTC. Outside the years 1 to 9999: as at the nearer end."""
+    """Return how far `zone` is ahead of UTC. Outside of the years 1 to 9999, the offset at the nearer end is used."""
     inside = min(max(epoch_second, _FIRST_SECOND), _LAST_SECOND)
     moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=inside)
     offset = moment.astimezone(zone).utcoffset() or timedelta(0)
     return round(offset.total_seconds())
 
 
-_FIRST_SECOND: Final = -62_135_510_400  # 0001-01-02T00:00:00Z: a day inside, so that no zone leaves datetime's range
+_FIRST_SECOND: Final = -62_135_510_400  # 0001-01-02T00:00:00Z: one day inside, so that no zone leaves datetime's range
 _LAST_SECOND: Final = 253_402_214_400  # 9999-12-31T00:00:00Z

@@ -1,4 +1,4 @@
-"""Row kinds as a column."""
+"""Row kinds as a column of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.format import KIND_COLUMN, RowKind
 
 
 def row_kinds(rows: pa.RecordBatch) -> NDArray[np.int8]:
-    """(n,): row kind of each row; +I where the column is missing."""
+    """Return the row kind of each row, (n,); +I if the column is missing."""
     if KIND_COLUMN not in rows.schema.names:
         return np.full(rows.num_rows, RowKind.INSERT, np.int8)
     kinds: NDArray[np.int8] = rows.column(KIND_COLUMN).to_numpy()
@@ -18,13 +18,13 @@ def row_kinds(rows: pa.RecordBatch) -> NDArray[np.int8]:
 
 
 def is_retract(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """(n,): which row kinds take a row back (-U, -D)."""
+    """Return which row kinds are retractions (-U, -D), (n,)."""
     retract: NDArray[np.bool_] = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
     return retract
 
 
 def with_kind(rows: pa.RecordBatch, kind: RowKind) -> pa.RecordBatch:
-    """With a column `_VALUE_KIND` behind the others: the same for all rows."""
+    """Return the rows with a column `_VALUE_KIND` at the end, which has the same kind in all rows."""
     kinds = pa.array(np.full(rows.num_rows, kind, np.int8))
     schema = rows.schema.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
     return pa.RecordBatch.from_arrays([*rows.columns, kinds], schema=schema)

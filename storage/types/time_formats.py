@@ -1,7 +1,7 @@
-"""Texts read as times, by a pattern as Java's `DateTimeFormatter` takes it, or leniently without one.
+"""Parses texts as times, by a pattern of Java's `DateTimeFormatter`, or leniently without a pattern.
 
-A pattern holds the letters of numbers (`y u M d H k h a m s S n`) and literal text; letters of words and zones
-(`MMM`, `E`, `z`, …) are refused. Days past the end of a month mean its last one, as Java's resolver says.
+A pattern consists of letters for numbers (`y u M d H k h a m s S n`) and literal text. Letters for words and zones
+(`MMM`, `E`, `z`, …) are refused. A day after the end of a month means its last day, as in Java's resolver.
 
 Source: Java `partition/PartitionTimeExtractor.java`, the JDK's `DateTimeFormatterBuilder.java`.
 """
@@ -27,9 +27,9 @@ _RANGES: Final = {"M": (1, 12), "d": (1, 31), "H": (0, 24), "k": (1, 24), "h": (
 
 
 def parse_leniently(text: str) -> datetime | None:
-    """`2024-5-1`, `2024-05-01 7:00:00.5`. Numbers past their range count on: month 13 is the next January.
+    """Parse texts such as `2024-5-1` and `2024-05-01 7:00:00.5`. Numbers may overflow: month 13 is the next January.
 
-    Years that Python's calendar lacks become its first or last moment. None for another text.
+    Years outside of Python's calendar become its first or last moment. Returns None for any other text.
     """
     match = _LENIENT.fullmatch(text)
     if match is None:
@@ -42,14 +42,17 @@ def parse_leniently(text: str) -> datetime | None:
 
 
 class TimeFormat:
-    """pattern: as of Java. Raises BadInput for one that is not understood."""
+    """A compiled time pattern.
+
+    pattern: as in Java. Raises BadInput for an unsupported one.
+    """
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._regex = re.compile("".join(self._parts(pattern)), re.IGNORECASE)
 
     def parse(self, text: str) -> datetime | None:
-        """None for a text of another form. A date without a time of day is its midnight."""
+        """Return the time; None for a text that doesn't match. A date without a time of day is its midnight."""
         match = self._regex.fullmatch(text)
         if match is None:
             return None

@@ -1,4 +1,4 @@
-"""Column types as schema files spell them: text for atomic types, objects for constructed ones.
+"""Column types as in schema files: text for atomic types, objects for constructed ones.
 
 Source: Java `types/DataTypeJsonParser.java`, `types/DataField.java`.
 """
@@ -24,7 +24,7 @@ from storage.types.type_parser import parse_type
 
 
 def type_to_json(data_type: DataType) -> str | dict[str, Any]:
-    """The form a schema file holds: text for atomic types, an object for constructed ones."""
+    """Return the form in a schema file: text for atomic types, an object for constructed ones."""
     if isinstance(data_type, AtomicType):
         return str(data_type)
     word = str(data_type.root) + ("" if data_type.nullable else " NOT NULL")
@@ -40,7 +40,7 @@ def type_to_json(data_type: DataType) -> str | dict[str, Any]:
 
 
 def type_from_json(value: object) -> DataType:
-    """Undoes `type_to_json`; also reads what pypaimon writes. Raises BadInput for anything else."""
+    """Read what `type_to_json` returns, and what pypaimon writes. Raises BadInput for anything else."""
     if isinstance(value, str):
         return parse_type(value)
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):

@@ -1,4 +1,4 @@
-"""Column types as people write them: `DECIMAL(10, 2) NOT NULL`, `MAP<STRING, ARRAY<INT>>`.
+"""Parses column types written as SQL: `DECIMAL(10, 2) NOT NULL`, `MAP<STRING, ARRAY<INT>>`.
 
 Source: Java `types/DataTypeJsonParser.java`.
 """
@@ -34,14 +34,14 @@ from storage.types.data_types import (
 
 _TOKEN: Final = re.compile(r"\s*(?:([A-Za-z_]\w*)|(\d+)|`([^`]*)`|'((?:[^']|'')*)'|([(),<>]))")
 _SYNONYMS: Final = {"INTEGER": Root.INT, "DEC": Root.DECIMAL, "NUMERIC": Root.DECIMAL}
-_DIGITS_MAX: Final = 20  # of a length or precision
-_DEPTH_MAX: Final = 200  # of types in types; tables take fewer
+_DIGITS_MAX: Final = 20  # digits of a length or precision
+_DEPTH_MAX: Final = 200  # nesting depth of types; tables allow less
 _DEFAULT_PRECISION: Final = {Root.TIME: 0, Root.TIMESTAMP: 6, Root.TIMESTAMP_LTZ: 6}
 
 
-@lru_cache(maxsize=1024)  # the same few stand in the schemas of all tables, and types never change
+@lru_cache(maxsize=1024)  # the schemas of all tables contain the same few texts, and types are immutable
 def parse_type(text: str) -> DataType:
-    """SQL text such as `DECIMAL(10, 2) NOT NULL` or `MAP<STRING, ARRAY<INT>>`. ROW fields get ids 0, 1, 2, …
+    """Parse SQL text such as `DECIMAL(10, 2) NOT NULL` or `MAP<STRING, ARRAY<INT>>`. ROW fields get ids 0, 1, 2, …
 
     Source: Java `DataTypeJsonParser`. Raises BadInput with the text.
     """
@@ -49,7 +49,7 @@ def parse_type(text: str) -> DataType:
 
 
 class _TypeParser:
-    """Recursive descent over the tokens of one type text."""
+    """A recursive-descent parser over the tokens of one type."""
 
     def __init__(self, text: str) -> None:
         self._text = text

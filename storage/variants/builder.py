@@ -1,4 +1,4 @@
-"""Builds a variant byte for byte as Java does: from JSON, or of parts of others.
+"""Builds a variant, byte for byte as Java does: from JSON, or from parts of other variants.
 
 Source: Java `data/variant/GenericVariantBuilder.java`.
 """
@@ -20,8 +20,9 @@ _DIGITS_MAX: Final = ((9, 4, Primitive.DECIMAL4), (18, 8, Primitive.DECIMAL8), (
 
 
 class VariantBuilder:
-    """Append one value, then ask for the `result`. Appenders give the bytes of a value; objects and arrays are made
-    of such.
+    """Builds one variant: append one value, then call `result`.
+
+    The methods for values return bytes, of which objects and arrays are built.
     """
 
     def __init__(self) -> None:
@@ -41,9 +42,11 @@ class VariantBuilder:
         return self._names.setdefault(name, len(self._names))
 
     def object(self, fields: list[tuple[str, bytes]]) -> bytes:
-        """fields: name and value, in the order in which they were named; each name has been given to `name` already.
+        """Return the bytes of an object.
 
-        Raises BadInput for a name that is there twice.
+        fields: name and value, in the order in which they were named. Each name was passed to `name` before.
+
+        Raises BadInput for a repeated name.
         """
         offsets, at = {}, 0
         for name, value in fields:
@@ -76,7 +79,7 @@ class VariantBuilder:
         return header + len(elements).to_bytes(4 if large else 1, "little") + numbers + b"".join(elements)
 
     def copied(self, value: bytes, metadata: bytes, at: int = 0) -> bytes:
-        """A value of another variant: its names become ours."""
+        """Return the bytes of another variant's value, with its names added to this variant."""
         match basic_type(value, at):
             case Basic.OBJECT:
                 fields = []
@@ -90,7 +93,10 @@ class VariantBuilder:
                 return value[at : at + size_of(value, at)]
 
     def json(self, value: Any) -> bytes:
-        """value: as `variant_of_json` parses it."""
+        """Return the bytes of a JSON value.
+
+        value: as `variant_of_json` parses it.
+        """
         match value:
             case None:
                 return primitive(Primitive.NULL)
@@ -113,7 +119,7 @@ class VariantBuilder:
 
 
 def variant_of_json(document: str) -> tuple[bytes, bytes]:
-    """(value, metadata). Raises BadInput for a text that is no JSON, or names a field twice."""
+    """Return (value, metadata). Raises BadInput for a text that is not JSON, or that repeats a field."""
     try:
         parsed = json.loads(document, parse_float=_Number, object_pairs_hook=_Object, parse_constant=_no_constant)
     except (ValueError, RecursionError) as e:
@@ -137,7 +143,7 @@ def text(value: str) -> bytes:
 
 
 def integer(value: int) -> bytes:
-    """In as few bytes as it needs."""
+    """Return the bytes of an integer, in the smallest type that holds it."""
     for kind, size in ((Primitive.INT1, 1), (Primitive.INT2, 2), (Primitive.INT4, 4)):
         if -(1 << 8 * size - 1) <= value < 1 << 8 * size - 1:
             return primitive(kind, value.to_bytes(size, "little", signed=True))
@@ -145,7 +151,7 @@ def integer(value: int) -> bytes:
 
 
 def decimal(value: Decimal) -> bytes:
-    """Of at most 38 digits, of which as many may be behind the point."""
+    """Return the bytes of a decimal of at most 38 digits, of which up to 38 may be after the point."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     number = int("".join(map(str, digits))) * (-1 if sign else 1)
@@ -183,5 +189,5 @@ def _number(digits: str) -> bytes:
 
 
 def _width(value: int) -> int:
-    """Bytes that an unsigned number takes: 1 to 4."""
+    """Return the number of bytes of an unsigned number: 1 to 4."""
     return max(1, (value.bit_length() + 7) // 8)

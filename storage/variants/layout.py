@@ -1,4 +1,4 @@
-"""How a variant is in bytes.
+"""The binary layout of a variant.
 
 Source: Java `data/variant/GenericVariantUtil.java`.
 """
@@ -42,7 +42,7 @@ class Primitive(IntEnum):
 
 
 _P = Primitive
-# Bytes behind the header; of BINARY and LONG_TEXT a length of 4 bytes says how many follow it.
+# Bytes after the header. For BINARY and LONG_TEXT these 4 bytes are the number of bytes that follow.
 FIXED_BYTES: Final = {
     _P.NULL: 0,
     _P.TRUE: 0,
@@ -64,7 +64,7 @@ FIXED_BYTES: Final = {
 
 
 class MalformedVariant(ValueError):
-    """Bytes that are no variant."""
+    """The bytes are not a variant."""
 
 
 def unsigned(data: bytes, at: int, size: int) -> int:
@@ -85,7 +85,7 @@ def primitive_type(value: bytes, at: int) -> Primitive:
 
 
 def size_of(value: bytes, at: int) -> int:
-    """In bytes, header included."""
+    """Return the size in bytes, header included."""
     match basic_type(value, at):
         case Basic.SHORT_TEXT:
             return 1 + (value[at] >> 2)
@@ -105,7 +105,7 @@ def _offset_bytes(value: bytes, at: int) -> int:
 
 
 def _object_parts(value: bytes, at: int) -> tuple[int, int, int, int, int]:
-    """Where the ids begin, their bytes, where the offsets begin, how many fields, where these begin."""
+    """Return start and width of the ids, start of the offsets, number of fields, start of the values."""
     info = value[at] >> 2
     id_bytes, count_bytes = (info >> 2 & 3) + 1, 4 if info >> 4 & 1 else 1
     size = unsigned(value, at + 1, count_bytes)
@@ -115,7 +115,7 @@ def _object_parts(value: bytes, at: int) -> tuple[int, int, int, int, int]:
 
 
 def _array_parts(value: bytes, at: int) -> tuple[int, int, int]:
-    """Where the offsets begin, how many elements, where these begin."""
+    """Return the start of the offsets, the number of elements, and the start of the elements."""
     count_bytes = 4 if value[at] >> 4 & 1 else 1
     size = unsigned(value, at + 1, count_bytes)
     offsets = at + 1 + count_bytes
@@ -123,7 +123,7 @@ def _array_parts(value: bytes, at: int) -> tuple[int, int, int]:
 
 
 def fields_of(value: bytes, metadata: bytes, at: int) -> Iterator[tuple[str, int]]:
-    """Of an object: name and position of each, in the order of names."""
+    """Yield name and position of each field of an object, in the order of names."""
     ids, id_bytes, offsets, size, data = _object_parts(value, at)
     width = _offset_bytes(value, at)
     for i in range(size):
@@ -132,7 +132,7 @@ def fields_of(value: bytes, metadata: bytes, at: int) -> Iterator[tuple[str, int
 
 
 def elements_of(value: bytes, at: int) -> list[int]:
-    """Of an array: the position of each."""
+    """Return the position of each element of an array."""
     offsets, size, data = _array_parts(value, at)
     width = _offset_bytes(value, at)
     return [data + unsigned(value, offsets + i * width, width) for i in range(size)]

@@ -1,7 +1,7 @@
-"""Variants that Parquet files hold in parts (shredded), put together again.
+"""Assembles variants that Parquet files store in parts (shredded).
 
-    v { metadata, value, typed_value }    typed_value, where it is not null: a value of one type, an array or an object
-                                          whose fields are { value, typed_value } again; `value` has what is left
+    v { metadata, value, typed_value }    typed_value, if not null, is a value of one type, an array, or an object
+                                          whose fields are { value, typed_value } again; `value` holds the rest
 
 Source: Java `data/variant/ShreddingUtils.java`;
 https://github.com/apache/parquet-format/blob/master/VariantShredding.md.
@@ -21,7 +21,7 @@ from storage.variants.layout import Basic, MalformedVariant, Primitive, basic_ty
 
 
 def assembled(column: pa.StructArray) -> tuple[pa.Array, pa.Array]:
-    """(value, metadata) of each variant, null where it is. Raises MalformedVariant."""
+    """Return (value, metadata) of each variant; null for a null variant. Raises MalformedVariant."""
     valid = column.is_valid().to_pylist()
     parts = _Parts(column)
     names = column.field("metadata").to_pylist()

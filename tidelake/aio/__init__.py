@@ -1,13 +1,13 @@
-"""The same as `tidelake`, with async: nothing here blocks the event loop.
+"""The same as `tidelake`, with async: no call blocks the event loop.
 
     catalog = await tidelake.aio.open_catalog("/data/lake")
     table = await catalog.table("shop.orders")
     async for change in table.follow(start="latest"):
         ...
 
-Work runs in threads. A call that is cancelled is abandoned only where it reads. One that writes is waited for, however
-often it is cancelled: another may follow on the same writer, its closing at the latest, and of a commit, or of a table
-that is made or dropped, the outcome has to be known.
+Work runs in threads. A cancelled call is abandoned only if it reads. A call that writes is completed first, however
+often it is cancelled: another call may follow on the same writer, at least `close`, and the outcome of a commit, or of
+creating or dropping a table, must be known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocking iterators and followers, awaited."""
+"""Blocking iterators and followers for async code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 async def iterate(start: Callable[[], Iterator[T]]) -> AsyncGenerator[T]:
-    """A blocking iterator's items; each is fetched in a thread when it is asked for.
+    """Yield a blocking iterator's items. Each item is fetched in a thread when it is requested.
 
-    Closed, also by the event loop after a `break`, it closes the iterator in a thread: that may delete spill files.
-    Cancelled, it waits for the item that is being fetched: an iterator can't be closed while it runs.
+    When it is closed, also by the event loop after a `break`, it closes the iterator in a thread: that may delete spill
+    files. When it is cancelled, it waits for the item that is being fetched: a running iterator can't be closed.
     """
     iterator = await run_uncancellable(start)
     end = object()
@@ -30,7 +30,7 @@ async def iterate(start: Callable[[], Iterator[T]]) -> AsyncGenerator[T]:
 
 
 async def wait_for_snapshot(follower: Follower) -> None:
-    """Until there is a snapshot, or until it is time to look again."""
+    """Wait until there is a new snapshot, or until it is time to check again."""
     loop, there = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:

@@ -1,4 +1,4 @@
-"""`tidelake.history` with async. What changes something is waited for when it is cancelled: it ends whole."""
+"""`tidelake.history` with async. A cancelled call that changes something is completed first."""
 
 from __future__ import annotations
 

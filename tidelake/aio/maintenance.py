@@ -1,4 +1,4 @@
-"""`tidelake.table_maintenance` with async. What changes something is waited for when it is cancelled: it ends whole."""
+"""`tidelake.table_maintenance` with async. A cancelled call that changes something is completed first."""
 
 from __future__ import annotations
 

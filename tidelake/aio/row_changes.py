@@ -1,4 +1,4 @@
-"""Changes of rows with async. What changes something is waited for when it is cancelled: it ends whole."""
+"""Changes of rows with async. A cancelled call that changes something is completed first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RowChanges(TableMaintenance):
         commit_user: str | None = None,
         identifier: int | None = None,
     ) -> int | None:
-        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        """See `tidelake.Table.truncate`. If it is cancelled, it first waits until the outcome is known."""
         return await run_uncancellable(
             self._inner.truncate, partition=partition, commit_user=commit_user, identifier=identifier
         )
@@ -33,7 +33,7 @@ class RowChanges(TableMaintenance):
     async def delete(
         self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
     ) -> int | None:
-        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        """See `tidelake.Table.delete`. If it is cancelled, it first waits until the outcome is known."""
         return await run_uncancellable(self._inner.delete, where, commit_user=commit_user, identifier=identifier)
 
     async def update(
@@ -44,7 +44,7 @@ class RowChanges(TableMaintenance):
         commit_user: str | None = None,
         identifier: int | None = None,
     ) -> int | None:
-        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        """See `tidelake.Table.update`. If it is cancelled, it first waits until the outcome is known."""
         return await run_uncancellable(
             self._inner.update, where, values, commit_user=commit_user, identifier=identifier
         )
@@ -52,5 +52,5 @@ class RowChanges(TableMaintenance):
     async def update_columns(
         self, rows: pa.Table, *, commit_user: str | None = None, identifier: int | None = None
     ) -> int | None:
-        """Cancelled, it ends only when the outcome is known; then the cancellation goes on."""
+        """See `tidelake.Table.update_columns`. If it is cancelled, it first waits until the outcome is known."""
         return await run_uncancellable(self._inner.update_columns, rows, commit_user=commit_user, identifier=identifier)

@@ -120,11 +120,12 @@ class Table(RowChanges):
         end: int | None = None,
         share: tuple[int, int] | None = None,
     ) -> AsyncGenerator[ChangeBatch]:
-        """See `tidelake.Table.follow`. Ends at its bound, or when it is cancelled or closed; what it opened is closed
-        then, too, when it is left early. Waiting for a snapshot holds no thread.
+        """See `tidelake.Table.follow`. Ends at its bound, or when it is cancelled or closed.
+
+        Its files are closed then, also if the loop is left early. Waiting for a snapshot uses no thread.
         """
         follower = await asyncio.to_thread(self._inner.follower, start=start, consumer=consumer, end=end, share=share)
-        step = asyncio.to_thread if consumer is None else run_uncancellable  # which writes how far the consumer is
+        step = asyncio.to_thread if consumer is None else run_uncancellable  # a consumer's position is written
         try:
             while not follower.is_done:
                 changes = await step(follower.step)
@@ -146,7 +147,10 @@ class Table(RowChanges):
         order_by: Sequence[str] = (),
         strategy: str | None = None,
     ) -> CompactionReport:
-        """Cancelled, it gives up what is not in the table yet, and ends when nothing runs any more."""
+        """See `tidelake.Table.compact`.
+
+        If it is cancelled, it discards what is not committed yet, and ends when all tasks have ended.
+        """
         cancellation = CancellationToken()
         return await run_with_cancel(
             cancellation.cancel_now,
@@ -164,7 +168,7 @@ class Table(RowChanges):
     async def expire(
         self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
     ) -> ExpiryResult:
-        """Cancelled, it ends when the files are removed; then the cancellation goes on."""
+        """See `tidelake.Table.expire`. If it is cancelled, it first completes the deletion."""
         return await run_uncancellable(
             self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms
         )

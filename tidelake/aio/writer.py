@@ -23,7 +23,7 @@ class Writer:
         return self._inner.commit_user
 
     async def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Cancelled, it ends when the rows are taken; then the cancellation goes on."""
+        """Write rows. If it is cancelled, it first completes the write."""
         await run_uncancellable(self._inner.write, rows)
 
     async def commit(
@@ -33,7 +33,7 @@ class Writer:
         properties: Mapping[str, str] | None = None,
         watermark: int | None = None,
     ) -> int | None:
-        """Cancelled while publishing, it ends only when the outcome is known; then the cancellation goes on."""
+        """Commit the rows. If it is cancelled while publishing, it first waits until the outcome is known."""
         return await run_uncancellable(self._inner.commit, identifier, properties=properties, watermark=watermark)
 
     async def close(self) -> None:

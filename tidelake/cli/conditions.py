@@ -1,4 +1,4 @@
-"""Conditions as people type them, parsed into conditions on rows.
+"""Parses conditions that users type.
 
     either     := both { OR both }
     both       := one { AND one }
@@ -51,18 +51,21 @@ _COMPARE: Final[dict[str, Callable[[Column, Any], Predicate]]] = {
 
 
 def parse_condition(text: str) -> Predicate:
-    """Parse a condition. Raises BadInput that points at the place in the text."""
+    """Parse a condition. Raises BadInput that names the position in the text."""
     return _Parser(text).whole()
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Parse `column = value`. Raises BadInput that points at the place in the text."""
+    """Parse `column = value`. Raises BadInput that names the position in the text."""
     return _Parser(text, "assignment").assignment()
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """kind: number, text, name, word (reserved, in lower case), sign, or end."""
+    """A token of a condition.
+
+    kind: number, text, name, word (reserved, in lower case), sign, or end.
+    """
 
     kind: str
     value: Any
@@ -75,7 +78,7 @@ class _Parser:
         self._what = what
         self._tokens = self._tokenize(text)
         self._at = 0
-        self._depth = 0  # of brackets that are open
+        self._depth = 0  # open brackets
 
     def whole(self) -> Predicate:
         condition = self._either()
@@ -241,7 +244,7 @@ def _token(match: re.Match[str]) -> _Token:
 
 
 def _number(text: str) -> int | Decimal | float:
-    """A number, exact where Arrow can hold it: 0.1 as a float is not a DECIMAL(10, 2)."""
+    """Return a number, exact if Arrow can represent it: 0.1 as a float is not a DECIMAL(10, 2)."""
     value = Decimal(text)
     if re.fullmatch(r"[-+]?\d+", text) and -(2**63) <= value < 2**63:
         return int(value)

@@ -1,4 +1,4 @@
-"""Exit codes, so that scripts need not read messages."""
+"""Exit codes, so that scripts don't have to read messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     REFUSED = 3  # continuing could lose data; the message lists the options
     FENCED = 4  # a newer writer owns the pipeline: do not restart
-    INTERRUPTED = 130  # cancelled before all was done
+    INTERRUPTED = 130  # cancelled before everything was done
 
 
 class CommandRefused(TidelakeError):
@@ -23,12 +23,13 @@ class CommandRefused(TidelakeError):
 
 
 class UsageError(TidelakeError):
-    """Arguments are valid one by one, but not together."""
+    """Each argument is valid, but not all of them together."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """The exit code of an error that ends a command. Of several errors, the highest code: that of the one a caller
-    must not retry.
+    """Return the exit code of an error that ends a command.
+
+    Of several errors, the highest code counts: that of the error that a caller must not retry.
     """
     match error:
         case BaseExceptionGroup():

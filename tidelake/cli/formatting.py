@@ -9,7 +9,9 @@ from checkpoint.offsets import TopicPartition
 
 
 def printable(text: str, *, may_break: bool = False) -> str:
-    """The text with escapes (`\\n`, `\\x1b`) for control characters, which could move the cursor or change colours.
+    """Return the text with escapes (`\\n`, `\\x1b`) for control characters.
+
+    Control characters could move the cursor or change colours.
 
     may_break: whether it may have several lines
     """
@@ -19,7 +21,7 @@ def printable(text: str, *, may_break: bool = False) -> str:
 
 
 def value_text(value: object) -> str:
-    """One of `storage.types.json_values` on one line, printable."""
+    """Return a value of `storage.types.json_values` as one printable line."""
     match value:
         case None:
             return "null"
@@ -33,12 +35,12 @@ def value_text(value: object) -> str:
 
 
 def partition_text(partition: Mapping[str, object]) -> str:
-    """`dt=2026-05-01 hour=7`; "" for an unpartitioned table."""
+    """Return `dt=2026-05-01 hour=7`; "" for an unpartitioned table."""
     return " ".join(f"{printable(name)}={value_text(value)}" for name, value in partition.items())
 
 
 def utc_text(time_ms: int) -> str:
-    """Epoch milliseconds: `2026-05-01 12:00:00`, or the number where a calendar has no such year."""
+    """Return epoch milliseconds as `2026-05-01 12:00:00`, or the number if no calendar has that year."""
     try:
         return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):
@@ -46,7 +48,7 @@ def utc_text(time_ms: int) -> str:
 
 
 def size_text(nbytes: float) -> str:
-    """`734 B`, `1.5 MiB`."""
+    """Return a size such as `734 B` or `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 100 else f"{nbytes:.1f} {unit}"
@@ -55,7 +57,10 @@ def size_text(nbytes: float) -> str:
 
 
 def age_text(age_ms: float) -> str:
-    """`3 s`, `12 min`, `5 h`, `40 d`: the largest unit of which there are two, or the smallest."""
+    """Return an age such as `3 s`, `12 min`, `5 h` or `40 d`.
+
+    The unit is the largest one with a value of at least 2, otherwise seconds.
+    """
     for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
         if age_ms >= 2 * unit_ms:
             return f"{age_ms // unit_ms:,.0f} {unit}"
@@ -63,7 +68,7 @@ def age_text(age_ms: float) -> str:
 
 
 def cut_text(text: str, width: int) -> str:
-    """The text, cut with an ellipsis if it does not fit.
+    """Return the text, cut with an ellipsis if it does not fit.
 
     width: cells of the terminal; a Chinese character takes two
     """
@@ -73,7 +78,7 @@ def cut_text(text: str, width: int) -> str:
 
 
 def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
-    """Topic to partition to next offset."""
+    """Return topic -> partition -> next offset."""
     topics: dict[str, dict[int, int]] = {}
     for partition, offset in sorted(offsets.items()):
         topics.setdefault(partition.topic, {})[partition.partition] = offset

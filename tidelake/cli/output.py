@@ -13,7 +13,7 @@ from tidelake.cli.formatting import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-_WIDTH_OF_NO_TERMINAL: Final = 400  # in a file or a pipe nothing needs to be cut
+_WIDTH_OF_NO_TERMINAL: Final = 400  # in a file or a pipe nothing has to be cut
 
 
 class CommandOutput:
@@ -26,13 +26,13 @@ class CommandOutput:
         self.is_json = is_json
 
     def document(self, value: Any) -> None:
-        """The one JSON document of a command."""
+        """Write the only JSON document of a command."""
         import msgspec
 
         self.bytes.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
     def lines(self, values: Iterable[Any]) -> None:
-        """One JSON document per line, each flushed at once."""
+        """Write one JSON document per line, and flush each one."""
         import msgspec
 
         encode = msgspec.json.Encoder().encode
@@ -41,13 +41,13 @@ class CommandOutput:
             self.bytes.flush()
 
     def note(self, text: str) -> None:
-        """A note for people, on standard error."""
+        """Write a note for people to standard error."""
         if not self.is_json:
             sys.stderr.write(printable(text, may_break=True) + "\n")
 
     @property
     def bytes(self) -> BinaryIO:
-        """Standard output for programs."""
+        """Standard output in binary form, for programs."""
         return sys.stdout.buffer
 
     @cached_property
@@ -61,7 +61,7 @@ class CommandOutput:
         return _console(is_error=True)
 
     def close(self) -> None:
-        """Flush the output. Raises OSError if that fails (a full disk): the command has then failed, too."""
+        """Flush the output. Raises OSError if that fails (a full disk), as the command has then failed, too."""
         sys.stdout.flush()
 
 

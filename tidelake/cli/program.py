@@ -1,4 +1,4 @@
-"""Runs one command, and turns its result into an exit code and a message."""
+"""Runs one command, and returns an exit code and a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PIPELINES: Final = frozenset(
     f"tidelake.cli.commands.{command}"
     for command in ("ingest:run", "sync_table:sync_table", "sync_table:sync_database")
 )
-"""Commands that run as a service: until they are stopped, and alone in their process."""
+"""Commands that run as a service: until they are stopped, and as the only one in their process."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(path: str) -> Callable[..., ExitCode | None]:
-    """Import a command's function; only now, so that `--help` need not wait for it.
+    """Import a command's function, only when it runs: `--help` does not wait for the import.
 
     path: `tidelake.cli.commands.table:show`
     """
@@ -76,7 +76,7 @@ def _report_error(error: Exception, is_json: bool, *, with_traceback: bool) -> N
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Whether an error was raised on purpose, or by the operating system about files or networks."""
+    """Return whether an error was raised on purpose, or by the operating system about files or networks."""
     from storage.errors import TidelakeError
 
     return isinstance(error, TidelakeError | OSError)

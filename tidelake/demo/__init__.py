@@ -1,1 +1,1 @@
-"""`tidelake demo`: a small shop's changes become tables while you watch, and are compared with the shop at the end."""
+"""`tidelake demo`: changes of a small shop become tables while you watch, and are compared with the shop at the end."""

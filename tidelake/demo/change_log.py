@@ -1,4 +1,4 @@
-"""The shop's changes as Debezium's connector for PostgreSQL would send them, in files of a folder."""
+"""Writes the shop's changes as Debezium's connector for PostgreSQL would send them, to files of a folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def topic_of(table: ShopTable) -> str:
 class ChangeLog:
     """Writes records to files in the order of their names.
 
-    ends: the next offset of each partition written to
+    ends: the next offset of each written partition
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +36,10 @@ class ChangeLog:
         self.records = 0
 
     def write(self, changes: Iterable[ShopChange]) -> Path:
-        """One more file. It appears whole: readers look for `*.jsonl`, and it has another name until it is complete."""
+        """Write one more file.
+
+        It becomes visible when it is complete: readers look for `*.jsonl`, and it has another name before.
+        """
         self._files += 1
         path = self._folder / f"changes-{self._files:05}.jsonl"
         unfinished = path.with_suffix(".unfinished")
@@ -46,8 +49,9 @@ class ChangeLog:
         return path
 
     def _lines(self, change: ShopChange) -> Iterator[bytes]:
-        """A change of the key is a delete and an insert that know of each other; a delete is followed by a
-        tombstone.
+        """Yield the records of a change.
+
+        A change of the key is a delete and an insert that refer to each other; a delete is followed by a tombstone.
         """
         table, before, after = change.table, change.before, change.after
         old, new = before and _key_text(table, before), after and _key_text(table, after)
@@ -80,7 +84,7 @@ class ChangeLog:
 
 
 def _partition_of(table: ShopTable, key: Key) -> int:
-    """Orders have two partitions; a moved row's halves must not part."""
+    """Return the partition. Orders have two; the delete and the insert of a moved row must be in the same one."""
     return int(key[0]) % 2 if table.name == "orders" else 0
 
 
@@ -89,7 +93,10 @@ def _key_text(table: ShopTable, row: Row) -> str:
 
 
 def _value(change: ShopChange, op: str, before: Row | None, after: Row | None) -> str:
-    """Debezium with `decimal.handling.mode=string`, `time.precision.mode=isostring` and REPLICA IDENTITY FULL."""
+    """Return a value as Debezium sends it.
+
+    Its settings are `decimal.handling.mode=string`, `time.precision.mode=isostring` and REPLICA IDENTITY FULL.
+    """
     milliseconds = int(change.at.timestamp() * 1000)
     envelope = {
         "before": before,

@@ -29,9 +29,11 @@ class ShownChange:
 
 @dataclass(slots=True)
 class TableProgress:
-    """kinds: how many changes so far
+    """What the changelog of a table has contained so far.
+
+    kinds: the number of changes of each kind
     some: a few of the newest snapshot
-    ends: next offsets that it names
+    ends: the next offsets in the position of the newest snapshot
     """
 
     snapshots: int = 0
@@ -41,13 +43,14 @@ class TableProgress:
 
     @property
     def rows(self) -> int:
-        """What folding the changelog up to here leaves."""
+        """The number of rows after applying the changelog so far."""
         return sum(-count if kind.is_retract else count for kind, count in self.kinds.items())
 
 
 class ChangelogWatcher:
-    """A thread that follows some tables. `progress` and `last` may be read at any time; `check` raises what went
-    wrong.
+    """A thread that follows some tables.
+
+    `progress` may be read at any time; `check` raises the thread's error.
     """
 
     def __init__(self, tables: Sequence[Table]) -> None:
@@ -77,7 +80,7 @@ class ChangelogWatcher:
             self._error = error
 
     def _step(self, table: Table, follower: Follower) -> bool:
-        """Whether there was a new snapshot."""
+        """Return whether there was a new snapshot."""
         snapshot_id = follower.next_snapshot_id
         changes = follower.step()
         if changes is None:
@@ -95,7 +98,7 @@ class ChangelogWatcher:
 def _note(progress: TableProgress, change: ChangeBatch) -> None:
     kinds = change.rows.column(KIND_COLUMN)
     progress.kinds.update({RowKind(entry["values"]): entry["counts"] for entry in kinds.value_counts().to_pylist()})
-    # They are in the order of keys: at the end is only what is new.
+    # Changes are in key order, so the end has only new keys: show some from the middle.
     some = change.rows.slice(len(kinds) // 2, _CHANGES_KEPT)
     rows = json_rows(some.drop_columns([KIND_COLUMN]))
     shown = zip(some.column(KIND_COLUMN).to_pylist(), rows, strict=True)

@@ -16,8 +16,10 @@ _DIFFERENCES_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """checksum: of all rows in key order
-    differences: a few, in words; empty if the table is right
+    """The result of a comparison.
+
+    checksum: of all rows in key order
+    differences: the first few, in words; empty if the table is right
     """
 
     table: ShopTable
@@ -33,7 +35,9 @@ class TableComparison:
 
 
 def compare_table(table: ShopTable, found: pa.Table, expected: pa.Table) -> TableComparison:
-    """found: rows in any order
+    """Compare a table with the expected rows.
+
+    found: rows in any order
     expected: in the order of keys
     """
     found_rows = json_rows(found.sort_by([(column, "ascending") for column in table.primary_key]))

@@ -28,7 +28,7 @@ _PATIENCE_SECONDS: Final = 300.0
 
 _TABLE_OPTIONS: Final = {"changelog-producer": "input"}
 
-_ASYNCIO_SETTINGS: Final = ("source.poll_interval_ms=200",)  # Spark looks for files by itself
+_ASYNCIO_SETTINGS: Final = ("source.poll_interval_ms=200",)  # Spark polls for files by itself
 
 _CONFIG: Final = """\
 # What the demo ran; `tidelake ingest plan` explains it.
@@ -69,7 +69,7 @@ class DemoPaths:
         return self.directory / "scratch"
 
     def make(self) -> None:
-        """Raises BadInput when there is something already."""
+        """Create the directories. Raises BadInput if they already contain something."""
         if self.directory.exists() and (not self.directory.is_dir() or any(self.directory.iterdir())):
             raise BadInput(f"{self.directory} is not empty; the demo makes its own directory, or fills an empty one")
         for folder in (self.log, self.warehouse, self.scratch):
@@ -92,14 +92,14 @@ class DemoState:
 
     @property
     def seconds(self) -> float:
-        """Since the engine began to run; the count stops when every record is in its table."""
+        """Seconds since the engine started. The clock stops when every record is in its table."""
         if self.caught_up_after_seconds is not None:
             return self.caught_up_after_seconds
         return 0.0 if self.running_since is None else time.monotonic() - self.running_since
 
     @property
     def records_in_tables(self) -> int:
-        """Records that snapshots say they were made from."""
+        """The number of records from which the tables' snapshots were made, by their positions."""
         topics = {f"shop.{table.name}": topic_of(table) for table in TABLES}
         return sum(
             end
@@ -111,11 +111,11 @@ class DemoState:
 
 class Screen(Protocol):
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Show one line permanently."""
         ...
 
     def show(self, scene: DemoState) -> None:
-        """As things are; called again and again."""
+        """Show the current state; called repeatedly."""
         ...
 
 
@@ -137,8 +137,10 @@ class DemoReport:
 
 @dataclass(slots=True)
 class DemoRun:
-    """engine: spark, asyncio, or auto: Spark where it can run
-    records: how many are written at least
+    """One run of the demo.
+
+    engine: spark, asyncio, or auto: Spark if it can run here
+    records: the minimal number of records to write
     pace_seconds: between two files of the change log, once the pipeline runs
     """
 
@@ -151,7 +153,7 @@ class DemoRun:
     _shop: Shop = field(init=False)
 
     def run(self) -> DemoReport:
-        """Raises TidelakeError when the pipeline fails; a table that is wrong is named in the report."""
+        """Run the demo. Raises TidelakeError if the pipeline fails. The report names tables with wrong rows."""
         self.layout.make()
         self._shop = Shop(self.seed)
         tables = self._make_tables()
@@ -179,7 +181,10 @@ class DemoRun:
     # ------------------------------------------------------------ the change log
 
     def _begin_log(self, log: ChangeLog) -> Callable[[], bool]:
-        """Writes the first files. Returns what writes one more, and says whether there was one to write."""
+        """Write the first files.
+
+        Returns a function that writes one more file, and returns whether there was one to write.
+        """
         log.write(self._shop.opening(customers=self.records // 30, articles=self.records // 120))
         changes = self._shop.changes()
         a_file = max(1, (self.records - log.records) // _FILES)
@@ -196,7 +201,7 @@ class DemoRun:
         return next_file
 
     def _feed(self, scene: DemoState, engine: DemoEngine, next_file: Callable[[], bool]) -> None:
-        """More files appear while the pipeline runs, until the last record is in its table."""
+        """Write more files while the pipeline runs, until the last record is in its table."""
         scene.running_since = moved_at = next_file_at = time.monotonic()
         scene.doing = "reads what is there"
         seen, has_more = 0, True

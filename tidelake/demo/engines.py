@@ -1,4 +1,4 @@
-"""What may run the demo's pipeline."""
+"""The engines that can run the demo's pipeline."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class DemoEngine(Protocol):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name of the engine, for people."""
         ...
 
     def start(self) -> None:
-        """Returns when it reads, or is about to. Raises TidelakeError when it can't."""
+        """Start the pipeline. Returns when it reads, or is about to. Raises TidelakeError if it can't start."""
         ...
 
     def check(self) -> None:
-        """Raises what made the pipeline fail, if something did."""
+        """Raise the error of the pipeline, if it failed."""
         ...
 
     def stop(self) -> None: ...
 
 
 class AsyncioEngine:
-    """`ingest run`, in a thread of this process."""
+    """Runs the pipeline like `ingest run`, in a thread of this process."""
 
     name = "asyncio, in this process"
 

@@ -1,4 +1,4 @@
-"""The demo on a terminal, and where there is none."""
+"""The screens of the demo: one for terminals, one for pipes and files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage.format import RowKind
 from tidelake.demo.changelog_watcher import ShownChange
 from tidelake.demo.demo_run import DemoState
 
-_CHANGES_SHOWN: Final = 5  # of a table
+_CHANGES_SHOWN: Final = 5  # changes of each table
 _PLAIN_INTERVAL_SECONDS: Final = 2.0
 _STUCK_INTERVAL_SECONDS: Final = 20.0
 _STYLES: Final = {
@@ -30,7 +30,7 @@ _STYLES: Final = {
 
 
 class LiveScreen:
-    """A picture that renews itself; what is said stays above it."""
+    """A display that is updated in place; permanent lines stay above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -68,7 +68,7 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """Lines, for pipes and files."""
+    """Prints lines, for pipes and files."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -84,7 +84,7 @@ class PlainScreen:
         self._console.print(Text(text), soft_wrap=True)
 
     def show(self, scene: DemoState) -> None:
-        """A line whenever something else is being done, one every few seconds while rows come, few while none do."""
+        """Print a line when the activity changes, else every few seconds while rows arrive, rarely while none do."""
         now = time.monotonic()
         is_stuck = scene.records_in_tables == self._records
         interval_seconds = _STUCK_INTERVAL_SECONDS if is_stuck else _PLAIN_INTERVAL_SECONDS
@@ -123,7 +123,7 @@ def _tables(scene: DemoState) -> Grid:
 
 
 def _some_changes(scene: DemoState) -> list[Text]:
-    """A few changes of each table; always as many lines, so that nothing jumps."""
+    """Return a few changes of each table; always the same number of lines, so that the display doesn't jump."""
     lines = []
     for name, progress in scene.watcher.progress.items():
         changes = progress.some[:_CHANGES_SHOWN]

@@ -1,4 +1,4 @@
-"""A small shop that changes: the source of truth of the demo. The same seed is the same shop, change by change."""
+"""A small shop that changes: the expected rows of the demo. The same seed gives the same shop, change by change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ OPENING: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ShopTable:
-    """name: of the source table, and of ours in database `shop`
+    """A table of the shop.
+
+    name: of the source table, and of the table in database `shop`
     primary_key: as declared
     """
 
@@ -81,9 +83,7 @@ TABLES: Final = (CUSTOMERS, ORDERS, STOCK)
 
 @dataclass(frozen=True, slots=True)
 class ShopChange:
-    """A row as it was and as it is; None: there was, or is, none. When the key differs, the row moved to another
-    key.
-    """
+    """A row before and after a change. None: no such row. If the key differs, the row moved to another key."""
 
     table: ShopTable
     before: Row | None
@@ -129,14 +129,17 @@ _NEXT_STATUS: Final = {
 
 
 class Shop:
-    """rows: the truth now, by table name and key. Every change that `opening` and `changes` yield is in it already."""
+    """The current state of the shop.
+
+    rows: the current rows, by table name and key. They include every change that `opening` and `changes` have yielded.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._now = OPENING
         self._next_id = {CUSTOMERS.name: 1, ORDERS.name: 1}
         self.rows: dict[str, dict[Key, Row]] = {table.name: {} for table in TABLES}
-        self._keys: dict[str, list[Key]] = {table.name: [] for table in TABLES}  # of rows, and of some that are gone
+        self._keys: dict[str, list[Key]] = {table.name: [] for table in TABLES}  # of rows, and of some deleted rows
         self._actions: Mapping[Callable[[], Iterator[ShopChange]], int] = {
             self._order: 34,
             self._move_on: 38,
@@ -149,7 +152,7 @@ class Shop:
         }
 
     def opening(self, customers: int, articles: int) -> Iterator[ShopChange]:
-        """What was there before the log began."""
+        """Yield the rows that existed before the log began."""
         for _ in range(customers):
             yield from self._join(is_snapshot=True)
         for number in range(articles):
@@ -162,7 +165,7 @@ class Shop:
             yield self._put(STOCK, None, row, is_snapshot=True)
 
     def changes(self) -> Iterator[ShopChange]:
-        """Changes without end."""
+        """Yield changes without end."""
         actions, weights = list(self._actions), list(self._actions.values())
         while True:
             self._now += timedelta(milliseconds=self._random.randrange(20, 4_000))
@@ -170,11 +173,11 @@ class Shop:
                 yield from action()
 
     def expected_rows(self, table: ShopTable) -> pa.Table:
-        """All rows now, in the order of their keys."""
+        """Return all current rows, sorted by their keys."""
         rows = [row for _, row in sorted(self.rows[table.name].items())]
         return pa.Table.from_pylist(rows, schema=table.schema)
 
-    # ------------------------------------------------------------ what happens in a shop
+    # ------------------------------------------------------------ events
 
     def _order(self) -> Iterator[ShopChange]:
         customer = self._any(CUSTOMERS)
@@ -207,7 +210,7 @@ class Shop:
             yield self._put(STOCK, article, {**article, "quantity": left if left >= 0 else 400})
 
     def _re_shelve(self) -> Iterator[ShopChange]:
-        """The shelf is part of the key: the row moves."""
+        """Change the shelf of a row. It is part of the key, so the row moves."""
         article = self._any(STOCK)
         if article is not None:
             yield self._put(STOCK, article, {**article, "shelf": (article["shelf"] + 1) % 12})
@@ -234,7 +237,7 @@ class Shop:
         if customer is not None:
             yield self._put(CUSTOMERS, customer, None)
 
-    # ------------------------------------------------------------ books
+    # ------------------------------------------------------------ bookkeeping
 
     def _put(self, table: ShopTable, before: Row | None, after: Row | None, *, is_snapshot: bool = False) -> ShopChange:
         rows = self.rows[table.name]
@@ -248,7 +251,7 @@ class Shop:
         return ShopChange(table, before, after, self._now, is_snapshot)
 
     def _any(self, table: ShopTable, recent: int | None = None) -> Row | None:
-        """Some row, among the most recent ones if asked; None when the draw met one that is gone."""
+        """Return a random row, of the most recent ones if requested; None if the chosen row was deleted."""
         keys = self._keys[table.name]
         if not keys:
             return None

@@ -1,4 +1,4 @@
-"""The demo's pipeline on Spark, in a JVM of its own."""
+"""The demo's pipeline on Spark, in a separate JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _MASTER: Final = "local[2]"
 
 
 class SparkEngine:
-    """scratch: an empty folder for everything that Spark leaves behind, its log `spark.log` included."""
+    """Runs the pipeline on Spark.
+
+    scratch: an empty folder for all files that Spark writes, its log `spark.log` included.
+    """
 
     def __init__(self, config: Config, scratch: Path) -> None:
         self._config = config
@@ -63,7 +66,7 @@ class SparkEngine:
 
 @contextmanager
 def _standard_error_into(path: Path) -> Iterator[None]:
-    """For a process that is started inside: it keeps the file as its standard error."""
+    """Redirect standard error to a file, for a process started inside: it keeps the file as its standard error."""
     own = os.dup(2)
     with path.open("ab") as file:
         os.dup2(file.fileno(), 2)

@@ -1,1 +1,1 @@
-"""Materialized tables: their query is run again, or only over what changed, and its rows become the table's."""
+"""Refreshes materialized tables: their query runs again on all rows or only on changed ones, and updates the table."""

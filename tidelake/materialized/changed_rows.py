@@ -1,8 +1,7 @@
-"""From what changed in the source to what changes in the table of a plain query, and which queries allow that.
+"""Computes the changes of a plain query's table from the changes of its source, and checks which queries allow that.
 
-Rows that came and rows that went are given to the query each by themselves. A row-wise query gives the rows of the
-result that came and went; a grouping one parts of the sums, which are added to the groups that are there, and
-subtracted.
+The query runs on the inserted and on the deleted rows separately. A row-wise query returns the inserted and deleted
+rows of the result. A grouping query returns partial sums, which are added to the existing groups or subtracted.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from storage.write.row_converter import RowConverter
 from tidelake.materialized.plain_query import OutputColumn, PlainQuery, Role
 from tidelake.materialized.source_changes import RowsChanged, key_codes
 
-Run = Callable[[pa.RecordBatch], pa.RecordBatch]  # the query, over these rows as its table
+Run = Callable[[pa.RecordBatch], pa.RecordBatch]  # runs the query over these rows as its table
 
-_DIGITS: Final = 66  # of sums on their way
+_DIGITS: Final = 66  # digits of intermediate sums
 
 
 class NotMaintainable(Exception):
-    """str() is the reason, as a sentence goes on behind `because`."""
+    """The table can't be refreshed from changes. str() is the reason, as the continuation of `because`."""
 
 
 def check_maintainable(query: PlainQuery, source: TableContext, target: TableContext) -> None:
-    """Raises NotMaintainable, whatever the changes may be."""
+    """Raise NotMaintainable if no changes could be applied."""
     if not target.schema.has_primary_key:
         if query.is_grouped:
             raise NotMaintainable("groups change, and the table has no primary key to replace their rows by")
@@ -58,7 +57,7 @@ def check_maintainable(query: PlainQuery, source: TableContext, target: TableCon
 
 
 def has_key_of(query: PlainQuery, source: TableContext, target: TableContext) -> bool:
-    """Whether the table's primary key is that of the query's rows: of its groups, or of its source."""
+    """Return whether the table's primary key is the key of the query's rows: of its groups, or of its source."""
     columns = query.of_role(Role.COLUMN)
     of_key = [output for output in columns if output.name in target.schema.primary_keys]
     wanted = _keys_of_result(query, source)
@@ -67,7 +66,7 @@ def has_key_of(query: PlainQuery, source: TableContext, target: TableContext) ->
 
 
 def _keys_of_result(query: PlainQuery, source: TableContext) -> set[str]:
-    """Columns of the source."""
+    """Return the columns of the source that identify a row of the result."""
     return set(_group_keys(query)) if query.is_grouped else set(source.schema.primary_keys)
 
 
@@ -80,7 +79,7 @@ _AGGREGATES: Final = (Role.COUNT, Role.SUM, Role.MIN, Role.MAX)
 
 @dataclass(frozen=True)
 class TargetChanges:
-    """Of one refresh.
+    """The changes of the target in one refresh.
 
     base: the target's newest snapshot.
     run: may be called twice.
@@ -93,7 +92,7 @@ class TargetChanges:
     run: Run
 
     def of(self, changed: RowsChanged) -> pa.RecordBatch:
-        """The target's columns and `_VALUE_KIND`: what to write. Raises NotMaintainable."""
+        """Return the rows to write, with the target's columns and `_VALUE_KIND`. Raises NotMaintainable."""
         if not self.target.schema.has_primary_key:
             return self._converted(self.run(changed.came))
         if self.query.is_grouped:
@@ -113,7 +112,7 @@ class TargetChanges:
     # ------------------------------------------------------------ groups
 
     def _groups(self, changed: RowsChanged) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """The groups concerned, as they are in the table and as they will be."""
+        """Return the changed groups, with their current rows and their new rows."""
         if changed.gone.num_rows:
             self._check_retractable()
         came, gone = self.run(changed.came), self.run(changed.gone)
@@ -148,7 +147,7 @@ class TargetChanges:
                 raise NotMaintainable(f"rows went, and without {counted} it is not known when {output.name} is NULL")
 
     def _counter(self, column: str | None = None) -> OutputColumn | None:
-        """The column of the result that counts a group's rows, or those in which a column has a value."""
+        """Return the result's column that counts a group's rows, or those in which a column is not null."""
         never_null = {field.name for field in self.source.schema.arrow if not field.nullable}
         for output in self.query.of_role(Role.COUNT):
             counts_all = output.argument is None or output.argument in never_null
@@ -157,7 +156,7 @@ class TargetChanges:
         return None
 
     def _keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The table's key, in its types."""
+        """Return the table's key columns, in its types."""
         fields = [self.target.schema.arrow.field(name) for name in self.target.schema.primary_keys]
         columns = [rows.column(field.name).cast(field.type) for field in fields]
         if any(column.null_count for column in columns):
@@ -179,9 +178,9 @@ class TargetChanges:
     def _has_values(
         self, output: OutputColumn, old: pa.RecordBatch, parts: Sequence[pa.RecordBatch], sums: Sequence[pa.Array]
     ) -> pa.Array:
-        """Whether a group has any value to sum up."""
+        """Return whether each group has any value to sum."""
         counter = self._counter(output.argument)
-        if counter is None:  # nothing went
+        if counter is None:  # no rows were deleted
             return pc.or_(pc.is_valid(sums[0]), pc.is_valid(sums[1]))
         counts = [_whole(rows.column(counter.name)) for rows in (old, *parts)]
         return pc.greater(_sum(*counts), 0)
@@ -200,7 +199,7 @@ def _sum(before: pa.Array, came: pa.Array, gone: pa.Array) -> pa.Array:
 
 
 def _aligned(rows: pa.RecordBatch, codes: NDArray[np.int64], count: int) -> pa.RecordBatch:
-    """(g,): the row of each group, all null where it has none."""
+    """Return the row of each group, (g,), all null for a group without a row."""
     places = np.full(count, -1, np.int64)
     places[codes] = np.arange(len(codes))
     nullable = pa.schema([field.with_nullable(True) for field in rows.schema])

@@ -1,6 +1,7 @@
-"""Queries run by DuckDB, in this process: tables come as streams of Arrow, and so do the rows.
+"""Runs queries with DuckDB in this process. Tables and results are Arrow streams.
 
-A definition is text out of a lake: DuckDB gets the tables that it names and nothing else, no file and no network.
+A definition is untrusted text from a lake: DuckDB gets only the tables that it names, and no access to files or the
+network.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ DIALECT: Final = "duckdb"
 SOURCE: Final = "source"
 _BATCH_ROWS: Final = 65_536
 _SETTINGS: Final = (
-    "SET python_enable_replacements = false",  # or a name of the query might be a variable of ours
+    "SET python_enable_replacements = false",  # otherwise a name of the query could be a Python variable
     "SET TimeZone = 'UTC'",
     "SET preserve_insertion_order = false",
 )
 
-Stream = Callable[[], pa.RecordBatchReader]  # a new one at each call
+Stream = Callable[[], pa.RecordBatchReader]  # returns a new reader at each call
 
 
 def check_installed(table: str) -> None:
@@ -39,16 +40,19 @@ def check_installed(table: str) -> None:
 
 @contextmanager
 def result_of(query: str, tables: Mapping[str, Stream], database: str, name: str) -> Iterator[pa.RecordBatchReader]:
-    """Of a query over tables, by their names in the query; those without a database are of `database`.
+    """Return the result of a query over tables.
 
-    name: of the materialized table, for messages.
-    Raises BadInput, with what DuckDB says.
+    tables: by their names in the query
+    database: the database of tables that are named without one
+    name: of the materialized table, for messages
+
+    Raises BadInput with DuckDB's message.
     """
-    import duckdb  # an extra of the package, and quite large
+    import duckdb  # an optional dependency, and large
 
     failed: list[TidelakeError] = []
     with (
-        TemporaryDirectory(prefix="tidelake-refresh-") as spill,  # else it would be made where the process runs
+        TemporaryDirectory(prefix="tidelake-refresh-") as spill,  # by default it would be in the current directory
         duckdb.connect(":memory:", config={"enable_external_access": "false", "temp_directory": spill}) as connection,
     ):
         try:
@@ -59,14 +63,14 @@ def result_of(query: str, tables: Mapping[str, Stream], database: str, name: str
             yield connection.sql(query).to_arrow_reader(_BATCH_ROWS)
         except (duckdb.Error, pa.ArrowException) as error:
             if failed:
-                raise failed[0] from None  # DuckDB passes on the text alone
+                raise failed[0] from None  # DuckDB returns only the text of an error
             if isinstance(error, duckdb.Error) or "duckdb" in str(error).lower():
                 raise BadInput(f"the query of {name} can't be run by DuckDB: {_first_lines(error)}") from None
             raise
 
 
 def result_over(sql: str, rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    """Of a query over these rows, which it calls `source`."""
+    """Return the result of a query over these rows, which it names `source`."""
     table = pa.Table.from_batches([rows])
     with result_of(sql, {SOURCE: table.to_reader}, "main", name) as found:
         schema = found.schema
@@ -85,7 +89,7 @@ def _register(connection: Any, tables: Mapping[str, Stream], database: str, fail
 
 
 class _Source:
-    """What DuckDB may read again and again: in a self-join, say."""
+    """A table that DuckDB may read several times, for example in a self-join."""
 
     def __init__(self, stream: Stream, failed: list[TidelakeError]) -> None:
         self._stream = stream

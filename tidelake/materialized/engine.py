@@ -1,4 +1,4 @@
-"""What a refresh asks of the engine that runs its query."""
+"""The interface of the engine that runs a refresh's query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidelake.table import Table
 class QueriedTable:
     """A table that the query names.
 
-    snapshot: its newest; None where it has none, or keeps none
+    snapshot: its newest; None if it has none
     """
 
     table: Table
@@ -36,10 +36,13 @@ class QueriedTable:
 
 @dataclass(frozen=True, slots=True)
 class FullRefresh:
-    """query: the definition's text
-    plain: what it says, where that is known
+    """A request to recompute all rows.
+
+    query: the definition's text
+    plain: the parsed query, if it is plain
     sources: by their names in the query
-    number, properties: of the commit
+    number: commit identifier of the refresh
+    properties: properties of the snapshot
     """
 
     target: Table
@@ -53,22 +56,26 @@ class FullRefresh:
 class QueryEngine(Protocol):
     @property
     def dialect(self) -> str:
-        """Of its SQL, as sqlglot calls it."""
+        """The engine's SQL dialect, as sqlglot names it."""
         ...
 
     def over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The query's rows, where its table has these: columns of it, all that the query needs."""
+        """Return the query's result over these rows of its table.
+
+        rows: all columns that the query reads
+        """
         ...
 
     def replace_all(self, request: FullRefresh) -> int | None:
-        """Runs the query and commits its rows in place of all others. Returns the snapshot; None where another refresh
-        came first.
+        """Run the query, and commit its rows in place of all others.
+
+        Returns the snapshot; None if another refresh came first.
         """
         ...
 
 
 def check_columns(target: Table, found: Sequence[str]) -> None:
-    """Raises BadInput where a query gives others than the table has."""
+    """Raise BadInput if a query returns other columns than the table has."""
     if sorted(found) != sorted(target.schema.names):
         raise BadInput(
             f"the query of {target.name} gives the columns {', '.join(found)}; the table has "

@@ -1,4 +1,4 @@
-"""Refreshes by DuckDB in this process."""
+"""Refreshes with DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _ALL_ROWS = {"dynamic-partition-overwrite": "false"}
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """table: to be refreshed, for messages."""
+    """Runs a refresh's query with DuckDB.
+
+    table: the table to refresh, for messages.
+    """
 
     table: str
     dialect: str = DIALECT
@@ -45,7 +48,7 @@ class InProcess:
                 return writer.commit(request.number, properties=request.properties)
 
     def _check_keys(self, query: str, streams: Mapping[str, Stream], request: FullRefresh) -> None:
-        """Raises BadInput where a key has several rows: which of them stayed would be luck."""
+        """Raise BadInput if a key has several rows: the row that stays would be random."""
         target = request.target
         keys = ", ".join(quoted(name) for name in target.primary_key)
         twice = f"SELECT {keys} FROM (\n{query.rstrip().rstrip(';')}\n) GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT 1"
@@ -65,7 +68,7 @@ def _gives_keys_once(request: FullRefresh) -> bool:
 
 
 def _stream(source: QueriedTable, request: FullRefresh) -> Callable[[], pa.RecordBatchReader]:
-    """Only columns that the query names, and rows that its condition may take."""
+    """Return a stream of only the columns that the query names, and the rows that its condition may select."""
     names = source.table.schema.names
     wanted = columns_of(request.query, DIALECT) if request.plain is None else set(request.plain.columns())
     columns = names if wanted is None else [name for name in names if name in wanted or name.lower() in wanted]

@@ -1,12 +1,12 @@
-"""Queries simple enough to be refreshed from changes: one table, its rows or its groups.
+"""Queries that are simple enough to be refreshed from changes: the rows or the groups of one table.
 
     SELECT id, amount * 2 AS twice FROM orders WHERE status = 'paid'
     SELECT day, SUM(amount) AS total, COUNT(*) AS orders FROM orders GROUP BY day
 
-What is taken here means the same in Spark, Flink and DuckDB, and gives the same rows again. All else is not plain:
-engines divide, round, cast and compare NaN in ways of their own.
+A plain query means the same in Spark, Flink and DuckDB, and returns the same rows every time. All other queries are not
+plain, as engines differ in how they divide, round, cast and compare NaN.
 
-Takes a while to import.
+Importing this module is slow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from storage.errors import BadInput
 from storage.read.predicate import And, Compare, Predicate
 
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_PARTS: Final = {"expressions", "from_", "where", "group", "kind"}  # of a SELECT that is plain; sqlglot's names
+_PARTS: Final = {"expressions", "from_", "where", "group", "kind"}  # allowed parts of a plain SELECT; sqlglot's names
 _NAMES_OF_PARTS: Final = {
     "joins": "a join",
     "laterals": "LATERAL",
@@ -45,11 +45,11 @@ _NAMES_OF_PARTS: Final = {
 
 
 class NotPlain(Exception):
-    """str() is the reason, as the end of a sentence: `the query …`."""
+    """The query is not plain. str() is the reason, as the end of a sentence: `the query …`."""
 
 
 class Role(StrEnum):
-    """What a column of the result is."""
+    """The role of a column of the result."""
 
     COLUMN = "column"
     EXPRESSION = "expression"
@@ -73,7 +73,10 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class PlainQuery:
-    """table: as the query names it, with its database or without."""
+    """A parsed plain query.
+
+    table: as the query names it, with or without its database.
+    """
 
     table: str
     outputs: tuple[OutputColumn, ...]
@@ -88,11 +91,11 @@ class PlainQuery:
         return [output for output in self.outputs if output.role in roles]
 
     def columns(self) -> list[str]:
-        """Of the source, that it needs; in no order."""
+        """Return the columns of the source that the query reads, sorted by name."""
         return sorted({column.name for column in self._tree.find_all(e.Column)})
 
     def condition(self, schema: pa.Schema) -> Predicate | None:
-        """What a scan can be asked for: each row that the query takes fulfils it, and maybe others.
+        """Return a condition for a scan of the source: all rows that the query selects satisfy it, and maybe others.
 
         schema: of the source.
         """
@@ -104,7 +107,10 @@ class PlainQuery:
         return And(known) if known else None
 
     def sql(self, dialect: str, source: str) -> str:
-        """source: the name that the table has there."""
+        """Return the query in a dialect.
+
+        source: the name of the table there.
+        """
         tree = self._tree.copy()
         table = tree.find(e.Table)
         assert table is not None
@@ -114,7 +120,10 @@ class PlainQuery:
 
 
 def tables_of(query: str, dialect: str) -> list[str]:
-    """The tables that a query names, as it names them; no functions. Raises BadInput for what is no single query."""
+    """Return the tables that a query names, under these names, without functions.
+
+    Raises BadInput unless it is one query.
+    """
     tree = _parsed(query, dialect)
     found = [
         source
@@ -126,24 +135,26 @@ def tables_of(query: str, dialect: str) -> list[str]:
 
 
 def columns_of(query: str, dialect: str) -> set[str] | None:
-    """Names in lower case among which are those of all columns that a query reads; None where it may read any."""
+    """Return lower-case names that include all columns that a query reads; None if it may read any column."""
     tree = _parsed(query, dialect)
     tables = {name.lower() for table in tree.find_all(e.Table) for name in (table.name, table.alias)}
     for node in tree.walk():
         if isinstance(node, e.Star) and not isinstance(node.parent, e.Count):
             return None
         if isinstance(node, e.Column) and not node.table and node.name.lower() in tables:
-            return None  # a whole row as one value
+            return None  # reads a whole row as one value
         if isinstance(node, e.Pivot | e.Columns) or (isinstance(node, e.Join) and node.method):
             return None
     return {identifier.name.lower() for identifier in tree.find_all(e.Identifier)}
 
 
 def plain_query(query: str, dialect: str | None, schema_of: Callable[[str], pa.Schema]) -> PlainQuery:
-    """dialect: None if it is unknown: then only what all dialects read alike
+    """Parse a plain query.
 
+    dialect: None if it is unknown: then only SQL is accepted that all dialects read in the same way.
     schema_of: the columns of a table, by its name in the query.
-    Raises NotPlain; BadInput for what is no single query of this dialect.
+
+    Raises NotPlain; BadInput unless the text is one query of this dialect.
     """
     if dialect is None and ('"' in query or "\\" in query):
         raise NotPlain('has " or \\, which dialects read in several ways')
@@ -231,7 +242,10 @@ class _Reading:
         return keys
 
     def _output(self, expression: Any, keys: Sequence[str] | None) -> OutputColumn:
-        """keys: None where nothing is grouped."""
+        """Return the output column of an expression.
+
+        keys: the group keys; None if the query doesn't group.
+        """
         inner = expression.unalias()
         name = expression.alias_or_name
         if not name:
@@ -271,7 +285,10 @@ class _Reading:
             raise NotPlain(f"has {expression.sql()[:40]} where a {kind} is needed")
 
     def _kind(self, expression: Any) -> str:
-        """Of its values: number, text, boolean, date, time…, float, other; null for NULL. Raises NotPlain."""
+        """Return the kind of an expression's values: number, text, boolean, date, time…, float, other; null for NULL.
+
+        Raises NotPlain.
+        """
         match expression:
             case e.Column():
                 return self._kind_of_column(expression)
@@ -363,7 +380,7 @@ class _Reading:
 
 
 def _predicate(part: Any, schema: pa.Schema) -> Predicate | None:
-    """Of `column < literal` and the like; None for others."""
+    """Return the predicate of `column < literal` and similar comparisons; None for other expressions."""
     operators = {e.EQ: "==", e.LT: "<", e.LTE: "<=", e.GT: ">", e.GTE: ">="}
     if type(part) not in operators or not (isinstance(part.left, e.Column) and isinstance(part.right, e.Literal)):
         return None

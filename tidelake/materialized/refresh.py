@@ -1,12 +1,12 @@
-"""A refresh of a materialized table: which way it goes, and its commit.
+"""Refreshes a materialized table: chooses the kind of refresh, and commits it.
 
     the definition, the sources at their newest snapshots, the last refresh
-      ├─ nothing changed since                             → none
-      ├─ a plain query, and the changes since can be had   → incremental: the rows that change
-      └─ else                                              → full: all rows, in place of those that were there
+      ├─ nothing changed since                                     → none
+      ├─ a plain query, and the changes since can be read          → incremental: the rows that change
+      └─ else                                                      → full: all rows, which replace all existing ones
 
-The snapshot with the rows says which snapshots of the sources they were made from. Commits are numbered: of two
-refreshes at once the second one finds its number taken, and drops its rows.
+The snapshot with the rows records the snapshots of the sources that they were made from. Commits are numbered: if two
+refreshes run at once, the second one finds its number taken, and drops its rows.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """find_table: by its name in the query; None for one that only the engine knows.
+    """One refresh.
 
-    is_of_engine: whether the definition is surely in the engine's SQL.
+    find_table: returns a table by its name in the query; None for a table that only the engine knows.
+    is_of_engine: whether the definition is certainly in the engine's SQL.
     """
 
     target: Table
@@ -83,10 +84,10 @@ class Refresh:
             published = writer.commit(request.number, properties=request.properties)
         return self._refreshed(RefreshKind.INCREMENTAL, f"rows that changed: {changes.num_rows:,}", published)
 
-    # ------------------------------------------------------------ what it reads
+    # ------------------------------------------------------------ query and sources
 
     def _plain(self, definition: MaterializedDefinition) -> tuple[PlainQuery | None, str]:
-        """Or why it is none."""
+        """Return the plain query, or the reason why the definition is not plain."""
         dialect = self.engine.dialect if self.is_of_engine else None
         try:
             plain = plain_query(definition.query, dialect, self._schema_of)
@@ -110,7 +111,7 @@ class Refresh:
     def _sources(
         self, definition: MaterializedDefinition, plain: PlainQuery | None
     ) -> tuple[dict[str, QueriedTable], str]:
-        """And why not all of them can be known."""
+        """Return the sources, and the reason why not all of them can be known."""
         try:
             names = [plain.table] if plain is not None else tables_of(definition.query, self.engine.dialect)
         except BadInput as error:
@@ -130,7 +131,7 @@ class Refresh:
         state: RefreshState | None,
         base: Snapshot | None,
     ) -> pa.RecordBatch | None:
-        """None where the source has not changed. Raises NotMaintainable, NoChanges."""
+        """Return the changed rows; None if the source has not changed. Raises NotMaintainable, NoChanges."""
         if last.state is None:
             raise NotMaintainable(last.reason)
         if state is None or source.snapshot is None:
@@ -157,7 +158,10 @@ class Refresh:
 
 
 def refreshable_definition(context: TableContext) -> MaterializedDefinition:
-    """Raises BadInput for what is no materialized table, or suspended; UnsupportedFeature for one that Flink keeps."""
+    """Return the definition of a materialized table.
+
+    Raises BadInput if the table is not materialized, or suspended; UnsupportedFeature if Flink refreshes it.
+    """
     if not is_materialized(context.schema.options):
         raise BadInput(
             f"{context.name} is no materialized table; tidelake.MaterializedDefinition makes the options of one"
@@ -185,7 +189,10 @@ def refreshable_definition(context: TableContext) -> MaterializedDefinition:
 def _state_of(
     definition: MaterializedDefinition, sources: Mapping[str, QueriedTable], base: Snapshot | None
 ) -> RefreshState | None:
-    """None where a source keeps no snapshots, or has none yet: then there is nothing to go on from."""
+    """Return the state of the sources.
+
+    None if a source has no snapshots: then the next refresh can't be incremental.
+    """
     states = {
         source.table.name: QueriedState.of(source.context, source.snapshot)
         for source in sources.values()

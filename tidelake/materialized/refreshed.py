@@ -1,4 +1,4 @@
-"""What a refresh did."""
+"""The result of a refresh."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class RefreshKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """reason: why it was full or none at all; of an incremental one, how much changed.
+    """The result of a refresh.
 
-    snapshot_id: with the rows; of `none` the newest, None where there is none.
+    reason: why the refresh was full, or none; for an incremental one, how many rows changed.
+    snapshot_id: the snapshot with the rows; for `none` the newest, None if there is none.
     """
 
     table: str

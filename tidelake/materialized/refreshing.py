@@ -20,7 +20,10 @@ def refresh_in_process(
     dialect: str | None,
     sources: Mapping[str, str],
 ) -> Refreshed:
-    """open_table: by its full name. See `Catalog.refresh_table`."""
+    """See `Catalog.refresh_table`.
+
+    open_table: opens a table by its full name.
+    """
     if dialect not in (None, DIALECT):
         raise BadInput(
             f"dialect={dialect!r}: expected {DIALECT!r}, or nothing for a query that means the same in every dialect. "

@@ -1,10 +1,10 @@
-"""Changes of a source between two refreshes: the deleted rows and the inserted rows.
+"""The changes of a source between two refreshes: the deleted rows and the inserted rows.
 
-| Table | Where the changes are |
+| Table | Where the changes are read |
 |---|---|
-| append | in the files of the commits since, where these only added rows |
-| primary key, `lookup` or `full-compaction`, compacted at both ends | in the changelogs since |
-| primary key | in the difference of both states, which takes both snapshots |
+| append | from the files of the commits since, if these only added rows |
+| primary key, `lookup` or `full-compaction`, compacted at both ends | from the changelogs since |
+| primary key | from the difference of both states, which needs both snapshots |
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds
 from tidelake.materialized.source_state import QueriedState
 
-_ROWS_MAX: Final = 5_000_000  # they are held in memory
+_ROWS_MAX: Final = 5_000_000  # changed rows are held in memory
 
 
 class NoChanges(Exception):
-    """Changes can't be had. str() is the reason, as a sentence goes on behind `because`."""
+    """The changes can't be read. str() is the reason, as the continuation of `because`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsChanged:
-    """Rows of a table that are no longer there, and rows that are there since, with the columns asked for; with a
-    primary key, each key at most once on either side.
+    """Rows that were deleted and rows that were inserted, with the requested columns.
+
+    With a primary key, each key occurs at most once on either side.
     """
 
     gone: pa.RecordBatch
@@ -47,7 +48,9 @@ class RowsChanged:
 
 
 def changes_since(context: TableContext, before: QueriedState, after: Snapshot, columns: Sequence[str]) -> RowsChanged:
-    """context: under the schema that both were read with
+    """Return the changes of a table between two states.
+
+    context: under the schema that both were read with
     columns: in addition to those of the primary key
 
     Raises NoChanges.
@@ -99,11 +102,11 @@ def _of_keys(context: TableContext, before: QueriedState, after: Snapshot, names
         _found(context, before)
         try:
             return _net(context, _changelog(context, before, after), names)
-        except (_Break, SnapshotExpired):  # then the two states may still be there
+        except (_Break, SnapshotExpired):  # the two states may still exist
             pass
     known = context.snapshots.find(before.snapshot_id)
     if not before.is_of(known):
-        _found(context, before)  # says why
+        _found(context, before)  # raises with the reason
         raise NoChanges(f"snapshot {before.snapshot_id} of {context.name}, which the last refresh read, has expired")
     try:
         difference = SnapshotDiff(context, known, after, columns=names).read()
@@ -116,7 +119,7 @@ def _of_keys(context: TableContext, before: QueriedState, after: Snapshot, names
 
 
 class _Break(Exception):
-    """A snapshot replaced rows without saying which."""
+    """A snapshot replaced rows without recording which."""
 
 
 def _changelog(context: TableContext, before: QueriedState, after: Snapshot) -> Iterator[ChangeBatch]:
@@ -128,12 +131,12 @@ def _changelog(context: TableContext, before: QueriedState, after: Snapshot) -> 
 
 
 def _net(context: TableContext, changes: Iterable[ChangeBatch], names: Sequence[str]) -> RowsChanged:
-    """The first row of each key says what was there, the last one what is."""
+    """Return the net changes: the first change of each key has its old row, the last one its new row."""
     rows = _held(changes, [*names, KIND_COLUMN], context)
     retracts = is_retract(row_kinds(rows))
     rows = rows.select(names)
     (codes,) = key_codes([rows.select(context.schema.primary_keys)])
-    order = np.argsort(codes, kind="stable")  # a key lives in one bucket, whose changes are in their order
+    order = np.argsort(codes, kind="stable")  # a key is in one bucket, whose changes are in their order
     edges = np.flatnonzero(np.diff(codes[order], prepend=-1))
     first = order[edges]
     last = order[np.append(edges[1:], len(order)) - 1] if len(order) else first
@@ -141,7 +144,7 @@ def _net(context: TableContext, changes: Iterable[ChangeBatch], names: Sequence[
 
 
 def key_codes(batches: Sequence[pa.RecordBatch]) -> list[NDArray[np.int64]]:
-    """For each row of each batch the number of its key, dense from 0 on; equal keys have equal numbers in all batches.
+    """Return for each row of each batch the number of its key, dense from 0 on. Equal keys have equal numbers.
 
     batches: the columns of the key, of the same types.
     """
@@ -152,7 +155,7 @@ def key_codes(batches: Sequence[pa.RecordBatch]) -> list[NDArray[np.int64]]:
 
 
 def _held(changes: Iterable[ChangeBatch], names: Sequence[str], context: TableContext) -> pa.RecordBatch:
-    """All rows at once. Raises NoChanges for too many."""
+    """Return all rows in one batch. Raises NoChanges for too many."""
     held: list[pa.RecordBatch] = []
     count = 0
     for change in changes:

@@ -1,4 +1,4 @@
-"""The state of the sources that a refresh has read. Stored in the snapshot with the rows, so that they always agree."""
+"""The state of the sources that a refresh has read. It is stored in the snapshot with the rows, so that both agree."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def _is_settled(context: TableContext, snapshot: Snapshot) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RefreshState:
-    """What the newest refresh of a table was made from.
+    """The state from which the newest refresh of a table was made.
 
     query: a digest of the definition.
-    base: the table's newest snapshot before, 0 for none.
+    base: the table's newest snapshot before the refresh, 0 for none.
     sources: by their full names.
     """
 
@@ -77,7 +77,7 @@ class RefreshState:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self | None:
-        """None where the snapshot doesn't say."""
+        """Return the state recorded in a snapshot; None if it records none."""
         try:
             members = json.loads(snapshot.properties.get(REFRESH_PROPERTY, ""))
             sources = {name: QueriedState(**state) for name, state in members["sources"].items()}
@@ -88,7 +88,9 @@ class RefreshState:
 
 @dataclass(frozen=True, slots=True)
 class LastRefresh:
-    """state: None where rows can't be proven to come from it, because of `reason`
+    """The last refresh of a table.
+
+    state: None if the table's rows can't be proven to come from it; `reason` says why
     number: of its commit; 0 for none
     time_ms: of its snapshot
     """
@@ -100,7 +102,7 @@ class LastRefresh:
 
 
 def last_refresh(context: TableContext, latest: Snapshot | None) -> LastRefresh:
-    """Of the table's snapshots up to this one: behind a refresh there may be compactions, which change no row."""
+    """Return the last refresh up to this snapshot. Compactions after it are allowed, as they change no rows."""
     if latest is None:
         return LastRefresh(0, None, "it is the first one")
     other: Snapshot | None = None

@@ -1,1 +1,1 @@
-"""Changes of single rows, as `tidelake.Table` offers them."""
+"""The row-level operations of `tidelake.Table`."""

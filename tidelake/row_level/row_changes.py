@@ -1,4 +1,4 @@
-"""Rows of a table that are removed or replaced, and columns of rows that are written again."""
+"""Deletes or replaces rows of a table, and writes columns of existing rows again."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ class RowChanges(TableMaintenance):
         commit_user: str | None = None,
         identifier: int | None = None,
     ) -> int | None:
-        """Remove all rows, or those of the partitions that agree with `partition` (column -> value), in one snapshot.
+        """Delete all rows, or those of the partitions that match `partition`, in one snapshot.
 
-        Returns its id, None when (commit_user, identifier) was committed before. Older snapshots keep the rows.
-        Raises BadInput for {}: leave `partition` out to remove all rows.
+        Older snapshots keep the rows.
+
+        partition: column -> value; other columns match any value
+
+        Returns the id of the snapshot; None if (commit_user, identifier) was committed before. Raises BadInput for {}:
+        leave `partition` out to delete all rows.
         """
         commit = TableCommit(self._context, self._user(commit_user))
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
@@ -42,12 +46,14 @@ class RowChanges(TableMaintenance):
     def delete(
         self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
     ) -> int | None:
-        """Remove the rows that match, in one snapshot. Of an append table they are marked in deletion vectors (option
-        `deletion-vectors.enabled`), and gone for good once their files are compacted; of one with a primary key,
-        deletes are written, which most merge engines take.
+        """Delete the rows that match, in one snapshot. Rows that others add meanwhile stay.
 
-        where: made with `tidelake.col` or `pyarrow.compute`. Rows that others add meanwhile stay.
-        Returns the id of the snapshot; None when no row matches, or (commit_user, identifier) was committed before.
+        In an append table they are marked in deletion vectors (option `deletion-vectors.enabled`), and are removed when
+        their files are compacted. In a table with a primary key, deletes are written, which most merge engines accept.
+
+        where: made with `tidelake.col` or `pyarrow.compute`
+
+        Returns the id of the snapshot; None if no row matches, or (commit_user, identifier) was committed before.
         """
         return self._change_rows(
             RowLevelOperation(as_predicate(where, self._context.schema.arrow)), commit_user, identifier
@@ -62,11 +68,12 @@ class RowChanges(TableMaintenance):
         commit_user: str | None = None,
         identifier: int | None = None,
     ) -> int | None:
-        """Replace the rows that match, in one snapshot: as `delete`, with new rows in their place. With a primary key
-        only where the newest row of a key wins (merge-engine = deduplicate).
+        """Replace the rows that match, in one snapshot. Works like `delete`, and adds the new rows.
 
-        values: by column, what it becomes: a value, or an expression over the columns made with `pyarrow.compute`
-        (`{"amount": pc.field("amount") * 2}`), which sees the row as it was.
+        In a table with a primary key, the newest row of a key must win (merge-engine = deduplicate).
+
+        values: the new value of each column: a value, or an expression over the old row made with `pyarrow.compute`
+            (`{"amount": pc.field("amount") * 2}`)
         """
         change = RowLevelOperation(as_predicate(where, self._context.schema.arrow), Assignments(values))
         return self._change_rows(change, commit_user, identifier)
@@ -82,12 +89,16 @@ class RowChanges(TableMaintenance):
     def update_columns(
         self, rows: pa.Table, *, commit_user: str | None = None, identifier: int | None = None
     ) -> int | None:
-        """Write columns of rows that are there again, in one snapshot; their other columns are not touched. Of tables
-        with data evolution (options `row-tracking.enabled`, `data-evolution.enabled`).
+        """Write columns of existing rows again, in one snapshot.
 
-        rows: `_ROW_ID`, as a scan gives it, and the columns to write. Others may write other columns meanwhile.
-        Returns the id of the snapshot; None for no rows, and when (commit_user, identifier) was committed before.
-        Raises BadInput for a row that is not there, or was deleted.
+        Other columns are not changed, and others may write them.
+
+        For tables with data evolution (options `row-tracking.enabled`, `data-evolution.enabled`).
+
+        rows: `_ROW_ID`, as a scan returns it, and the columns to write
+
+        Returns the id of the snapshot; None for no rows, and if (commit_user, identifier) was committed before. Raises
+        BadInput for a row that does not exist, or was deleted.
         """
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         published = update_columns(self._context, rows, self._user(commit_user), number)

@@ -1,11 +1,11 @@
 """Tidelake in Spark.
 
-df.writeStream.foreachBatch(sink(table="shop.orders", warehouse="/data/lake"))
+    df.writeStream.foreachBatch(sink(table="shop.orders", warehouse="/data/lake"))
 
-register(spark)
-spark.read.format("tidelake").option("warehouse", "/data/lake").option("table", "shop.orders").load()
+    register(spark)
+    spark.read.format("tidelake").option("warehouse", "/data/lake").option("table", "shop.orders").load()
 
-Names are imported when one is first used: each Python worker of Spark imports this package, and few need the sink.
+Names are imported at their first use: each Python worker of Spark imports this package, and few need the sink.
 """
 
 from importlib import import_module

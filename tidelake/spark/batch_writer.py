@@ -1,7 +1,7 @@
 """`df.write.format("tidelake")` into append tables: tasks write files, the driver publishes them in one snapshot.
 
-Spark asks no Python source how to divide rows, so only tables whose buckets mean nothing (`bucket = -1`, no primary
-key) are written here.
+Spark does not let a Python source choose the distribution of rows, so only tables whose buckets have no meaning
+(`bucket = -1`, no primary key) can be written.
 
 Source: PySpark `sql/worker/write_into_data_source.py`, `commit_data_source_write.py`.
 """
@@ -24,22 +24,24 @@ from storage.maintenance.batch_tags import tag_batch_write
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
-_COMMIT: Final = 1  # of this commit user there is no other; numbered, so that `abort` finds it
+_COMMIT: Final = 1  # this commit user has no other commit; numbered, so that `abort` finds it
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class WrittenFiles(WriterCommitMessage):
-    """Of one task."""
+    """The files of one task."""
 
     messages: tuple[CommitMessage, ...]
 
 
 class AppendWriter(DataSourceArrowWriter):
-    """overwrites: the rows replace those of the table, or, where the options say so, of the partitions they go to.
+    """Writes rows to an append table.
 
-    The commit user is drawn here, and pickled with the writer: tasks, commit and abort see the same one.
+    overwrites: the rows replace those of the table, or, depending on options, those of the written partitions.
+
+    The commit user is generated here and pickled with the writer: tasks, commit and abort use the same one.
     """
 
     def __init__(self, context: TableContext, *, overwrites: bool) -> None:
@@ -71,9 +73,9 @@ class AppendWriter(DataSourceArrowWriter):
             tag_batch_write(self._context, snapshot)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Spark calls it after a commit that failed, too: what may have been published stays.
+        """Delete the files. Spark also calls it after a failed commit: files that may have been published are kept.
 
-        Files of failed tasks are orphans.
+        Files of failed tasks become orphans.
         """
         commit = TableCommit(self._context, self._user)
         if commit.latest_of_user() is None:

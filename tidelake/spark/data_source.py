@@ -19,17 +19,17 @@ from tidelake.spark.stream_reader import TableStreamReader
 
 
 def register(spark: SparkSession) -> None:
-    """Make formats `tidelake`, `tidelake-kafka` and `tidelake-changelog-folder` known to a session. Its Python workers
-    need this package too.
+    """Register formats `tidelake`, `tidelake-kafka` and `tidelake-changelog-folder` in a session.
 
-    Nothing to do for the first two where Spark found them by itself (`pyspark_tidelake`).
+    Its Python workers need this package, too. The first two need no registration if Spark found them by itself
+    (`pyspark_tidelake`).
     """
     for source in (TidelakeDataSource, KafkaDataSource, ChangeLogFolderDataSource):
         register_source(spark, source)
 
 
 class TidelakeDataSource(DataSource):
-    """See `tidelake.spark.read_options` for what may be given. Spark keeps it pickled between its calls."""
+    """The data source. Its options are in `tidelake.spark.read_options`. Spark keeps it pickled between its calls."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Values of Spark's options, which are texts."""
+"""Parses the values of Spark's options, which are texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ U = TypeVar("U")
 
 
 def value_of(options: Mapping[str, str], key: str, parse: Callable[[str], T], default: U) -> T | U:
-    """Raises BadInput where `parse` raises ValueError."""
+    """Return the parsed value of an option, or the default. Raises BadInput if `parse` raises ValueError."""
     if key not in options:
         return default
     try:
@@ -35,7 +35,7 @@ def truth(text: str) -> bool:
 
 
 def names_of(text: str) -> frozenset[str]:
-    """With commas between."""
+    """Return comma-separated names."""
     return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 

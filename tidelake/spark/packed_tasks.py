@@ -1,4 +1,4 @@
-"""What one task reads: small pieces together, as Spark packs small files."""
+"""Packs small pieces of a read into tasks, as Spark packs small files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 def packed(pieces: Sequence[T], size_bytes: Callable[[T], int], options: TableOptions, min_tasks: int) -> list[list[T]]:
-    """Up to the size that a split may have; less, where there would be fewer tasks than `min_tasks`. Order is kept."""
+    """Return the pieces of each task, in order, up to the target size of a split.
+
+    Tasks are smaller if there would be fewer than `min_tasks`.
+    """
     cost, largest = options.split_open_file_cost_bytes, options.split_target_size_bytes
     sizes = {id(piece): size_bytes(piece) for piece in pieces}
     share = sum(max(size, cost) for size in sizes.values()) // min_tasks

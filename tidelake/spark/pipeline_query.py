@@ -1,4 +1,4 @@
-"""A pipeline's configuration as one Spark query: the source is read once, and feeds the sink of every table."""
+"""Runs a pipeline's configuration as one Spark query: the source is read once, for all tables."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from tidelake.spark.schema_following import SchemaFollowing, changes_that_need_o
 from tidelake.spark.stream_limits import HAS_LIMITS
 from tidelake.spark.table_creation import TableCreation
 
-_FILES_A_BATCH: Final = 8  # so that a long backlog is committed bit by bit
-_KAFKA_COLUMNS: Final = (  # what the sink looks at
+_FILES_A_BATCH: Final = 8  # so that a long backlog is committed in small steps
+_KAFKA_COLUMNS: Final = (  # the columns that the sink reads
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 )
 _RUN_HERE: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
@@ -56,7 +56,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class PipelineQuery:
-    """The query of a pipeline. Ends by itself where the source says `until: end`."""
+    """The query of a pipeline. It ends by itself if the source has `until: end`."""
 
     query: StreamingQuery
     failures: list[TidelakeError]
@@ -64,7 +64,7 @@ class PipelineQuery:
     _serving: ExitStack
 
     def has_ended(self) -> bool:
-        """Raises the error that made the query fail, as the sink raised it."""
+        """Return whether the query has ended. Raises the error that made it fail, as the sink raised it."""
         if self.query.isActive:
             return False
         self._serving.close()
@@ -74,7 +74,7 @@ class PipelineQuery:
         raise self.failures[0] if self.failures else unwrap_spark_error(error)
 
     def stop(self) -> None:
-        """A batch that is cut off is done again at the next start, and counts once."""
+        """Stop the query. An interrupted batch is repeated at the next start, and counts once."""
         self._serving.close()
         self.query.stop()
 
@@ -110,7 +110,10 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
 
 
 def unwrap_spark_error(error: StreamingQueryException) -> Exception:
-    """What a task on an executor raised on purpose arrives as text within text; anything else stays as it is."""
+    """Return the error that a task raised on purpose, which arrives as text within text.
+
+    Other errors are returned unchanged.
+    """
     if (found := _MISSING_PACKAGE.search(str(error))) is not None:
         return UnsupportedFeature(
             "Spark's executors",
@@ -127,7 +130,10 @@ def unwrap_spark_error(error: StreamingQueryException) -> Exception:
 
 
 def _is_own_error(name: str) -> bool:
-    """name: `storage.errors.BadInput`."""
+    """Return whether this is the name of one of our errors.
+
+    name: such as `storage.errors.BadInput`.
+    """
     module, _, short = name.rpartition(".")
     kind = getattr(sys.modules.get(module), short, None)
     return module.startswith(("storage.", "ingest.")) and isinstance(kind, type) and issubclass(kind, TidelakeError)
@@ -135,10 +141,10 @@ def _is_own_error(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _ForeachBatch:
-    """For `foreachBatch`: every table takes its part of a batch. A table that doesn't exist is made with the first
-    record for it; until then there is nothing to write.
+    """The function for `foreachBatch`: writes a batch to all tables.
 
-    A batch that some tables have and others lack, after a crash in between, is done again: those pass it over.
+    A table that doesn't exist is created with its first record. If a crash leaves a batch in only some of the tables,
+    the batch is repeated, and these tables skip it.
     """
 
     sinks: Sequence[SparkSink]
@@ -171,7 +177,10 @@ class _ForeachBatch:
 
 @dataclass
 class _SourceEnds:
-    """Where Kafka's logs end, as Spark's last progress says. PySpark 4.1 doesn't ask, and a folder can't tell."""
+    """The end offsets of Kafka's partitions, from Spark's last progress.
+
+    PySpark 4.1 doesn't report them, and a folder has no known end.
+    """
 
     is_reported: bool
     query: StreamingQuery | None = None
@@ -206,7 +215,7 @@ def _sinks(config: Config) -> list[SparkSink]:
 
 
 def _in_format(rows: BatchInput, format_: OpenedFormat) -> BatchInput:
-    """With names as the catalog takes them."""
+    """Return the input with names in the catalog's case."""
     assert isinstance(rows, RawRecords)
     return replace(rows, format=format_)
 
@@ -251,10 +260,10 @@ def _offsets_text(topics: Mapping[str, Mapping[int, int]]) -> str:
     return json.dumps({topic: {str(partition): at for partition, at in of.items()} for topic, of in topics.items()})
 
 
-# ---------------------------------------------------------------- what Spark can't do
+# ---------------------------------------------------------------- unsupported settings
 
 
-_HEEDED: Final[Mapping[str, frozenset[str]]] = {  # acted on, or refused with values that Spark lacks
+_HEEDED: Final[Mapping[str, frozenset[str]]] = {  # have an effect, or are refused with unsupported values
     "source": frozenset(
         {"path"} | {setting.name for setting in structs.fields(KafkaSettings)} - {"group_id", "until_timestamp_ms"}
     ),
@@ -265,7 +274,7 @@ _HEEDED: Final[Mapping[str, frozenset[str]]] = {  # acted on, or refused with va
 
 
 def _refuse(config: Config) -> None:
-    """Settings that change which rows arrive are refused, those that change how fast are warned about."""
+    """Refuse settings that would change which rows arrive, and warn about those that only change the speed."""
     refused: list[tuple[bool, str, str]] = [
         (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),
     ]
@@ -288,7 +297,7 @@ def _refuse(config: Config) -> None:
 
 
 def _without_effect(config: Config) -> list[str]:
-    """Names of settings that differ from their defaults, and that nothing here looks at."""
+    """Return the names of settings that differ from their defaults and have no effect on Spark."""
     return [
         f"{section}.{setting.name}"
         for section, heeded in _HEEDED.items()

@@ -1,7 +1,9 @@
-"""Filters that Spark pushes down, as conditions of a scan: the same rows, or not taken over.
+"""Converts filters that Spark pushes down to conditions of a scan.
 
-Spark differs from the comparisons of `storage.read.predicate` in NaN: it equals itself, and is greater than all else.
-What is not surely said here stays with Spark, which then applies it to what comes out.
+A filter is accepted only if it selects the same rows.
+
+Spark differs from the comparisons of `storage.read.predicate` in NaN: it equals itself, and is greater than all other
+values. Spark applies the filters that are not accepted to the result.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from storage.read.predicate import Column, Predicate, col
 
 
 def predicate_of(pushed: Filter, schema: pa.Schema) -> Predicate | None:
-    """The condition that holds for the same rows of this schema, alone and negated; None where there is none."""
+    """Return the condition that selects the same rows of this schema, alone and negated; None if there is none."""
     found = _negated(pushed.child, schema) if isinstance(pushed, Not) else _plain(pushed, schema)
     if found is None:
         return None
@@ -47,13 +49,13 @@ def predicate_of(pushed: Filter, schema: pa.Schema) -> Predicate | None:
 
 def _negated(inner: Filter, schema: pa.Schema) -> Predicate | None:
     if isinstance(inner, In) and None in inner.value:
-        return None  # `not in (1, null)` holds for no row
+        return None  # `not in (1, null)` is true for no row
     found = _plain(inner, schema)
     return None if found is None else predicates.Not(found)
 
 
 def _plain(pushed: Filter, schema: pa.Schema) -> Predicate | None:
-    """Null where Spark's is null, so that it may be negated."""
+    """Return a condition that is null exactly if Spark's filter is null, so that it may be negated."""
     path: tuple[str, ...] = getattr(pushed, "attribute", ())
     if len(path) != 1 or schema.get_field_index(path[0]) < 0:
         return None
@@ -119,7 +121,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _is_comparable(value: Any, kind: pa.DataType) -> bool:
-    """Whether a value is of the column's own kind, so that nothing has to be converted to compare them."""
+    """Return whether a value has the column's type, so that nothing has to be converted for a comparison."""
     match value:
         case bool():
             return bool(pa.types.is_boolean(kind))

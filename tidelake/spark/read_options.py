@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("tidelake")`, sorted out: what to read, of which table, in which warehouse."""
+"""The options of `spark.read.format("tidelake")`: what to read, of which table, in which warehouse."""
 
 from __future__ import annotations
 
@@ -33,17 +33,21 @@ _OWN: Final = (
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Names are Spark's: without regard to case.
+    """The parsed options. The case of names is ignored, as in Spark.
 
-    warehouse, table: as for `tidelake.open_catalog` and `Catalog.table`, system tables and branches too
-    snapshot, tag, as_of: at most one; without, what the table's options say (`scan.snapshot-id`, …), or the latest
+    warehouse: as for `tidelake.open_catalog`
+    table: as for `Catalog.table`; system tables and branches are allowed
+    snapshot: id of the snapshot. At most one of snapshot, tag and as_of; without them, the table's options decide
+        (`scan.snapshot-id`, …), or the latest is read
+    tag: name of a tag
+    as_of: the last snapshot at this time
     push_filters: whether Spark's filters are applied here (needs `spark.sql.python.filterPushdown.enabled`)
-    min_partitions: into how many tasks a small table is divided, if it has as many splits
-    changelog: whether rows come with their kind, in column `rowkind`; None is not said
-    replaces_partitions: of writes that overwrite: see `write_context`
-    stream: of streaming reads
-    pinned: what is left to read of a read that began already (`tidelake.spark.read`)
-    table_options: dynamic ones
+    min_partitions: the number of tasks of a small table, if it has as many splits
+    changelog: whether rows have their kind in column `rowkind`; None if the option is not set
+    replaces_partitions: for writes that overwrite: see `write_context`
+    stream: options of streaming reads
+    pinned: the rest of a read that began already (`tidelake.spark.read`)
+    table_options: dynamic options of the table
     catalog_options: of the catalog and of the store, may hold secrets
     """
 
@@ -63,7 +67,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Raises BadInput."""
+        """Parse options. Raises BadInput."""
         options = {key.lower(): value for key, value in given.items()}
         if "path" in options:
             raise BadInput(
@@ -93,7 +97,10 @@ class ReadOptions:
         )
 
     def scan(self) -> Scan:
-        """Of all columns, at one snapshot from now on. Raises BadInput when there is none such, or no such table."""
+        """Return a scan of all columns, at one snapshot from now on.
+
+        Raises BadInput if the snapshot or the table doesn't exist.
+        """
         name = Identifier.parse(self.table)
         if self.changelog and name.system_table is None:
             name = replace(name, system_table=_ROW_KINDS)
@@ -103,8 +110,10 @@ class ReadOptions:
         return table.scan(snapshot=self.snapshot, tag=self.tag, as_of=self.as_of)
 
     def write_context(self) -> TableContext:
-        """The table, for a batch write: rows that overwrite replace all, or with `partitionOverwriteMode=dynamic` those
-        of the partitions they go to, as in Spark. Raises BadInput for options of reads, and for system tables.
+        """Return the table for a batch write.
+
+        Rows that overwrite replace all rows, or with `partitionOverwriteMode=dynamic` those of the written partitions,
+        as in Spark. Raises BadInput for options of reads, and for system tables.
         """
         given: dict[str, object] = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of}
         given[_CHANGELOG] = self.changelog
@@ -117,7 +126,7 @@ class ReadOptions:
         return self._catalog().table(self.table, options).context
 
     def stream_context(self) -> TableContext:
-        """The table, for a streaming read. Raises BadInput for options of a batch read, and for system tables."""
+        """Return the table for a streaming read. Raises BadInput for options of a batch read, and for system tables."""
         given: dict[str, object] = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of}
         given[PINNED_READ] = self.pinned
         if place := [key for key, value in given.items() if value is not None]:

@@ -1,7 +1,7 @@
 """A batch read: planned in the driver at one snapshot, read in tasks.
 
-What Spark pickles for its tasks is the reader, before it asks for partitions; so the snapshot is chosen when the reader
-is made, and each partition brings its own splits. Tasks plan nothing: they see the same snapshot under the same schema,
+Spark pickles the reader for its tasks before it asks for partitions. So the snapshot is chosen when the reader is
+created, and each partition contains its splits. Tasks don't plan: they all see the same snapshot under the same schema,
 whatever is committed meanwhile.
 
 Source: PySpark `sql/worker/plan_data_source_read.py`, `data_source_pushdown_filters.py`.
@@ -24,9 +24,9 @@ from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form,
 
 
 class SplitsPartition(InputPartition):
-    """What one task reads.
+    """The splits that one task reads.
 
-    splits: None for a read that can't be divided, of a system table or of changes
+    splits: None for a read that can't be split, of a system table or of changes
     """
 
     def __init__(self, splits: Sequence[Split] | None) -> None:
@@ -35,7 +35,7 @@ class SplitsPartition(InputPartition):
 
 
 class SnapshotBatchReader(DataSourceReader):
-    """Rows of one table at one snapshot, the columns of `schema` only."""
+    """Reads the rows of one table at one snapshot, with the columns of `schema`."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         scan = options.scan()
@@ -55,7 +55,7 @@ class SnapshotBatchReader(DataSourceReader):
         return [SplitsPartition(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark makes up a partition of its own where there is none: an empty table."""
+        """Yield the rows of a partition. For an empty table Spark passes its own partition, which has no rows."""
         if not isinstance(partition, SplitsPartition):
             return
         form = arrow_form(self._schema)
@@ -64,8 +64,10 @@ class SnapshotBatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(SnapshotBatchReader):
-    """With Spark's filters. A class of its own: Spark refuses a reader that can take filters when its session has
-    `spark.sql.python.filterPushdown.enabled` off, as it is by default.
+    """A reader that accepts Spark's filters.
+
+    It is a separate class because Spark refuses a reader that can accept filters if the session's option
+    `spark.sql.python.filterPushdown.enabled` is off, as it is by default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
@@ -80,7 +82,7 @@ class FilteringBatchReader(SnapshotBatchReader):
 
 
 def schema_of(scan: Scan) -> StructType:
-    """The columns that come out, in Spark's types."""
+    """Return the columns of the result in Spark's types."""
     return table_columns(scan.context, scan.schema)
 
 

@@ -1,4 +1,4 @@
-"""Data sources that a session may know already."""
+"""Registers data sources that a session may know already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KNOWN = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Nothing to do where Spark found it by itself (`pyspark_tidelake`)."""
+    """Register a data source, unless Spark found it by itself (`pyspark_tidelake`)."""
     try:
         spark.dataSource.register(source)
     except PySparkException as error:

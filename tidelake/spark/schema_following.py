@@ -1,7 +1,8 @@
-"""Tables of a query on Spark follow their sources: what a batch needs of them is made before a row of it is written.
+"""Schema evolution of a query on Spark: tables are altered for a batch before any of its rows is written.
 
-Tasks tell what records lack, the driver alters the tables, and the batch is decoded again, until it fits. Only changes
-that don't depend on the order of records are made, new columns and wider types: a batch has no order between tasks.
+Tasks report what records need, the driver alters the tables, and the batch is decoded again, until it fits. Only
+changes that don't depend on the order of records are supported, new columns and wider types: the records of a batch
+have no order between tasks.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _ORDERED = (ChangeKind.RENAME_COLUMN, ChangeKind.DROP_COLUMN)
 
 
 def changes_that_need_order(config: Config) -> bool:
-    """Whether the configuration wants columns renamed or dropped, which must happen between two records."""
+    """Return whether the configuration renames or drops columns, which must happen between two records."""
     configured = ConfiguredTables.of(config)
     return any(
         behavior.action(kind) in (Action.APPLY, Action.TRY)
@@ -45,7 +46,7 @@ def changes_that_need_order(config: Config) -> bool:
 
 
 class SchemaFollowing:
-    """A `SchemaFollower` for the tables of a configuration. Blocks."""
+    """A `SchemaFollower` for the tables of a configuration. Its calls block."""
 
     def __init__(self, config: Config) -> None:
         configured = ConfiguredTables.of(config)
@@ -67,7 +68,7 @@ class SchemaFollowing:
             self._note_new_columns(table, of_table)
             for need in sorted(of_table, key=lambda need: (need.failure.offset, need.record)):
                 if (failure := self._still_needed(table, need.failure)) is None:
-                    has_changed = True  # as another record needed it
+                    has_changed = True  # another record needed it, too
                     continue
                 reason = asyncio.run(self._barrier.follow(failure, _nothing_to_commit))
                 if reason is not None:
@@ -77,7 +78,10 @@ class SchemaFollowing:
         return has_changed
 
     def _note_new_columns(self, table: str, needs: Sequence[SchemaNeed]) -> None:
-        """Offsets of batches before are kept: no record before them comes again."""
+        """Record the first offset that has a new column.
+
+        Offsets of earlier batches are kept: earlier records don't come again.
+        """
         columns = self._new_columns.setdefault(table, {})
         for need in needs:
             target = need.failure.target
@@ -89,7 +93,7 @@ class SchemaFollowing:
                 first[need.partition] = min(first.get(need.partition, need.failure.offset), need.failure.offset)
 
     def _still_needed(self, table: str, failure: DecodeFailure) -> DecodeFailure | None:
-        """Of the table as it is by now."""
+        """Return what the record still needs of the current table, or None."""
         if failure.target is None or not failure.needed:
             return failure
         newest = self._tables.newest(table)
@@ -104,11 +108,11 @@ class SchemaFollowing:
 
 
 async def _nothing_to_commit() -> None:
-    """Batches before this one are committed, and nothing of this one is written."""
+    """Do nothing: earlier batches are committed, and no row of this one is written yet."""
 
 
 class _Tables:
-    """`Schemas` for a barrier that keeps no writer and no decoder."""
+    """Implements `Schemas` for a barrier without writers and decoders."""
 
     def __init__(self, catalog: Catalog, targets: TableTargets) -> None:
         self._catalog = catalog
@@ -125,7 +129,7 @@ class _Tables:
         return self._catalog.load(table)
 
     def adopt(self, table: TableContext) -> None:
-        """The batch is decoded again, for the table as it is then."""
+        """Do nothing: the batch is decoded again for the altered table."""
 
     def leave(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
         self._targets.ignore(table, ignored)

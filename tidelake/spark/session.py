@@ -1,6 +1,6 @@
 """A Spark session for the command line: on this machine, on a cluster, or the one that spark-submit set up.
 
-Arguments of spark-submit win over ours: master, driver's address, web page, time zone, interpreters.
+Arguments of spark-submit override ours: master, driver's address, web page, time zone, interpreters.
 
 Source: PySpark `core/context.py` (`_ensure_initialized`), `java_gateway.py` (`PYSPARK_GATEWAY_PORT`); of the JVM's
 flags Spark `launcher/SparkSubmitCommandBuilder.java`, `SparkLauncher.DRIVER_DEFAULT_JAVA_OPTIONS`.
@@ -33,7 +33,7 @@ SETTINGS: Final = {
 }
 _ON_THIS_MACHINE: Final = {
     "spark.ui.enabled": "false",
-    # No other host need reach a driver that runs alone; and a host without a resolvable name would not start.
+    # No other host has to reach a local driver, and a host without a resolvable name would not start.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -45,13 +45,15 @@ _INTERPRETERS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
 def start_session(name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
-    """master: None is that of spark-submit, else this machine
-    settings: over all others
+    """Start a session, or return the one of spark-submit.
 
-    Python workers on this machine run this very interpreter, which has the packages they import.
+    master: None is that of spark-submit, otherwise this machine
+    settings: override all others
 
-    Raises BadInput when spark-submit was given another master. Raises TidelakeError when Spark doesn't start; standard
-    error says why. An interrupt waits until the JVM is up, then ends it: one whose parent ends earlier would stay
+    Python workers on this machine run this interpreter, which has the packages that they import.
+
+    Raises BadInput if spark-submit has another master. Raises TidelakeError if Spark doesn't start; standard error
+    contains the reason. An interrupt waits until the JVM is up, then ends it: a JVM whose parent ends earlier would run
     forever.
     """
     _quieten()
@@ -65,7 +67,7 @@ def start_session(name: str, master: str | None, settings: Mapping[str, str]) ->
     builder = SparkSession.builder.appName(_app_name(submitted) or name).master(master)
     for key, value in {**{k: v for k, v in ours.items() if k not in submitted}, **settings}.items():
         builder = builder.config(key, value)
-    with ThreadPoolExecutor(1) as other_thread:  # PySpark takes the signal over when it starts in the main one
+    with ThreadPoolExecutor(1) as other_thread:  # PySpark changes the signal handler when it starts in the main thread
         starting = other_thread.submit(builder.getOrCreate)
         try:
             return starting.result()
@@ -77,11 +79,13 @@ def start_session(name: str, master: str | None, settings: Mapping[str, str]) ->
 
 
 def jvm_flags(*, also: str = "") -> dict[str, str]:
-    """Settings with which the JVMs of Spark read Arrow's vectors without looking twice at bounds and nulls: a seventh
-    of what a read by a Python source costs. Spark's own code asks whether a value is null before it takes it.
+    """Return settings that make Spark's JVMs read Arrow's vectors without repeated checks of bounds and nulls.
 
-    Spark puts them before `spark.driver.extraJavaOptions` and `spark.executor.extraJavaOptions`, which therefore win,
-    and stay what they are. A setting of the user is left out, and so is a flag that the environment names.
+    These checks cost a seventh of a read by a Python source. Spark's own code checks for null before it reads a value.
+
+    Spark puts the flags before `spark.driver.extraJavaOptions` and `spark.executor.extraJavaOptions`, which therefore
+    override them, and stay unchanged. A setting of the user is left out, and so is a flag that the environment names.
+
     also: a text with settings, in addition to the file that Spark reads by itself
     """
     text = _defaults_file() + also
@@ -91,22 +95,25 @@ def jvm_flags(*, also: str = "") -> dict[str, str]:
 
 
 def _defaults_file() -> str:
-    """Source: Spark `launcher/CommandBuilderUtils.java`, `AbstractCommandBuilder.java` (`getConfDir`)."""
+    """Return the text of Spark's defaults file.
+
+    Source: Spark `launcher/CommandBuilderUtils.java`, `AbstractCommandBuilder.java` (`getConfDir`).
+    """
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     path = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Of the JVM that spark-submit started; none without it."""
+    """Return the settings of the JVM that spark-submit started; empty without it."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
-    SparkContext._ensure_initialized()  # nothing public asks that JVM before there is a context
+    SparkContext._ensure_initialized()  # no public function reads that JVM's settings before a context exists
     return dict(SparkConf(_jvm=SparkContext._jvm).getAll())
 
 
 def _app_name(submitted: Mapping[str, str]) -> str | None:
-    """spark-submit takes the script's name for it where it was given none."""
+    """Return the name given to spark-submit. Without one, spark-submit uses the script's name."""
     given = submitted.get("spark.app.name", "")
     return None if given.endswith(".py") else given or None
 
@@ -125,8 +132,8 @@ def _is_one_machine(master: str) -> bool:
 
 
 def _quieten() -> None:
-    """What PySpark says besides what it raises."""
-    # We take Arrow's ways through it.
+    """Silence what PySpark logs in addition to raised errors."""
+    # Only its conversion to Arrow is used.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # some of it logs under no name
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # some of py4j logs to the root logger

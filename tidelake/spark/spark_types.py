@@ -1,4 +1,4 @@
-"""Spark's types of a table's columns, and rows in the one Arrow form that Spark takes of them.
+"""Spark's types of a table's columns, and the conversion of rows to the Arrow form that Spark expects.
 
 Source: PySpark `sql/pandas/types.py`, `sql/worker/plan_data_source_read.py` (what it compares a batch with).
 """
@@ -20,7 +20,7 @@ from storage.errors import BadInput
 from storage.table import TableContext
 from storage.types import Root, arrow_type
 
-# PySpark 4.1 and 4.2 take UTC for granted, 4.3 wants it set.
+# PySpark 4.1 and 4.2 assume UTC, 4.3 needs it as an argument.
 _to_arrow_schema: Final[Callable[[StructType], pa.Schema]] = (
     partial(to_arrow_schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema
 )
@@ -37,19 +37,21 @@ RECORD_COLUMNS: Final = pa.schema(
         pa.field("timestampType", pa.int32()),
     ]
 )
-"""Of a record, as Spark's own Kafka connector names them."""
+"""The columns of a record, as Spark's own Kafka connector names them."""
 
-_MILLISECONDS_MAX: Final = 9_223_372_036_854_775  # that microseconds of 64 bits can say
+_MILLISECONDS_MAX: Final = 9_223_372_036_854_775  # that 64 bits of microseconds can represent
 
 
 def record_schema(*, has_headers: bool) -> StructType:
-    """Of sources whose rows are records."""
+    """Return the schema of sources whose rows are records."""
     return spark_schema(RECORD_COLUMNS.append(pa.field("headers", RECORD_HEADERS)) if has_headers else RECORD_COLUMNS)
 
 
 def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType:
-    """columns: as a scan returns them
-    variants: those of them that are VARIANT
+    """Return Spark's schema of columns.
+
+    columns: as a scan returns them
+    variants: the names of VARIANT columns
     """
     of_arrow: StructType = from_arrow_schema(
         pa.schema([field.with_type(_known_to_spark(field.type)) for field in columns]), prefer_timestamp_ntz=True
@@ -64,36 +66,43 @@ def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType
 
 
 def table_columns(context: TableContext, columns: pa.Schema) -> StructType:
-    """columns: of the table, or special ones (`rowkind`), as they are read."""
+    """Return Spark's schema of a table's columns.
+
+    columns: of the table, or special ones (`rowkind`), as they are read.
+    """
     fields = context.schema.by_name
     variants = [
         column.name
         for column in columns
         if column.name in fields
         and fields[column.name].type.root is Root.VARIANT
-        and column.type == arrow_type(fields[column.name].type)  # a system table may show it in another form
+        and column.type == arrow_type(fields[column.name].type)  # a system table may return another type
     ]
     return spark_schema(columns, variants)
 
 
 def arrow_form(schema: StructType) -> pa.Schema:
-    """What every batch for Spark must look like. Spark looks at the first one only; one that differs ends the JVM's
-    reader, or is read as something else.
+    """Return the schema that every batch for Spark must have.
+
+    Spark checks the first batch only. A different one ends the JVM's reader, or is read wrongly.
     """
     return _to_arrow_schema(schema)
 
 
 def in_arrow_form(rows: pa.RecordBatch, form: pa.Schema) -> pa.RecordBatch:
-    """Nothing is copied where the forms agree. Raises BadInput for a value that Spark can't hold: one finer than a
-    microsecond.
+    """Convert rows to the form. Nothing is copied if they already have it.
+
+    Raises BadInput for a value that Spark can't hold: one finer than a microsecond.
     """
     columns = [_cast(column, field) for column, field in zip(rows.columns, form, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=form)
 
 
 def spark_timestamps(times_ms: NDArray[np.int64], is_null: NDArray[np.bool_] | None = None) -> pa.TimestampArray:
-    """Of records, epoch milliseconds (n,). Null also where Spark's timestamps, which are microseconds, don't reach
-    (beyond the year 294246): a producer may send any number, and one record must not stop a stream.
+    """Return the timestamps of records, epoch milliseconds (n,).
+
+    They are null if Spark's microseconds can't represent them (after the year 294246): a producer may send any number,
+    and one record must not stop a stream.
     """
     beyond = (times_ms > _MILLISECONDS_MAX) | (times_ms < -_MILLISECONDS_MAX)
     mask = beyond if is_null is None else beyond | is_null
@@ -102,8 +111,9 @@ def spark_timestamps(times_ms: NDArray[np.int64], is_null: NDArray[np.bool_] | N
 
 
 def check_columns(asked: StructType, own: StructType, table: str) -> None:
-    """Raises BadInput for columns, of `.schema(…)`, that are not the table's or not of its types. A column may be asked
-    for as nullable that is not.
+    """Raise BadInput for columns of `.schema(…)` that the table lacks, or that have another type there.
+
+    A column that is not nullable may be requested as nullable.
     """
     if not asked.fields:
         raise BadInput(f"{table}: the schema of the read has no columns; name one, or leave .schema(…) out")
@@ -120,7 +130,7 @@ def check_columns(asked: StructType, own: StructType, table: str) -> None:
 
 
 def _known_to_spark(kind: pa.DataType) -> pa.DataType:
-    """PySpark knows times of day as time64 only."""
+    """Return the type that PySpark knows: for times of day only time64."""
     if pa.types.is_time32(kind):
         return pa.time64("ns")
     if pa.types.is_struct(kind):
@@ -147,7 +157,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _holds(asked: DataType, is_nullable: bool, own: DataType, may_be_null: bool) -> bool:
-    """Whether every value of type `own` is one of type `asked`, as it is."""
+    """Return whether each value of type `own` is also a value of type `asked`, unchanged."""
     if may_be_null and not is_nullable:
         return False
     if isinstance(asked, StructType) and isinstance(own, StructType):

@@ -1,4 +1,4 @@
-"""Options of `spark.readStream.format("tidelake")` only: how much a batch takes, and what comes."""
+"""Options of `spark.readStream.format("tidelake")` only: how much a batch reads, and which rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ STREAM_OPTIONS: Final = (MAX_FILES, MAX_BYTES, MAX_ROWS, MIN_ROWS, MAX_DELAY_MS,
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """limits: of a batch.
-    min_rows, max_delay_ms: a batch waits for so many rows, at most so long after the one before; both or neither.
+    """The parsed options.
+
+    limits: of a batch.
+    min_rows: a batch waits for this number of rows. Set with max_delay_ms, or neither.
+    max_delay_ms: how long it waits at most after the batch before.
     skips_overwrites: see `MicroBatches`.
     """
 
@@ -34,7 +37,9 @@ class StreamOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StreamOptions:
-        """options: names in lower case
+        """Parse options.
+
+        options: names in lower case
 
         Raises BadInput.
         """

@@ -1,7 +1,7 @@
 """A streaming read: the driver plans micro-batches, tasks read them.
 
-Without `read.changelog=true` rows come as they are after a change (+I, +U); with it all come, with their kind in column
-`rowkind`. Rows of a bucket are in one task of a batch, in the order of their commits.
+Without `read.changelog=true` only rows after a change are read (+I, +U). With it all changes are read, with their kind
+in column `rowkind`. Rows of a bucket are in one task of a batch, in the order of their commits.
 
 Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Java `spark/sources/PaimonMicroBatchStream.java`.
 """
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from storage.table import TableContext
 
 _ROW_KIND: Final = "rowkind"
-# The offset before a query's first batch, or of a table without a snapshot to begin with.
+# The offset before a query's first batch, or of a table without a snapshot to start from.
 _NOTHING_YET: Final = "noSnapshot"
 
 
 class UnitsPartition(InputPartition):
-    """What one task reads of a batch."""
+    """The units of a batch that one task reads."""
 
     def __init__(self, units: Sequence[StreamUnit]) -> None:
         super().__init__(None)
@@ -49,7 +49,10 @@ class UnitsPartition(InputPartition):
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Of the columns of `schema` only. Spark keeps one in a process of the driver, and pickles it for each task."""
+    """Reads a stream with the columns of `schema`.
+
+    Spark keeps one in a process of the driver, and pickles it for each task.
+    """
 
     def __init__(
         self, options: ReadOptions, schema: StructType, now_ms: Callable[[], float] = lambda: time.monotonic() * 1000
@@ -71,7 +74,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: StreamOffset | None = None
         self._is_bounded = False  # trigger availableNow
         self._last_batch_ms = now_ms()
-        self._end: dict[str, Any] | None = None  # of the batch before, for PySpark 4.1
+        self._end: dict[str, Any] | None = None  # end of the batch before, for PySpark 4.1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_planner": None, "_now_ms": None}
@@ -107,13 +110,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     if HAS_LIMITS:
 
         def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-            """Spark does not keep it: after a crash in the first batch it asks again, when the table has moved on. So
-            the first batch is empty, and its end, which is logged, is where reading begins.
+            """Return the offset of an empty first batch.
+
+            Spark does not record the initial offset: after a crash in the first batch it calls this again, when the
+            table has changed. So the first batch is empty, and its end, which is logged, is the start of the read.
             """
             return {_NOTHING_YET: True}
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-            """Which one doesn't matter: any tells `latestOffset` to keep to the options."""
+            """Return any limit: its value has no effect, but it makes `latestOffset` apply the options."""
             stream = self._options.stream
             has_limit = not stream.limits.is_none or stream.min_rows is not None
             return ReadMaxRows(stream.limits.max_rows or 2**62) if has_limit else ReadAllAvailable()
@@ -173,7 +178,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [UnitsPartition([unit for bucket in group for unit in bucket]) for group in groups]
 
     def _check_begins_before(self, begin: StreamOffset, end: StreamOffset) -> None:
-        """Where a query was cut off in its first batch, PySpark 4.1 plans it with a new beginning and the old end."""
+        """Raise BadInput if PySpark 4.1 plans an interrupted first batch with a new start and the old end."""
         is_behind = end.is_before(begin)
         is_doubled = begin.position.is_full and not end.position.is_full
         if is_behind or (is_doubled and begin.position.next_snapshot_id == end.position.next_snapshot_id):
@@ -205,7 +210,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _by_bucket(units: Sequence[StreamUnit]) -> list[list[StreamUnit]]:
-    """Units of one bucket together, in order; what is of several buckets stays apart, and nothing passes it."""
+    """Group units by bucket, in order. A unit of several buckets is its own group, and no unit is moved across it."""
     found: list[list[StreamUnit]] = []
     for has_bucket, run in groupby(units, key=lambda unit: unit.bucket is not None):
         if has_bucket:

@@ -1,4 +1,4 @@
-"""Tables of a pipeline on Spark that don't exist yet are made in the driver, after the first record for each."""
+"""Creates missing tables of a pipeline on Spark in the driver, after the first record for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.write.memory_budget import MemoryBudget
 
 
 class TableCreation:
-    """Of one query. Blocks."""
+    """Creates the tables of one query. Its calls block."""
 
     def __init__(self, config: Config) -> None:
         self._format = format_of(config)
@@ -36,10 +36,13 @@ class TableCreation:
 
     @property
     def missing(self) -> set[str]:
-        """Tables that don't exist."""
+        """The tables that don't exist."""
         return self._names - self._tables.sinks.keys()
 
     def create(self, batch: DataFrame) -> None:
-        """Those that the batch has a record for. Raises BadInput when the record doesn't say what a table needs."""
+        """Create the tables for which the batch has a record.
+
+        Raises BadInput if a record lacks what its table needs.
+        """
         for record in first_records(batch, self._format):
             self._tables.create(record.batch(), {record.source: 0})

@@ -1,1 +1,1 @@
-"""Tables that are not of snapshots, or not only: what `catalog.table` gives for them."""
+"""The objects that `catalog.table` returns for other kinds of tables: format tables, object tables, migrations."""

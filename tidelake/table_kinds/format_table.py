@@ -1,4 +1,4 @@
-"""A format table as its users see it: scanned and written like any other; there are no snapshots to ask for."""
+"""The public class of a format table: scanned and written like any other table, but without snapshots."""
 
 from __future__ import annotations
 
@@ -33,12 +33,16 @@ def _refused(name: str) -> Callable[..., Any]:
 
 
 class FormatTable(Table):
-    """A folder of files. What it holds is what the folder holds when it is read; nothing is kept of what was before."""
+    """A folder of files. A read returns the current content of the folder; earlier states are not kept."""
 
     kind: ClassVar[str] = FORMAT_TABLE
 
     def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
-        """columns, filter: as of `Table.scan`; it takes no other."""
+        """Read the table. Other arguments than these are refused.
+
+        columns: as in `Table.scan`
+        filter: as in `Table.scan`
+        """
         if named := [name for name, value in arguments.items() if value is not None]:
             raise BadInput(f"{self.name} has no snapshots and shows what is there now; leave out {named[0]}")
         if isinstance(columns, str):
@@ -51,7 +55,7 @@ class FormatTable(Table):
 
     @checked
     def partitions(self) -> list[dict[str, Any]]:
-        """Column -> value, of each partition directory; [{}] for a table without partition columns."""
+        """Return column -> value of each partition directory; [{}] for a table without partition columns."""
         keys = self.partition_by
         found = list_partitions(self._context)
         return [dict(zip(keys, (value.as_py() for value in p.values), strict=True)) for p in found]
@@ -63,24 +67,28 @@ class FormatTable(Table):
         memory: MemoryBudget | None = None,
         overwrite: bool | Mapping[str, Any] | None = None,
     ) -> Writer:
-        """overwrite: each commit replaces rows instead of adding some. True: all rows, or with partitions those of the
-        partitions written to. {"day": "2026-05-01"}: the partitions that agree, where all rows must go then.
-        memory: rows are written at once, so that it counts for nothing. There is no replay, so no commit_user.
+        """Open a writer.
+
+        overwrite: each commit replaces rows instead of adding some. True: all rows, or in a partitioned table those of
+            the written partitions. {"day": "2026-05-01"}: the partitions with these values; all written rows must be in
+            them.
+        memory: has no effect, as rows are written at once.
+        commit_user: is refused, as replays are not recognized.
         """
         if commit_user is not None:
             raise BadInput(f"{self.name} is a format table: its commits can't be recognised; leave out commit_user")
         return FormatTableBatchWriter(self._context, overwrite)
 
     def snapshots(self) -> list[Snapshot]:
-        """It has none."""
+        """Return an empty list: a format table has no snapshots."""
         return []
 
     def tags(self) -> dict[str, Snapshot]:
-        """It has none."""
+        """Return an empty mapping: a format table has no tags."""
         return {}
 
     def branches(self) -> list[str]:
-        """It has none."""
+        """Return an empty list: a format table has no branches."""
         return []
 
     def _check_changeable(self, what: str) -> None:
@@ -99,7 +107,7 @@ for _name in _OF_SNAPSHOTS:
 
 
 class FormatScan(Scan):
-    """Read as a whole, not by splits. Listed at each read."""
+    """A read of a format table as a whole. It has no splits. The folder is listed at each read."""
 
     has_splits = False
 
@@ -122,26 +130,28 @@ class FormatScan(Scan):
         )
 
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """In bounded memory."""
+        """Yield all rows as batches, in bounded memory."""
         if splits is not None:
             self.splits()  # raises
         return self._read(self._columns, self._predicate)
 
 
 class FormatTableBatchWriter(Writer):
-    """Rows in, files out. Leaving the `with` block drops what was not committed."""
+    """Writes rows to files. Leaving the `with` block drops uncommitted rows."""
 
     def __init__(self, context: TableContext, overwrite: bool | Mapping[str, Any] | None) -> None:
         self._files = FormatTableWriter(context, overwrite)
 
     @property
     def commit_user(self) -> str:
-        """There is none."""
+        """An empty text: a format table has no commit users."""
         return ""
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Columns by name, in any order. Raises BadInput when the rows don't fit the table or its format; where those
-        of one partition were refused, and others taken, all that was not committed is dropped.
+        """Write rows: columns by name, in any order.
+
+        Raises BadInput if the rows don't fit the table or its format. If rows of one partition were refused after
+        others were written, all uncommitted rows are dropped.
         """
         for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches():
             self._files.write(batch)
@@ -154,8 +164,9 @@ class FormatTableBatchWriter(Writer):
         properties: Mapping[str, str] | None = None,
         watermark: int | None = None,
     ) -> int | None:
-        """Let the files appear, one after the other. Returns None: there is no snapshot. It takes no arguments, as
-        there is nothing to keep them in.
+        """Make the files visible, one after the other. Returns None, as there is no snapshot.
+
+        It takes no arguments, as a format table can't store them.
         """
         if (identifier, properties, watermark) != (None, None, None):
             raise BadInput("commit() of a format table takes nothing: it has no snapshot to keep it in; leave it out")
@@ -163,5 +174,5 @@ class FormatTableBatchWriter(Writer):
         return None
 
     def close(self) -> None:
-        """Drop what was not committed. Calling again is harmless."""
+        """Drop uncommitted rows. Calling it again has no effect."""
         self._files.close()

@@ -1,4 +1,4 @@
-"""`Catalog.migrate_table`, `migrate_files`: where the files are, what the table will be, and what was done."""
+"""`Catalog.migrate_table` and `migrate_files`: finds the files, creates the table, and returns what was done."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ANY_COLUMN: Final = DataField(0, "any", INT)
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What a migration did, or with dry_run what it would do.
+    """The result of a migration; for a dry run, what it would do.
 
     columns: name -> type of the new table, partition columns last.
-    snapshot_id: None of a dry run, and where an earlier call had committed already.
+    snapshot_id: None for a dry run, and if an earlier call had committed already.
     """
 
     table: str
@@ -110,7 +110,7 @@ def migrate_files(
 
 
 def check_addable(target: TableContext) -> None:
-    """Raises UnsupportedFeature for a table that files of others can't be added to."""
+    """Raise UnsupportedFeature for a table to which files of other systems can't be added."""
     if bucket_mode(target.schema, target.options) is not BucketMode.UNAWARE:
         raise UnsupportedFeature(
             f"files of others in {target.name}",
@@ -126,7 +126,7 @@ def check_addable(target: TableContext) -> None:
 
 
 def _check_columns(plan: MigrationPlan, target: TableContext) -> None:
-    """Raises BadInput, naming the column, unless the files have what the table has, in whatever order."""
+    """Raise BadInput, naming the column, unless the files have the table's columns, in any order."""
     if tuple(plan.source.partition_types) != target.schema.partition_keys:
         raise BadInput(
             f"{plan.source.location} is partitioned by ({', '.join(plan.source.partition_types)}), and {target.name} "
@@ -143,14 +143,14 @@ def _check_columns(plan: MigrationPlan, target: TableContext) -> None:
 
 
 def catalog_source(catalog: Catalog, source: str) -> TableContext | None:
-    """The format table of this name, if `source` is no folder."""
+    """Return the format table of this name, or None if `source` is a folder."""
     return catalog.format_table(source) if "/" not in source and source.count(".") == 1 else None
 
 
 def _source(
     catalog: Catalog, source: str, name: str, file_format: str | None, partition_types: Mapping[str, str]
 ) -> SourceFolder:
-    """A folder, or a format table of the catalog."""
+    """Return the source: a folder, or a format table of the catalog."""
     found = catalog_source(catalog, source)
     if found is not None:
         if file_format is not None or partition_types:
@@ -171,7 +171,7 @@ def _source(
 def _target(
     catalog: Catalog, name: str, plan: MigrationPlan, options: Mapping[str, str], comment: str | None
 ) -> TableContext:
-    """Made, or found as an earlier call left it. Raises BadInput for any other table of this name."""
+    """Create the table, or return the one of an earlier call. Raises BadInput for any other table of this name."""
     keys = tuple(plan.source.partition_types)
     catalog.create_table(name, plan.columns, partition_by=keys, options=options, comment=comment, if_not_exists=True)
     target = catalog.load(name)

@@ -1,7 +1,7 @@
-"""`Catalog.migrate_database`: a table of each folder, or of each format table of a database.
+"""`Catalog.migrate_database`: makes a table of each folder, or of each format table of a database.
 
-All are looked at before the first is made; then they are migrated one after the other. A call that failed goes on where
-it was: folders that are empty because their table is there already are passed over.
+All are checked before the first table is created; then they are migrated one after the other. A call that failed can be
+repeated: folders that are empty because their table exists already are skipped.
 
 Source: Java `hive/migrate/HiveMigrator.java` (getDatabaseMigrators), `spark/procedure/MigrateDatabaseProcedure.java`.
 """
@@ -65,7 +65,7 @@ def migrate_database(
 
 
 def _sources(catalog: Catalog, source: str, database: str) -> dict[str, str]:
-    """By the name of the new table: a folder, or `database.table` of a format table."""
+    """Return the sources by the name of the new table: a folder, or `database.table` of a format table."""
     if "/" not in source and source in catalog.list_databases():
         if source == database:
             raise BadInput(
@@ -91,14 +91,14 @@ def _sources(catalog: Catalog, source: str, database: str) -> dict[str, str]:
 def _types_of(
     catalog: Catalog, location: str, name: str, database: str, partition_types: Mapping[str, str]
 ) -> dict[str, str]:
-    """Those of the partition columns that this table has."""
+    """Return the types of those partition columns that this table has."""
     io = catalog.preview_table(f"{database}.{name}", [ANY_COLUMN]).io
     own = partition_types_of(io, location, {})
     return {column: text for column, text in partition_types.items() if column in own}
 
 
 def _is_done(catalog: Catalog, location: str, name: str) -> bool:
-    """By an earlier call."""
+    """Return whether an earlier call has migrated this folder."""
     if not catalog.table_exists(name):
         return False
     target = catalog.load(name)

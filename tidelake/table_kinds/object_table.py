@@ -1,4 +1,4 @@
-"""An object table as its users see it: the files below a folder, to be read."""
+"""The public class of an object table: a read-only list of the files below a folder."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tidelake.writer import Writer
 
 
 class ObjectTable(FormatTable):
-    """A row for each file; listed at each read."""
+    """A table with one row per file. The folder is listed at each read."""
 
     kind = OBJECT_TABLE
 
     @property
     def location(self) -> str:
-        """Of the files."""
+        """The folder of the files."""
         return objects_location(self._context)
 
     def partitions(self) -> list[dict[str, Any]]:
-        """It has none."""
+        """Return [{}]: an object table has no partition columns."""
         return [{}]
 
     def writer(self, **_: Any) -> Writer:
-        """It is never written."""
+        """Raise, as an object table is read-only."""
         raise no_ordinary_table(f"{self.name}.writer(): {self.name}", self.kind)
 
     def _read(self, columns: Sequence[str], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:

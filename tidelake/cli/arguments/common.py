@@ -1,4 +1,4 @@
-"""Arguments that several commands share: their help, the options of every command, the warehouse."""
+"""Arguments that several commands share: their help, the options of all commands, the warehouse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelake.cli.arguments.values import names, pair
 
 WAREHOUSE_VARIABLE: Final = "TIDELAKE_WAREHOUSE"
 
-Verbs = Any  # argparse keeps the type of what add_subparsers returns to itself
+Verbs = Any  # argparse has no public name for the type that add_subparsers returns
 
 
 def noun(nouns: Verbs, name: str, summary: str) -> Verbs:
@@ -29,7 +29,7 @@ def command(
     log_level: str = "warning",
     log_format: str = "auto",
 ) -> argparse.ArgumentParser:
-    """A verb with the options that every command has.
+    """Add a verb with the options that every command has.
 
     log_level: default of --log-level
     log_format: default of --log-format
@@ -108,7 +108,10 @@ def add_projection(parser: argparse.ArgumentParser) -> None:
 
 
 def add_migration_source(parser: argparse.ArgumentParser, folder: str) -> None:
-    """folder: help text of --from."""
+    """Add the arguments of a migration's source.
+
+    folder: help text of --from
+    """
     parser.add_argument("--from", dest="source", required=True, metavar="FOLDER", help=folder)
     parser.add_argument(
         "--format",

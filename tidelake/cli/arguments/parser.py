@@ -44,7 +44,7 @@ class CatalogAddress:
     options: tuple[tuple[str, str], ...] = ()
 
     def open(self) -> Catalog:
-        from tidelake.catalog import open_catalog  # heavy
+        from tidelake.catalog import open_catalog  # slow to import
 
         return open_catalog(self.warehouse, **dict(self.options))
 
@@ -66,16 +66,16 @@ class Invocation:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Invocation:
-    """Exits with code 2 and a message when the arguments are invalid, with 0 after `--help` and `--version`."""
+    """Parse a command line. Exits with code 2 and a message if it is invalid, with 0 after `--help` and `--version`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     own = given[: given.index("--")] if "--" in given else given
     known, unknown = build_parser().parse_known_args(own)
-    if hasattr(known, "passed_on"):  # argparse takes no `--` behind options that follow a positional
+    if hasattr(known, "passed_on"):  # argparse doesn't support `--` after options that follow a positional
         known.passed_on = tuple(given[len(own) + 1 :])
     elif own != given:
         known, unknown = build_parser().parse_known_args(given)
     options = vars(known)
-    if unknown:  # argparse by itself shows the usage of `tidelake`, which doesn't say what the command takes
+    if unknown:  # argparse would show the usage of `tidelake`, without the arguments of the command
         options["parser"].error(f"unrecognized arguments: {' '.join(unknown)}")
     if "command" not in options:
         options["parser"].print_help(sys.stderr)
@@ -96,7 +96,7 @@ def parse(arguments: Sequence[str] | None = None) -> Invocation:
 
 
 class _PrintVersion(argparse.Action):
-    """Looks the version up only when asked: that takes as long as all other parsing."""
+    """Prints the version. It is looked up only now, as that takes as long as all other parsing."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version

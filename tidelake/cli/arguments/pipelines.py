@@ -10,7 +10,7 @@ from tidelake.cli.arguments.values import duration_s, epoch_ms_of, pair, positiv
 
 def add_demo(nouns: Verbs) -> None:
     summary = "run a demo: a shop's changes become tables, compared with the shop at the end"
-    parser = command(nouns, "demo", "demo:demo", summary, log_format="text")  # it draws a picture, also into a file
+    parser = command(nouns, "demo", "demo:demo", summary, log_format="text")  # its output is for people, also in a file
     parser.add_argument(
         "--engine",
         choices=("auto", "spark", "asyncio"),

@@ -1,6 +1,6 @@
 """`tidelake sync-table` and `tidelake sync-database`, which take the arguments of Paimon's actions.
 
-As there, options can be written with `_` instead of `-`.
+Options may be written with `_` instead of `-`, as in Paimon.
 """
 
 from __future__ import annotations

@@ -210,7 +210,10 @@ def _add_row_changes(verbs: Verbs) -> None:
 
 
 class _Change(argparse.Action):
-    """Keeps changes of different kinds in the order they were typed: each applies to the result of the previous."""
+    """Collects changes of different kinds in the order of the command line.
+
+    Each change applies to the result of the one before.
+    """
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, option: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-_NUMBER_MAX: Final = 2**63 - 1  # of rows, of snapshots
+_NUMBER_MAX: Final = 2**63 - 1  # for numbers of rows and snapshot ids
 
 
 def positive(text: str) -> int:
@@ -63,7 +63,7 @@ def range_of(mode: str) -> Callable[[str], tuple[str, str, str]]:
 
 
 def share(text: str) -> tuple[int, int]:
-    """`1/3` is (0, 3)."""
+    """Parse a share: `1/3` is (0, 3)."""
     number, slash, count = text.partition("/")
     if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise argparse.ArgumentTypeError(f"{text!r}: write N/COUNT, as in 1/3, the first of three")
@@ -74,7 +74,7 @@ _START_WORDS: Final = ("latest", "earliest", "latest-full", "compacted-full")
 
 
 def start(text: str) -> str | int:
-    """A word, a mode with its value after a colon, a position, or a snapshot id."""
+    """Parse the start of a read: a word, a mode with its value after a colon, a position, or a snapshot id."""
     if text in _START_WORDS or text.startswith(("from-", "{")):
         return text
     return positive(text)
@@ -84,7 +84,7 @@ start.__name__ = "start (latest, earliest, a snapshot id, …)"
 
 
 def epoch_ms_of(text: str) -> int:
-    """An ISO time as epoch milliseconds; without a zone it is local time."""
+    """Convert an ISO time to epoch milliseconds. Without a zone it is local time."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""One module a noun of the command line: what `tidelake NOUN VERB` does."""
+"""The commands `tidelake NOUN VERB`, with one module per noun."""

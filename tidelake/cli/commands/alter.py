@@ -1,4 +1,4 @@
-"""`tidelake table alter`: columns, options and the comment of a table, changed together."""
+"""`tidelake table alter`: changes columns, options and the comment of a table together."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ _EQUATION: Final = re.compile(rf"\s*(?P<path>{_PATH})\s*=(?P<text>.*)", re.DOTAL
 def alter(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, changes: Sequence[tuple[str, str]], dry_run: bool
 ) -> None:
-    """changes: pairs of option and value, in the order they were typed."""
+    """Alter a table.
+
+    changes: pairs of option and value, in the order of the command line.
+    """
     if not changes:
         raise UsageError("no change given: pass --add-column, --drop, --rename, --set-type, --set, …; see --help")
     parsed = [parse_change(option, text) for option, text in changes]
@@ -78,11 +81,11 @@ def _planned(table: Table, changes: Sequence[SchemaChange]) -> TableSchema:
     return apply_changes(table.context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
 
 
-# ---------------------------------------------------------------- from text
+# ---------------------------------------------------------------- parsing
 
 
 def parse_change(option: str, text: str) -> SchemaChange:
-    """One option of the command line and its value. Raises UsageError with the option, and how it is written."""
+    """Parse one option of the command line and its value. Raises UsageError with the option, and its syntax."""
     how, parse = _OPTIONS[option]
     try:
         change = parse(text)
@@ -130,7 +133,7 @@ def _move(text: str) -> SchemaChange | None:
 
 
 def _of_column(make: Callable[[Path], SchemaChange]) -> Callable[[str], SchemaChange | None]:
-    """The option's value is a column."""
+    """Return a parser for options whose value is a column."""
 
     def parse(text: str) -> SchemaChange | None:
         return make(_path(text.strip())) if re.fullmatch(_PATH, text.strip()) else None
@@ -139,7 +142,7 @@ def _of_column(make: Callable[[Path], SchemaChange]) -> Callable[[str], SchemaCh
 
 
 def _of_equation(make: Callable[[Path, str], SchemaChange]) -> Callable[[str], SchemaChange | None]:
-    """The option's value is a column and a text."""
+    """Return a parser for options whose value is a column and a text."""
 
     def parse(text: str) -> SchemaChange | None:
         found = _EQUATION.fullmatch(text)
@@ -178,7 +181,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], SchemaChange | None]]]] 
 }
 
 
-# ---------------------------------------------------------------- what became of it
+# ---------------------------------------------------------------- result
 
 
 def _members(name: str, before: TableSchema, after: TableSchema, *, dry_run: bool) -> dict[str, Any]:
@@ -199,7 +202,7 @@ def _members(name: str, before: TableSchema, after: TableSchema, *, dry_run: boo
 
 
 def _differences(before: TableSchema, after: TableSchema) -> Iterator[str]:
-    """A line for each column, option and comment that is not what it was; columns are known by their ids."""
+    """Yield a line for each changed column, option and comment. Columns are compared by their ids."""
     old, new = {f.id: f for f in before.fields}, {f.id: f for f in after.fields}
     for field in before.fields:
         if field.id not in new:

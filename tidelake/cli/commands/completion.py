@@ -1,4 +1,4 @@
-"""`tidelake completion`: a script that lets a shell complete commands and options."""
+"""`tidelake completion`: prints a script that lets a shell complete commands and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelake dead-letters …`: dead letters of a pipeline, in a table."""
+"""`tidelake dead-letters …`: the dead letters of a pipeline, in a table."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tidelake.cli.output import CommandOutput
 _PAYLOAD = ("key", "value", "headers")
 _LISTED = ("topic", "partition", "offset", "timestamp", "error_code", "message", "replay_outcome", "replayed_at")
 _TIMES = ("timestamp", "failed_at", "replayed_at")
-_VALUE_SHOWN = 4_000  # characters, for people
+_VALUE_SHOWN = 4_000  # characters shown to people
 
 
 def list_(
     out: CommandOutput, *, config: str, settings: Sequence[str], where: str | None = None, limit: int | None = None
 ) -> None:
-    """Without key, value and headers."""
+    """List dead letters without key, value and headers."""
     columns = tuple(name for name in COLUMNS.names if name not in _PAYLOAD)
     found = _read(load_config(Path(config), settings), where, columns)
     shown = found if limit is None else found[:limit]
@@ -55,7 +55,7 @@ def list_(
 def show(
     out: CommandOutput, *, config: str, settings: Sequence[str], where: str | None = None, limit: int | None = None
 ) -> None:
-    """With key, value and headers."""
+    """Show dead letters with key, value and headers."""
     found = _read(load_config(Path(config), settings), where, tuple(COLUMNS.names))
     for letter in found if limit is None else found[:limit]:
         members = _members(letter)
@@ -80,7 +80,7 @@ def replay(
     where: str | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Decodes them with the current configuration; see docs/dead-letters.md."""
+    """Decode dead letters with the current configuration; see docs/dead-letters.md."""
     condition = None if where is None else parse_condition(where)
     work = DeadLetterReplay(load_config(Path(config), settings))
     reports = asyncio.run(work.run(condition, is_dry=dry_run))
@@ -118,7 +118,7 @@ def _read(config: Config, where: str | None, columns: tuple[str, ...]) -> list[d
 
 
 def _members(letter: dict[str, Any]) -> dict[str, Any]:
-    """As JSON: bytes that are not UTF-8 in base64."""
+    """Return a dead letter as JSON members. Bytes that are not UTF-8 are base64."""
     members: dict[str, Any] = {}
     for name, value in letter.items():
         if name == "headers":
@@ -140,7 +140,7 @@ def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def _time_text(time_ms: int | None) -> str:
-    """Or the number, where a calendar has no such year."""
+    """Return a time as text, or the number if no calendar has that year."""
     if time_ms is None:
         return ""
     try:

@@ -16,12 +16,12 @@ from tidelake.demo.demo_run import DemoPaths, DemoReport, DemoRun
 from tidelake.demo.screen import LiveScreen, PlainScreen
 
 _PYPAIMON: Final = (
-    "2.1.0"  # the release that was tested; without one, pip falls back to 0.2.0 where the newest has no wheel
+    "2.1.0"  # the tested release; without a version, pip falls back to 0.2.0 if the newest release has no wheel
 )
 
 
 def demo(out: CommandOutput, *, engine: str, directory: str | None, records: int, seed: int, pace: float) -> ExitCode:
-    """FAILED when a table differs from the shop."""
+    """Run the demo. Returns FAILED if a table differs from the shop."""
     console = out.error_console if out.is_json else out.console
     screen = LiveScreen(console) if console.is_terminal else PlainScreen(console)
     layout = DemoPaths(Path(directory or tempfile.mkdtemp(prefix="tidelake-demo-")).absolute())
@@ -104,7 +104,7 @@ def _print_next_steps(out: CommandOutput, layout: DemoPaths) -> None:
 
 
 def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
-    """Title and commands, ready to be copied."""
+    """Yield a title and commands, ready to be copied."""
     program, python = _this_program(), shlex.quote(sys.executable)
     warehouse = shlex.quote(str(layout.warehouse))
     condition = "status = 'returned' and amount > 850"
@@ -130,6 +130,6 @@ def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
 
 
 def _this_program() -> str:
-    """The program as it was called, so that the line can be copied."""
+    """Return the program as it was called, so that the line can be copied."""
     name = sys.argv[0]
     return shlex.quote(name) if Path(name).name == "tidelake" else f"{shlex.quote(sys.executable)} -m tidelake"

@@ -1,4 +1,4 @@
-"""`tidelake table explain`, and what `tidelake table verify --changelog` finds."""
+"""`tidelake table explain`, and the findings of `tidelake table verify --changelog`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def explain(
 
 
 def _values(schema: TableSchema, key: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Typed texts as values of their columns. Raises BadInput for an unknown column, or a text not of its type."""
+    """Convert typed texts to values of their columns.
+
+    Raises BadInput for an unknown column, or a text not of its type.
+    """
     if len({name for name, _ in key}) != len(key):
         raise UsageError("--key names a column twice")
     values = {}
@@ -94,7 +97,7 @@ def _print_history(out: CommandOutput, table: Table, history: RowHistory) -> Non
 
 
 def verify_changelog(out: CommandOutput, table: Table, start: int | None, end: int | None) -> ExitCode:
-    """Exit code 1 if the changelog does not match the table."""
+    """Verify the changelog. Returns exit code 1 if it does not match the table."""
     report = check_changelog(table.context, start, end)
     key = report.first.key if report.first is not None else report.first_ill_formed
     history = None
@@ -160,7 +163,7 @@ def _print_report(out: CommandOutput, table: Table, report: ChangelogReport, his
 
 
 def _row_text(row: pa.RecordBatch | None) -> str:
-    """Long values are cut; `--json` has them whole."""
+    """Return a row as text. Long values are cut; `--json` prints them whole."""
     if row is None:
         return "no row"
     return " ".join(f"{name}={cut_text(value_text(value), _VALUE_CELLS)}" for name, value in plain_row(row).items())

@@ -1,4 +1,4 @@
-"""`tidelake ingest …`: a pipeline on this machine."""
+"""`tidelake ingest …`: runs a pipeline on this machine."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-_PARTITIONS_SHOWN = 8  # of one table in a plan
-_RATE_SECONDS = 5.0  # what "now" is in progress
+_PARTITIONS_SHOWN = 8  # of each table in a plan
+_RATE_SECONDS = 5.0  # the time span of the current rate
 
 
 class StoppedAtOnce(TidelakeError):
-    """A second signal came before everything that was read was committed."""
+    """A second signal arrived before all records that were read were committed."""
 
 
 def run(
@@ -59,10 +59,12 @@ def run(
     until: str | None = None,
     until_timestamp: int | None = None,
 ) -> None:
-    """until: `latest` ends where the source ends now
-    until_timestamp: epoch ms of the first record not to be read
+    """Run a pipeline.
 
-    Raises StoppedAtOnce after a second signal: what was not committed is read again at the next start.
+    until: `latest` ends at the current end of the source
+    until_timestamp: epoch milliseconds of the first record that is not read
+
+    Raises StoppedAtOnce after a second signal: uncommitted records are read again at the next start.
     """
     bounds = ["source.until=end"] if until == "latest" else []
     if until_timestamp is not None:
@@ -104,7 +106,7 @@ def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command
 
 
 def _command(config: str, settings: Sequence[str]) -> str:
-    """The command to run this pipeline again, to be pasted; secrets are to be filled in."""
+    """Return the command to run this pipeline again, ready to be pasted; the user has to fill in secrets."""
     shown_settings = (
         f"{name}={HIDDEN if SECRET_NAME.search(name) else value}"
         for name, _, value in (setting.partition("=") for setting in settings)
@@ -129,11 +131,15 @@ class _ProgressLine:
         return time.monotonic() - self._started
 
     def line(self) -> str:
-        """Over the whole run."""
+        """Return the progress of the whole run."""
         return self._line(self._progress.records, self.seconds)
 
     def _line(self, records: int, seconds: float) -> str:
-        """records, seconds: for the rate."""
+        """Return one line of progress.
+
+        records: read in these seconds, for the rate
+        seconds: for the rate
+        """
         progress = self._progress
         parts = [
             f"{progress.records:,} records ({size_text(progress.source_bytes)})",
@@ -145,7 +151,7 @@ class _ProgressLine:
         return " · ".join(parts)
 
     def __rich__(self) -> Text:
-        """With the rate of the last seconds, and the newest snapshots."""
+        """Return the progress with the rate of the last seconds, and the newest snapshots."""
         from rich.text import Text
 
         self._marks.append((self.seconds, self._progress.records))
@@ -158,7 +164,7 @@ class _ProgressLine:
 
 
 def _live(out: CommandOutput, watch: _ProgressLine) -> AbstractContextManager[Any]:
-    """The metrics, redrawn while the pipeline runs, where standard error is a terminal."""
+    """Show the progress line while the pipeline runs, if standard error is a terminal."""
     if out.is_json or not out.error_console.is_terminal:
         return nullcontext()
     from rich.live import Live
@@ -200,7 +206,7 @@ def plan(
     from_snapshot: Sequence[str] = (),
     skip_record: Sequence[str] = (),
 ) -> None:
-    """Show where `run` would begin. Writes nothing; asks the source for its partitions.
+    """Show where `run` would start. Writes nothing; reads the source's partitions.
 
     details: list all topics and partitions
     sample: number of the newest records to read for an estimate
@@ -267,13 +273,13 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
 
 
 def _lag(observed: RunObservations) -> dict[str, dict[int, int]] | None:
-    """Offsets left to read, by topic and partition; None if the source can't tell."""
+    """Return the offsets left to read, by topic and partition; None if the source doesn't know them."""
     known = {partition: at.lag for partition, at in observed.partitions.items() if at.end is not None}
     return offsets_by_topic(known) if known else None
 
 
 def quarantined_tables(config: Config) -> list[dict[str, Any]]:
-    """Tables in quarantine, with their waiting records."""
+    """Return the tables in quarantine, with their waiting records."""
     location = config.quarantine_location
     notices = read_notices(open_file_io(location, config.warehouse_options), location)
     return [{**asdict(notice), "since_ms_ago": max(0, epoch_ms() - notice.since_ms)} for notice in notices]
@@ -293,7 +299,7 @@ def print_quarantine(out: CommandOutput, quarantined: Sequence[dict[str, Any]]) 
 
 
 def _moved_rows(state: MovedRowsState) -> dict[str, Any] | None:
-    """Rows that left their key and have not arrived at another."""
+    """Return the rows that left their key and have not arrived at another."""
     if state.file is None:
         return None
     oldest = None if state.oldest_ms is None else max(0, epoch_ms() - state.oldest_ms)
@@ -356,7 +362,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
 
 
 def _schema_evolution_text(tables: Sequence[dict[str, Any]]) -> str:
-    """How changes of the source's columns are handled, by table if they differ."""
+    """Return how changes of the source's columns are handled, by table if they differ."""
     texts = {table["name"]: table["schema_evolution"] for table in tables}
     if len(set(texts.values())) == 1:
         return str(next(iter(texts.values())))

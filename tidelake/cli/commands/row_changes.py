@@ -43,7 +43,7 @@ def update(
 
 
 def _tell_how_many(out: CommandOutput, table: Table, change: RowLevelOperation) -> None:
-    """Counts the matching rows. Refuses what a real run would refuse."""
+    """Count the matching rows. Refuses what a real run would refuse."""
     check_rows_can_change(table.context, change)
     if change.assignments is not None:
         change.assignments.for_table(table.context)

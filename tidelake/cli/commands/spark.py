@@ -1,4 +1,4 @@
-"""`tidelake spark …`: a pipeline's configuration, and procedures, on Spark."""
+"""`tidelake spark …`: runs a pipeline's configuration, and procedures, on Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(
     conf: Sequence[tuple[str, str]],
     checkpoint: str | None,
 ) -> None:
-    """Until the source ends, or SIGINT or SIGTERM arrives."""
+    """Run a pipeline until the source ends, or until SIGINT or SIGTERM."""
     loaded = load_config(Path(config), settings)
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("tidelake spark run", "Spark can't run here", missing)
@@ -65,7 +65,7 @@ def run(
 def submit(
     out: CommandOutput, *, config: str, settings: Sequence[str], checkpoint: str | None, passed_on: Sequence[str]
 ) -> None:
-    """Replaces this process by spark-submit.
+    """Replace this process by spark-submit.
 
     passed_on: its options. With `--deploy-mode cluster` the configuration file is submitted, too.
     """
@@ -83,7 +83,7 @@ def submit(
     ]
     command += ["spark", "run", given, "--checkpoint", checkpoint or _checkpoint(loaded)]
     command += [f"--set={setting}" for setting in settings]
-    if not is_remote:  # the driver runs here: with this interpreter, which has the packages
+    if not is_remote:  # the driver runs on this machine, with this interpreter, which has the packages
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.execv(command[0], command)
@@ -98,7 +98,7 @@ def call(
     master: str | None,
     conf: Sequence[tuple[str, str]],
 ) -> None:
-    """A session is started only for procedures that have tasks."""
+    """Call a procedure. A session is started only for procedures with tasks."""
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("Paimon's procedures", "Spark can't run here", missing)
     from tidelake.spark import procedures
@@ -128,7 +128,7 @@ def call(
 
 
 def _arguments(procedure: str, signature: inspect.Signature, given: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Arguments by name, with the types of the procedure's parameters."""
+    """Return arguments by name, with the types of the procedure's parameters."""
     own = [name for name in signature.parameters if name not in ("spark", "warehouse", "catalog_options")]
     found: dict[str, Any] = {}
     for name, text in given:
@@ -143,7 +143,10 @@ def _arguments(procedure: str, signature: inspect.Signature, given: Sequence[tup
 
 
 def _value(name: str, annotation: str, text: str) -> Any:
-    """annotation: as it is written in the procedure."""
+    """Parse the value of an argument.
+
+    annotation: as written in the procedure's signature.
+    """
     if annotation.startswith("Predicate"):
         return parse_condition(text)
     if annotation.startswith("Mapping"):
@@ -178,13 +181,13 @@ def _members(found: Any) -> Any:
 
 
 def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
-    """JVM flags as options of spark-submit. Later options win.
+    """Return JVM flags as options of spark-submit. Later options win.
 
-    passed_on: the user's
+    passed_on: the user's options
     """
     from tidelake.spark.session import jvm_flags
 
-    # settings in a properties file would lose against an option
+    # an option overrides settings in a properties file
     named = [value for key, value in pairwise(passed_on) if key == "--properties-file"]
     named += [word.partition("=")[2] for word in passed_on if word.startswith("--properties-file=")]
     texts = [path.read_text(encoding="utf-8", errors="replace") for name in named if (path := Path(name)).is_file()]
@@ -192,7 +195,7 @@ def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
 
 
 def _spark_submit() -> str:
-    """The spark-submit in SPARK_HOME, otherwise that of PySpark."""
+    """Return the path of spark-submit: in SPARK_HOME, otherwise that of PySpark."""
     home = os.environ.get("SPARK_HOME") or str(Path(_file_of("pyspark")).parent)
     path = Path(home, "bin", "spark-submit")
     if not path.is_file():
@@ -201,7 +204,7 @@ def _spark_submit() -> str:
 
 
 def _file_of(module: str) -> str:
-    """The file of a module, without importing it."""
+    """Return the file of a module, without importing it."""
     found = find_spec(module)
     assert found is not None
     assert found.origin is not None
@@ -209,7 +212,10 @@ def _file_of(module: str) -> str:
 
 
 def _checkpoint(config: Config) -> str:
-    """The default directory, in the warehouse. Only on a local one: Spark may be unable to write to another."""
+    """Return the default checkpoint directory, in the warehouse.
+
+    It must be a local one, as Spark may be unable to write to other stores.
+    """
     if "://" in config.warehouse:
         raise BadInput(f"warehouse {config.warehouse}: pass --checkpoint with a directory that Spark can write to")
     return str(Path(config.warehouse, f"{config.pipeline}.spark").absolute())

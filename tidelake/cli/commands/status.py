@@ -1,4 +1,4 @@
-"""`tidelake ingest status`: a running pipeline, asked at its endpoint; tables in quarantine, from the warehouse."""
+"""`tidelake ingest status`: a running pipeline's status from its endpoint, and quarantined tables of the warehouse."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class PipelineUnreachable(TidelakeError):
-    """No pipeline answers at the endpoint. It may not run, or run without an endpoint."""
+    """No pipeline answers at the endpoint. It may not be running, or have no endpoint."""
 
 
 def status(
     out: CommandOutput, *, config: str, settings: Sequence[str], url: str | None = None, watch: bool = False
 ) -> ExitCode:
-    """Exit code 1 if the pipeline is not ready or does not answer, or a table is in quarantine.
+    """Show a pipeline's status.
+
+    Returns exit code 1 if the pipeline is not ready or does not answer, or a table is in quarantine.
 
     watch: repeat until Ctrl-C.
     """
@@ -57,7 +59,7 @@ def status(
 
 
 def _asked(address: str | None) -> tuple[dict[str, Any] | None, str]:
-    """The pipeline's status, or the reason why there is no answer."""
+    """Return the pipeline's status, or the reason why it does not answer."""
     if address is None:
         reason = "the configuration has no `metrics.port`, so a running pipeline can't be asked"
         return None, f"{reason}; pass the address of its endpoint with --url"
@@ -84,7 +86,7 @@ def _print_status(
 
 
 def _address(config: Config) -> str | None:
-    """None if the configuration has no port."""
+    """Return the endpoint's address; None if the configuration has no port."""
     metrics = config.metrics
     return f"http://{_ANY_ADDRESS.get(metrics.host, metrics.host)}:{metrics.port}" if metrics.port else None
 
@@ -155,7 +157,7 @@ def _table_cells(table: dict[str, Any]) -> list[Text]:
 
     name = Text(table["name"])
     if table["held_back"]:
-        name.append("\nheld back", "red")  # why stands above
+        name.append("\nheld back", "red")  # the reason is printed above
     cells = [
         known(table["freshness_ms"], age_text(table["freshness_ms"] or 0)),
         f"{table['rows']:,}",

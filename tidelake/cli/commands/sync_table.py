@@ -19,13 +19,19 @@ from tidelake.cli.output import CommandOutput
 
 
 def sync_table(out: CommandOutput, *, show: bool = False, settings: Sequence[str] = (), **arguments: Any) -> None:
-    """show: print the configuration, and do nothing. The rest: see `SyncTableArguments`."""
+    """Run the pipeline of the arguments. The other arguments are those of `SyncTableArguments`.
+
+    show: only print the configuration
+    """
     configuration = sync_table_configuration(SyncTableArguments(**arguments))
     _run(out, configuration, "sync-table", settings, show=show)
 
 
 def sync_database(out: CommandOutput, *, show: bool = False, settings: Sequence[str] = (), **arguments: Any) -> None:
-    """show: print the configuration, and do nothing. The rest: see `SyncDatabaseArguments`."""
+    """Run the pipeline of the arguments. The other arguments are those of `SyncDatabaseArguments`.
+
+    show: only print the configuration
+    """
     configuration = sync_database_configuration(SyncDatabaseArguments(**arguments))
     _run(out, configuration, "sync-database", settings, show=show)
 
@@ -40,7 +46,7 @@ def _run(out: CommandOutput, configuration: dict[str, Any], name: str, settings:
 
 
 def _command() -> str:
-    """The command to run this again, to be pasted; secrets are to be filled in."""
+    """Return the command to run this again, ready to be pasted; the user has to fill in secrets."""
     parts = []
     for part in sys.argv[1:]:
         name, equals, _ = part.partition("=")

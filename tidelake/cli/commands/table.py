@@ -1,4 +1,4 @@
-"""`tidelake table …`: create tables, read them, follow their changes."""
+"""`tidelake table …`: creates tables, reads them, follows their changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SNAPSHOTS_SHOWN = 20
 # ---------------------------------------------------------------- management
 
 
-def create(  # noqa: PLR0913 - one an option of the command
+def create(  # noqa: PLR0913 - one parameter per option
     out: CommandOutput,
     *,
     name: str,
@@ -79,8 +79,9 @@ def create(  # noqa: PLR0913 - one an option of the command
 
 @contextmanager
 def _database_of(catalog: Catalog, table: str) -> Iterator[bool]:
-    """Creates the table's database if there is none, and yields whether it did. If the table is refused, deletes that
-    database, unless it contains another table by then.
+    """Create the table's database if it doesn't exist, and yield whether it was created.
+
+    If the table is refused, the new database is deleted, unless it contains another table by then.
     """
     database = Identifier.parse(table).database
     is_new = database not in catalog.list_databases()
@@ -192,7 +193,7 @@ def truncate(
 
 
 def _confirm(out: CommandOutput, name: str, question: str, otherwise: str) -> None:
-    """Raises CommandRefused unless a person types the table's name."""
+    """Raise CommandRefused unless the user types the table's name."""
     if not sys.stdin.isatty() or out.is_json:
         raise CommandRefused(f"{question} Pass --yes to confirm")
     sys.stderr.write(printable(f"{question} Type its name: "))
@@ -204,7 +205,7 @@ def _confirm(out: CommandOutput, name: str, question: str, otherwise: str) -> No
 # ---------------------------------------------------------------- reading
 
 
-def scan(  # noqa: PLR0913 - one an option of the command
+def scan(  # noqa: PLR0913 - one parameter per option
     out: CommandOutput,
     *,
     name: str,
@@ -229,7 +230,7 @@ def scan(  # noqa: PLR0913 - one an option of the command
     print_rows(out, found.schema, found.to_batches(), row_format or ("json" if out.is_json else "table"), limit)
 
 
-def changes(  # noqa: PLR0913 - one an option of the command
+def changes(  # noqa: PLR0913 - one parameter per option
     out: CommandOutput,
     *,
     name: str,
@@ -279,7 +280,7 @@ def changes(  # noqa: PLR0913 - one an option of the command
     print_changes(out, map(wanted.of, table.changes(start=first, end=end)), columns, limit)
 
 
-def follow(  # noqa: PLR0913 - one an option of the command
+def follow(  # noqa: PLR0913 - one parameter per option
     out: CommandOutput,
     *,
     name: str,
@@ -293,7 +294,7 @@ def follow(  # noqa: PLR0913 - one an option of the command
     bucket: int | None,
     limit: int | None,
 ) -> None:
-    """Ends with Ctrl-C, after the snapshot `until`, or after `limit` rows."""
+    """Follow changes. Ends with Ctrl-C, after the snapshot `until`, or after `limit` rows."""
     if limit is not None and consumer is not None:
         raise UsageError(
             "--limit may end within a snapshot, but --consumer keeps whole snapshots: pass only one of them"
@@ -316,7 +317,7 @@ def _of_bucket(bucket: int | None) -> dict[str, str]:
 
 
 def _ends(between: Sequence[str]) -> tuple[str | datetime, ...]:
-    """Snapshot ids, tags or times, as they were typed."""
+    """Parse snapshot ids, tags or times."""
     times = [_as_time(text) for text in between]
     if all(time is not None for time in times):
         return tuple(time for time in times if time is not None)
@@ -331,7 +332,7 @@ def _as_time(text: str) -> datetime | None:
 
 
 class _Wanted:
-    """The changes that are asked for. Raises BadInput for an unknown column, also in the condition."""
+    """The requested changes. Raises BadInput for an unknown column, also in the condition."""
 
     def __init__(self, table: Table, columns: Sequence[str] | None, where: str | None) -> None:
         schema = table.schema
@@ -348,7 +349,7 @@ class _Wanted:
         return replace(change, rows=batches[0])
 
 
-# ---------------------------------------------------------------- from text
+# ---------------------------------------------------------------- parsing
 
 
 def _snapshots(table: Table) -> SnapshotStore:
@@ -356,7 +357,7 @@ def _snapshots(table: Table) -> SnapshotStore:
 
 
 def column_from_text(text: str) -> DataField:
-    """`amount:DECIMAL(10,2)`, as `--column` takes it."""
+    """Parse `amount:DECIMAL(10,2)`, the value of `--column`."""
     name, colon, type_text = text.partition(":")
     if not colon or not name.strip():
         raise UsageError(f"--column {shown(text)}: write NAME:TYPE, as in 'amount:DECIMAL(10,2) NOT NULL'")
@@ -367,7 +368,7 @@ def column_from_text(text: str) -> DataField:
 
 
 def _definition(query: str | None, freshness: str | None) -> dict[str, str]:
-    """Options of a materialized table."""
+    """Return the options of a materialized table."""
     if query is None:
         if freshness is not None:
             raise UsageError("--freshness says how old the rows of a query may be; pass --query, too")

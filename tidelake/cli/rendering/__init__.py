@@ -1,1 +1,1 @@
-"""What commands print for people: rows, table summaries, the LSM tree."""
+"""The output of commands for people: rows, table summaries, the LSM tree."""

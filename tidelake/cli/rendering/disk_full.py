@@ -1,4 +1,4 @@
-"""The message for a full disk: which file system, what happens next, and how to free space."""
+"""The message for a full disk: the file system, what happens next, and how to free space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ class DiskFull(TidelakeError):
 
 
 def free_space_text(error: OSError) -> str:
-    """error: of `find_disk_full_error`. One line."""
+    """Return one line on how to free space.
+
+    error: returned by `find_disk_full_error`
+    """
     reason = os.strerror(error.errno or errno.ENOSPC)
     if not isinstance(error.filename, str):
         return f"{reason}; the error doesn't say for which file"
@@ -30,9 +33,9 @@ def free_space_text(error: OSError) -> str:
 
 
 def pipeline_disk_full_text(error: OSError, command: str, warehouse: str, tables: Sequence[str]) -> str:
-    """The message for a pipeline that stopped.
+    """Return the message for a pipeline that stopped.
 
-    tables: those that are known by name
+    tables: those whose names are known
     """
     shown = [f"tidelake table expire {table} -w {warehouse}" for table in tables[:5]] or [
         f"tidelake table expire TABLE -w {warehouse}"

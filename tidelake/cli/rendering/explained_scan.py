@@ -1,4 +1,4 @@
-"""What `tidelake table scan --explain` prints."""
+"""Prints the result of `tidelake table scan --explain`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelake.cli.output import CommandOutput
 def print_explained_scan(
     out: CommandOutput, files: Sequence[ExplainedFile], snapshot_id: int | None, estimated_rows: int | None = None
 ) -> None:
-    """Print which files a scan reads.
+    """Print the files that a scan reads.
 
     files: all files of the snapshot
     estimated_rows: rows of the result, estimated from the last `table analyze`

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 LsmTree = dict[str, Any]
 
 _TREES_SHOWN: Final = 3
-_RUNS_SHOWN: Final = 12  # of a tree
+_RUNS_SHOWN: Final = 12  # of each tree
 _GAP: Final = 2  # cells between columns
-_BAR_WIDTHS: Final = (4, 20)  # at least, at most; without room for the least there is no bar
+_BAR_WIDTHS: Final = (4, 20)  # minimum and maximum; with less room than the minimum no bar is drawn
 _KEYS_WIDTH_MIN: Final = 9  # "[a… … b…]"
 _KEY_WIDTH_MAX: Final = 60
 
@@ -34,9 +34,9 @@ _KEY_WIDTH_MAX: Final = 60
 def lsm_trees(
     context: TableContext, entries: Sequence[ManifestEntry], partitions: Mapping[bytes, LsmTree]
 ) -> list[LsmTree]:
-    """One a bucket, in their order; runs newest first. None for tables without a primary key.
+    """Return one tree per bucket, in their order, with the newest run first. None for tables without a primary key.
 
-    youngest_ms, oldest_ms: how long ago files of a run were made.
+    The members youngest_ms and oldest_ms are the ages of a run's files.
     """
     if not context.schema.has_primary_key:
         return []
@@ -59,7 +59,10 @@ def lsm_trees(
 
 
 def space_amplification(trees: Sequence[LsmTree]) -> float | None:
-    """Bytes in files for each byte of the oldest runs, which hold every old key once; None where all is on level 0."""
+    """Return the bytes in files for each byte of the oldest runs, which contain each old key once.
+
+    None if all files are on level 0.
+    """
     grown = [tree for tree in trees if tree["runs"][-1]["level"] > 0]
     oldest = sum(tree["runs"][-1]["bytes"] for tree in grown)
     return sum(tree["bytes"] for tree in grown) / oldest if oldest else None
@@ -69,7 +72,7 @@ def _runs(context: TableContext, files: Sequence[DataFileMeta]) -> list[tuple[in
     types = [field.type for field in context.schema.key_fields]
     try:
         levels = Levels.of(files, types, context.options.num_levels)
-    except ValueError:  # a broken tree is shown as it is: every file on its own
+    except ValueError:  # a damaged tree is shown as it is, with one run per file
         return [(file.level, [file]) for file in sorted(files, key=lambda file: file.level)]
     return [(run.level, run.files) for run in levels.runs]
 
@@ -99,7 +102,7 @@ def _keys(context: TableContext, rows: Sequence[bytes]) -> list[LsmTree]:
 
 
 def print_lsm_trees(console: Console, trees: Sequence[LsmTree], *, show_all: bool) -> None:
-    """Those with the most sorted runs, in the order of partitions; buckets of one run are as good as they get."""
+    """Print the trees with the most sorted runs, sorted by partition. Buckets with one run are left out."""
     growing = [tree for tree in trees if len(tree["runs"]) > 1]
     worst = sorted(growing, key=lambda tree: (-len(tree["runs"]), -tree["bytes"]))[:_TREES_SHOWN]
     shown = growing if show_all else [tree for tree in growing if tree in worst]
@@ -128,9 +131,12 @@ def _print_tree(console: Console, tree: LsmTree, *, show_all: bool) -> None:
 
 
 def _run_grid(runs: Sequence[LsmTree], limit: int, width: int) -> Any:
-    """Newest first. When there are too many, those in the middle are left out: level 0 and the oldest say most.
+    """Return a tree's runs, newest first.
 
-    width: cells of the console. Bars and keys share what the facts leave of it; facts alone, if still too wide, fold.
+    If there are too many, those in the middle are left out, as level 0 and the oldest runs are the most important.
+
+    width: cells of the console. Bars and keys share the room that the facts leave. If the facts alone are too wide,
+        they are wrapped.
     """
     from rich.cells import cell_len
     from rich.table import Table as Grid
@@ -160,7 +166,7 @@ def _run_grid(runs: Sequence[LsmTree], limit: int, width: int) -> Any:
 
 
 def _facts(run: LsmTree) -> tuple[str, str, str, str, str]:
-    """What is never cut: level, files, rows, size, ages."""
+    """Return the texts that are never cut: level, files, rows, size, ages."""
     return (
         f"L{run['level']}",
         f"{run['files']:,} file{'' if run['files'] == 1 else 's'}",
@@ -171,9 +177,9 @@ def _facts(run: LsmTree) -> tuple[str, str, str, str, str]:
 
 
 def _shares(left: int, keys_wanted: int) -> tuple[int, int]:
-    """Cells of the column of bars and of that of keys, out of what is left; 0 for one that has no room.
+    """Return the widths of the columns for bars and keys, which share the remaining cells; 0 for a column without room.
 
-    The bars give way first, as they only draw the sizes.
+    Bars are dropped first, as they show only sizes.
     """
     least, most = _BAR_WIDTHS
     bar = max(least, min(most, left - _GAP - keys_wanted))
@@ -187,7 +193,7 @@ def _key_text(key: LsmTree) -> str:
 
 
 def _keys_text(first: str, last: str, width: int = sys.maxsize) -> str:
-    """Both keys, cut to half of the width, or to what the other one leaves."""
+    """Return both keys, cut to half of the width, or to the room that the other one leaves."""
     from rich.cells import cell_len
 
     room = width - len("[ … ]")

@@ -1,4 +1,4 @@
-"""Rows on standard output: a table for people, JSON lines, CSV or Arrow for programs."""
+"""Prints rows to standard output: a table for people; JSON lines, CSV or Arrow for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import JustifyMethod
     from rich.text import Text
 
-TABLE_ROWS_MAX = 100  # unless a limit is given: a table's columns are as wide as their widest row
+TABLE_ROWS_MAX = 100  # unless a limit is given, as the width of a column depends on all printed rows
 _CELL_WIDTH_MAX = 60
 
 _KIND_STYLES = {
@@ -37,8 +37,10 @@ _KIND_STYLES = {
 def print_rows(
     out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.RecordBatch], row_format: str, limit: int | None
 ) -> None:
-    """row_format: table, json, csv or arrow
-    limit: rows; None is all, or TABLE_ROWS_MAX in a table
+    """Print rows.
+
+    row_format: table, json, csv or arrow
+    limit: the number of rows; None is all, or TABLE_ROWS_MAX in a table
     """
     match row_format:
         case "table":
@@ -57,7 +59,7 @@ def print_rows(
 
 
 def _first(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first rows of all batches; later batches are not read."""
+    """Yield the first rows of all batches. Later batches are not read."""
     left = sys.maxsize if limit is None else limit
     for batch in batches:
         if batch.num_rows:
@@ -112,7 +114,7 @@ def _print_csv(out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.Recor
 
 
 def _csv_type(kind: pa.DataType) -> pa.DataType:
-    """Numbers and texts go as they are; the rest (times, bytes) as JSON would have them."""
+    """Return the CSV type: numbers and texts stay as they are, other types (times, bytes) become texts as in JSON."""
     is_plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     return kind if is_plain or pa.types.is_string(kind) else pa.string()
 
@@ -125,7 +127,7 @@ def print_changes(
 ) -> None:
     """Print one change per line: `#3 +U order_id=7 amount=12.50`, or as JSON.
 
-    limit: lines; no more changes are read then
+    limit: the number of lines; no more changes are read then
     """
     left = sys.maxsize if limit is None else limit
     for change in changes:

@@ -1,4 +1,4 @@
-"""`table show`: summary of a table on one page."""
+"""`tidelake table show`: prints a summary of a table on one page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TableSummary = dict[str, Any]
 
 
 def summarize_table(table: Table) -> TableSummary:
-    """A table's summary as plain values, for `--json` and for `print_table_summary`."""
+    """Return a table's summary as plain values, for `--json` and for `print_table_summary`."""
     context = table.context
     schema = context.schema
     store = context.snapshots
@@ -97,7 +97,7 @@ def _snapshot(snapshot: Snapshot) -> TableSummary:
 
 
 def _next_offsets(text: str) -> dict[str, dict[int, int]] | None:
-    """Topic to partition to next offset; None for a position that only a newer release can read."""
+    """Return topic -> partition -> next offset; None for a position that only a newer release can read."""
     try:
         position = position_from_text(text, "the newest snapshot")
     except TidelakeError:
@@ -106,7 +106,7 @@ def _next_offsets(text: str) -> dict[str, dict[int, int]] | None:
 
 
 def _files(entries: Sequence[ManifestEntry], partitions: Mapping[bytes, TableSummary]) -> list[TableSummary]:
-    """One entry a partition, bucket and level, in this order."""
+    """Return one entry per partition, bucket and level, in this order."""
     groups: dict[tuple[bytes, int, int], list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
         groups[entry.partition, entry.bucket, entry.file.level].append(entry)
@@ -191,7 +191,7 @@ def _fact_grid(picture: TableSummary) -> Grid:
 
 
 def _print_history(console: Console, history: TableSummary, space: float | None) -> None:
-    """Recent compactions, newest first, with write and space amplification."""
+    """Print recent compactions, newest first, with write and space amplification."""
     from rich.text import Text
 
     compactions, write = history["compactions"], history["write_amplification"]
@@ -258,7 +258,7 @@ def _snapshot_facts(picture: TableSummary) -> list[tuple[str, str]]:
 
 
 def _file_grid(files: Sequence[TableSummary], *, all_buckets: bool) -> Grid:
-    """One line a bucket, one column a level; the largest buckets, in the order of partitions."""
+    """Return one line per bucket with one column per level: the largest buckets, sorted by partition."""
     buckets: dict[tuple[str, int], list[TableSummary]] = defaultdict(list)
     for group in files:
         buckets[partition_text(group["partition"]), group["bucket"]].append(group)

@@ -1,1 +1,1 @@
-"""What Spark does to tables: changes of rows, and maintenance."""
+"""Operations on tables with Spark: changes of rows, and maintenance."""

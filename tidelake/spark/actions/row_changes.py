@@ -1,7 +1,7 @@
-"""Rows of a table written, changed and deleted by Spark, each call in one snapshot.
+"""Writes, updates and deletes rows of a table with Spark, each call in one snapshot.
 
-A change reads a snapshot, computes rows, and writes them. Another writer's commit in between could be lost by that:
-then nothing is published, and all of it is done again.
+A change reads a snapshot, computes rows, and writes them. If another writer commits in between, its rows could be lost:
+then nothing is published, and the whole change is repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelake.rescaling import rescale_partition
 from tidelake.spark.data_source import TidelakeDataSource, register
 
 _ATTEMPTS: Final = 5
-_BATCH_ID: Final = 1  # of its commit user there is no other
+_BATCH_ID: Final = 1  # its commit user has no other batch
 _STEP: Final = "_step"  # orders the old row of an update before the new one
 _MATCHED: Final = "_matched"
 
@@ -47,17 +47,16 @@ def write(
     overwrite: Literal["static", "dynamic"] | Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Rows into a table, whatever its buckets: new ones, or newer ones of their keys.
+    """Write rows to a table of any bucket mode: new rows, or newer rows of their keys.
 
     rows: columns of the table by name, optionally `_VALUE_KIND` (see `Table.writer`)
     order_by: see `sink`
     options: of the store
-    overwrite: the rows replace others, without a changelog. "static": all rows of the table, "dynamic": those of the
-        partitions that rows go to. A partition column's value (or several), {"day": "2026-05-01"}: those of the
-        partitions that agree, where all rows must go then.
+    overwrite: the rows replace others, without a changelog. "static": all rows of the table. "dynamic": those of the
+        written partitions. Values of partition columns, {"day": "2026-05-01"}: those of the partitions with these
+        values; all written rows must be in them.
 
-    Returns the snapshot; None for no rows. Nothing is written twice by tasks that are tried again; a call that is
-    repeated writes again.
+    Returns the snapshot; None for no rows. Repeated tasks don't write rows twice, but a repeated call does.
     """
     change = _Change.of(rows.sparkSession, table, warehouse, options)
     return change.publish(rows, order_by, lambda _: None, change.checked_overwrite(overwrite))
@@ -66,9 +65,9 @@ def write(
 def delete(
     spark: SparkSession, table: str, warehouse: str, where: Condition, *, options: Mapping[str, str] | None = None
 ) -> int | None:
-    """Remove the rows of a table with primary key that match a condition of Spark (`"amount < 3"`).
+    """Delete the rows of a table with primary key that match a condition of Spark (`"amount < 3"`).
 
-    Returns the snapshot; None when no row matches. Raises CommitConflict when others committed first again and again.
+    Returns the snapshot; None if no row matches. Raises CommitConflict if others repeatedly committed first.
     """
     change = _Change.of(spark, table, warehouse, options)
     change.check_has_key("delete")
@@ -88,10 +87,10 @@ def update(
 ) -> int | None:
     """Change columns of the rows that match.
 
-    values: by column an expression of Spark over the row as it was (`{"amount": "amount * 2", "status": "'paid'"}`)
+    values: by column, an expression of Spark over the old row (`{"amount": "amount * 2", "status": "'paid'"}`)
 
-    Otherwise as `delete`. Only where the newest row of a key wins (merge-engine = deduplicate), and not for columns of
-    the key.
+    Otherwise like `delete`. The newest row of a key must win (merge-engine = deduplicate). Columns of the key can't be
+    changed.
     """
     change = _Change.of(spark, table, warehouse, options)
     change.check_replaces("update")
@@ -116,14 +115,14 @@ def merge(
     not_matched_insert: Assignments | Literal["*"] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> int | None:
-    """SQL's MERGE. Expressions name columns as `source.x` and `target.x`.
+    """Run SQL's MERGE. Expressions name columns as `source.x` and `target.x`.
 
-    on: which rows match; without, those with the same primary key.
-    matched_update: what becomes of columns of matching rows; "*" takes the source's columns.
-    matched_delete: which of the matching rows are deleted; comes before the update.
+    on: the condition of matching rows; by default, those with the same primary key.
+    matched_update: the new values of columns of matching rows; "*" takes the source's columns.
+    matched_delete: the condition of matching rows that are deleted; it has precedence over the update.
     not_matched_insert: columns of new rows for source rows without match; "*" takes the source's. Others are null.
 
-    Otherwise as `update`. A row that two source rows change is refused.
+    Otherwise like `update`. A row that two source rows change is refused.
     """
     change = _Change.of(source.sparkSession, table, warehouse, options)
     change.check_replaces("merge")
@@ -185,7 +184,10 @@ class _Change:
         return _Change(spark, open_catalog(warehouse, options or {}).load(table), warehouse, options or {})
 
     def done(self, rows: Callable[[DataFrame], DataFrame]) -> int | None:
-        """rows: what to write, from the rows that there are."""
+        """Publish the change, with retries.
+
+        rows: computes the rows to write from the existing rows.
+        """
         for attempt in range(1, _ATTEMPTS + 1):
             base = self.context.snapshots.latest_id()
             if base is None:
@@ -201,12 +203,12 @@ class _Change:
         raise AssertionError("the last attempt returns or raises")
 
     def checked_overwrite(self, given: str | Mapping[str, Any] | None) -> Overwrite | None:
-        """Before a task runs. Raises BadInput for what says nothing to the table."""
+        """Check the argument before a task runs. Raises BadInput if it doesn't fit the table."""
         if given is None:
             return None
         keys = self.context.schema.partition_keys
         if isinstance(given, Mapping):
-            matching_partitions((), [given], self.context)  # refuses what is no partition column
+            matching_partitions((), [given], self.context)  # refuses columns that are no partition columns
             if given:
                 return Overwrite(given)
         elif given == "static" or (given == "dynamic" and keys):
@@ -245,14 +247,20 @@ class _Change:
         return self.context.options.changelog_producer is ChangelogProducer.INPUT
 
     def with_old_rows(self, old: DataFrame, new: DataFrame) -> DataFrame:
-        """old: of those that are updated."""
+        """Return the new rows, with the old rows before them if the changelog needs these.
+
+        old: the rows that are updated.
+        """
         if not self._tells_old_rows:
             return new
         before = old.select(*self.context.schema.names, _kind(RowKind.UPDATE_BEFORE))
         return before.withColumn(_STEP, lit(0)).union(new.withColumn(_STEP, lit(1)))
 
     def check_once(self, new: DataFrame) -> None:
-        """Tasks check for duplicate keys, except where old rows come with new ones."""
+        """Raise BadInput for duplicate keys.
+
+        Only needed if old rows are written with new ones; otherwise tasks check this.
+        """
         keys = self.context.schema.primary_keys
         twice = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._tells_old_rows else None
         if twice is not None and (found := twice.limit(1).collect()):
@@ -311,7 +319,7 @@ def _kind(kind: RowKind) -> Column:
 
 
 def _no_commit_since(base: int) -> Callable[[Sequence[Snapshot]], None]:
-    """A guard: rows were computed from this snapshot."""
+    """Return a guard that refuses the commit if rows were committed after this snapshot."""
 
     def check(snapshots: Sequence[Snapshot]) -> None:
         for snapshot in snapshots:

@@ -1,4 +1,4 @@
-"""A table as a DataFrame, most of it read by Spark's own Parquet reader."""
+"""Reads a table as a DataFrame, mostly with Spark's own Parquet reader."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ def read(
     native: bool | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The rows of a table at one snapshot, chosen now. Files that need no merge are read by Spark's own Parquet reader,
-    everything else by `format("tidelake")`; the rows and types are the same. All columns may be null.
+    """Return the rows of a table at one snapshot, which is chosen now.
 
-    columns: names, in the order wanted; None is all. The data source reads no others.
-    native: False, all by the data source. True, files in object stores by Spark's reader, too: with Hadoop's means
-        (`spark.hadoop.fs.s3a.…`), whatever `options` say of the store. None, files on disks, which driver and executors
-        see under one path.
-    options: as of `format("tidelake")`: `snapshot`, `tag`, `as-of`, `branch`, of the table, of the store.
-    Raises BadInput as that does. Files that expire before the rows are read end the query.
+    Files that need no merge are read by Spark's own Parquet reader, all others by `format("tidelake")`; the rows and
+    types are the same. All columns may be null.
+
+    columns: names, in the order of the result; None is all. The data source reads no others.
+    native: False: the data source reads everything. True: Spark's reader also reads files in object stores, with
+        Hadoop's configuration (`spark.hadoop.fs.s3a.…`), whatever `options` say of the store. None: it reads files on
+        disks, which driver and executors must see under the same path.
+    options: as for `format("tidelake")`: `snapshot`, `tag`, `as-of`, `branch`, of the table, of the store.
+
+    Raises BadInput like `format("tidelake")`. The query fails if files expire before they are read.
     """
     given = {key: str(value) for key, value in (options or {}).items()}
     for name in _ARGUMENTS:
@@ -68,14 +71,14 @@ def read(
 
 
 def _is_of_one_snapshot(asked: ReadOptions, scan: Scan) -> bool:
-    """Whether snapshot and schema say which rows those are."""
+    """Return whether snapshot and schema determine the rows."""
     return type(scan) is Scan and Identifier.parse(asked.table).system_table is None and scan.is_of_snapshot_alone
 
 
 def _native_files(spark: SparkSession, scan: Scan, native: bool | None) -> dict[FileKey, str]:
     if native is False:
         return {}
-    if not isinstance(spark, SparkSession):  # Connect has a class of its own
+    if not isinstance(spark, SparkSession):  # Connect has another class
         if native:
             raise UnsupportedFeature(
                 "tidelake.spark.read(native=True) on Spark Connect",
@@ -91,7 +94,7 @@ def _all_nullable(schema: StructType) -> StructType:
 
 
 def _nullable(kind: DataType) -> DataType:
-    """Inside, too: as Spark has what it reads from files."""
+    """Return the type with nullable parts, as Spark returns it for files."""
     if isinstance(kind, StructType):
         return _all_nullable(kind)
     if isinstance(kind, ArrayType):

@@ -1,1 +1,4 @@
-"""A folder of change logs as a source of Spark's: the files and the order of `ingest.sources.change_log_folder`."""
+"""A folder of change logs as a data source of Spark.
+
+Files and their order are those of `ingest.sources.change_log_folder`.
+"""

@@ -1,4 +1,4 @@
-"""`format("tidelake-changelog-folder")`: what Spark asks first."""
+"""`format("tidelake-changelog-folder")`: the data source that Spark creates first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelake.spark.spark_types import record_schema
 
 
 class ChangeLogFolderDataSource(DataSource):
-    """See `tidelake.spark.changelog_folder.read_options` for what may be given. Spark keeps it pickled."""
+    """The data source. Its options are in `tidelake.spark.changelog_folder.read_options`. Spark keeps it pickled."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,7 +1,7 @@
-"""How far the files of a folder of change logs are read: plans of batches and tasks. Needs no Spark.
+"""Positions in the files of a folder of change logs: plans of batches and tasks. Does not need Spark.
 
-A place in a plain file is a number of bytes, behind a whole line. A compressed file is read as a whole: its place is 0,
-or its size.
+A position in a plain file is a number of bytes, after a complete line. A compressed file is read as a whole: its
+position is 0, or its size.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ingest.sources.change_log_record import is_complete
 from storage.errors import BadInput
 from storage.fileio.access import Access, access
 
-TASK_BYTES: Final = 16 << 20  # of a file's lines that a task parses together
+TASK_BYTES: Final = 16 << 20  # bytes of a file that a task parses together
 _PLAIN: Final = ".jsonl"
 _SEARCH_BYTES: Final = 1 << 16
 
 Places: TypeAlias = Mapping[str, int]
-"""By file name, how far it is read."""
+"""The position in each file, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Whole lines of one file: bytes from `start` up to `end`; of a compressed file all of its bytes."""
+    """Complete lines of one file: bytes from `start` up to `end`. For a compressed file, all of its bytes."""
 
     name: str
     start: int
@@ -41,27 +41,30 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a batch; None: none. At least one part of a file goes into a batch."""
+    """The limits of a batch; None: no limit. A batch has at least one part of a file."""
 
     files_max: int | None = None
     bytes_max: int | None = None
 
 
 def sizes_of(folder: Path) -> dict[str, int]:
-    """In the order of reading, which is that of the names. Raises BadInput where there is no such folder."""
+    """Return the sizes of the files in the order of reading, by their names.
+
+    Raises BadInput if the folder doesn't exist.
+    """
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a folder. `path` names the one that holds the change logs")
     found = {}
     with access(Access.READ, str(folder)), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(SUFFIXES) and entry.is_file():
-                with suppress(FileNotFoundError):  # removed since; one that was read may be
+                with suppress(FileNotFoundError):  # deleted meanwhile, which is allowed for a file that was read
                     found[entry.name] = entry.stat().st_size
     return dict(sorted(found.items()))
 
 
 def next_places(folder: Path, places: Places, sizes: Mapping[str, int], limits: Limits) -> dict[str, int]:
-    """Where the next batch ends; `places` where there is nothing new. Files that are gone are forgotten.
+    """Return the positions at which the next batch ends; `places` if there is nothing new. Deleted files are left out.
 
     Raises BadInput for a file that shrank, and for a compressed one that grew after it was read.
     """
@@ -83,8 +86,9 @@ def next_places(folder: Path, places: Places, sizes: Mapping[str, int], limits: 
 
 
 def parts_between(folder: Path, starts: Places, ends: Places) -> list[FilePart]:
-    """In the order of reading, none much larger than TASK_BYTES where it can be cut. Raises BadInput for a file that
-    is gone.
+    """Return the parts in the order of reading, none much larger than TASK_BYTES if it can be cut.
+
+    Raises BadInput for a deleted file.
     """
     found: list[FilePart] = []
     for name, end in sorted(ends.items()):
@@ -95,7 +99,7 @@ def parts_between(folder: Path, starts: Places, ends: Places) -> list[FilePart]:
 
 
 def tasks(parts: Sequence[FilePart]) -> list[list[FilePart]]:
-    """What each task reads, in order: neighbours, as long as they are small together."""
+    """Return the parts of each task, in order: neighbours are combined while they are small together."""
     packed: list[list[FilePart]] = []
     size = 0
     for part in parts:
@@ -113,7 +117,7 @@ def gone(folder: Path, name: str) -> BadInput:
 
 
 def cut_line(folder: Path, places: Places, sizes: Mapping[str, int]) -> BadInput | None:
-    """What is wrong with a folder that must be read to its end, and can't be: a last line without its rest."""
+    """Return the error for a folder that must be read to its end if its last line is incomplete; otherwise None."""
     for name, size in sizes.items():
         if name.endswith(_PLAIN) and size > places.get(name, 0):
             return BadInput(f"{folder / name}: the last line is cut. Complete it")
@@ -136,7 +140,7 @@ def _check_only_appended(folder: Path, places: Places, sizes: Mapping[str, int])
 
 
 def _line_end(path: Path, start: int, size: int, room: int | None) -> int:
-    """The end of the last whole line that begins below `start + room`; `start` where no line is whole."""
+    """Return the end of the last complete line that begins below `start + room`; `start` if no line is complete."""
     with path.open("rb") as file:
         if room is not None and start + room < size:
             end = _behind_line(file, start + room - 1, size)
@@ -153,7 +157,7 @@ def _line_end(path: Path, start: int, size: int, room: int | None) -> int:
 
 
 def _behind_line(file: BinaryIO, at: int, size: int) -> int | None:
-    """Behind the first line end from `at` on; None where there is none."""
+    """Return the position after the first line end from `at` on; None if there is none."""
     while at < size:
         file.seek(at)
         found = (piece := file.read(min(_SEARCH_BYTES, size - at))).find(b"\n")
@@ -164,7 +168,7 @@ def _behind_line(file: BinaryIO, at: int, size: int) -> int | None:
 
 
 def _last_line_end(file: BinaryIO, start: int, size: int) -> int:
-    """Behind the last line end between the two; `start` where there is none."""
+    """Return the position after the last line end between the two; `start` if there is none."""
     end = size
     while end > start:
         begin = max(start, end - _SEARCH_BYTES)

@@ -1,4 +1,4 @@
-"""A task's part: lines of change logs as Arrow batches of Kafka's columns."""
+"""Reads lines of change logs as Arrow batches of Kafka's columns, in a task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def record_batches(
     form = arrow_form(schema)
     for part in parts:
         path = folder / part.name
-        first = 0  # bytes of the blocks before
+        first = 0  # bytes of earlier blocks
         for block in _blocks(folder, part):
             try:
                 found = parse_records(block, kept_headers)
@@ -80,7 +80,7 @@ def _uncompressed(path: Path) -> Iterator[bytes | memoryview]:
 
 
 def _rows(records: PartitionRecords, schema: StructType) -> pa.RecordBatch:
-    """The columns of `schema`, in its order."""
+    """Return the columns of `schema`, in its order."""
     count = len(records.offsets)
     columns: dict[str, Callable[[], pa.Array]] = {
         "key": lambda: records.keys,
@@ -96,12 +96,12 @@ def _rows(records: PartitionRecords, schema: StructType) -> pa.RecordBatch:
 
 
 def _timestamps(records: PartitionRecords) -> pa.TimestampArray:
-    """Null where a record has no time."""
+    """Return the records' times; null for a record without a time."""
     return spark_timestamps(records.timestamps_ms, records.timestamps_ms == -1)
 
 
 def _timestamp_types(records: PartitionRecords) -> pa.Int32Array:
-    """Null where a record doesn't tell."""
+    """Return the records' timestamp types; null for a record without one."""
     types = records.timestamp_types
     if types is None:
         return pa.nulls(len(records.offsets), pa.int32())

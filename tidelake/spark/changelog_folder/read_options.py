@@ -1,10 +1,10 @@
 """Options of `format("tidelake-changelog-folder")`.
 
 path                  the folder, as every executor sees it
-headers               names of record headers, with commas between; column `headers` has them
+headers               names of record headers for column `headers`, separated by commas
 startingOffsets       {"topic": {"0": 23}}: records of a partition before its offset are left out
-maxFilesPerTrigger    of how many files a batch of a stream takes a part
-maxBytesPerTrigger    how many bytes, as they are in the folder; a line or a compressed file is taken whole
+maxFilesPerTrigger    the number of files of which a batch of a stream reads a part
+maxBytesPerTrigger    the bytes of a batch, as stored in the folder; a line or a compressed file is read as a whole
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class FolderReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> FolderReadOptions:
-        """options: without regard to case
+        """Parse options.
+
+        options: the case of names is ignored
 
         Raises BadInput.
         """

@@ -1,6 +1,6 @@
 """Batch and streaming reads: the driver plans parts of files, tasks read them.
 
-An offset in Spark's log says how far each file is read, by its name. A query that begins has read nothing.
+An offset in Spark's log is the position in each file, by its name. A new query has no positions.
 
 Source: PySpark `sql/worker/plan_data_source_read.py`, `sql/streaming/python_streaming_source_runner.py`.
 """
@@ -39,7 +39,7 @@ from tidelake.spark.stream_limits import (
 
 
 class PartsPartition(InputPartition):
-    """What one task reads."""
+    """The parts of files that one task reads."""
 
     def __init__(self, parts: Sequence[FilePart]) -> None:
         super().__init__(None)
@@ -47,7 +47,7 @@ class PartsPartition(InputPartition):
 
 
 class _LineReader:
-    """What both have in common. Spark pickles it for each task."""
+    """The common base of both readers. Spark pickles it for each task."""
 
     def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
         check_columns(schema, record_schema(has_headers=bool(options.kept_headers)), FORMAT)
@@ -58,7 +58,7 @@ class _LineReader:
         return [PartsPartition(parts) for parts in tasks(parts_between(self._options.folder, starts, ends))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark makes up a partition of its own where there is none."""
+        """Yield the records of a partition. Without partitions Spark passes its own one, which has no records."""
         if isinstance(partition, PartsPartition):
             options = self._options
             yield from record_batches(
@@ -67,7 +67,7 @@ class _LineReader:
 
 
 class FolderBatchReader(_LineReader, DataSourceReader):
-    """What is there now. Every file must be whole."""
+    """Reads all existing files. Every file must be complete."""
 
     def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -84,14 +84,15 @@ class FolderBatchReader(_LineReader, DataSourceReader):
 
 
 class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """From the first file on. New files, and what is appended to plain ones, come as they are noticed; a line that is
-    not whole waits for its rest, where the trigger is not availableNow.
+    """Reads from the first file on, and new files and lines appended to plain files as soon as they are noticed.
+
+    An incomplete line waits for its rest, unless the trigger is availableNow.
     """
 
     def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._is_bounded = False
-        self._target: Mapping[str, int] | None = None  # of trigger availableNow: sizes when it began
+        self._target: Mapping[str, int] | None = None  # for trigger availableNow: sizes at its start
         if not HAS_LIMITS and options.limits != Limits():
             raise UnsupportedFeature(
                 "maxFilesPerTrigger and maxBytesPerTrigger",
@@ -108,7 +109,7 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
     if HAS_LIMITS:
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-            """Which one doesn't matter: any tells `latestOffset` to keep to the options."""
+            """Return any limit: its value has no effect, but it makes `latestOffset` apply the options."""
             return ReadAllAvailable() if self._options.limits == Limits() else ReadMaxRows(2**62)
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -127,7 +128,7 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
         return self._partitions_of(_places(start), _places(end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept outside of Spark's log."""
+        """Do nothing: all state is in Spark's log."""
 
     def _next(self, places: Places, limits: Limits) -> dict[str, Any]:
         sizes: Mapping[str, int] = sizes_of(self._options.folder)
@@ -142,7 +143,7 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
 
 
 def _places(members: Mapping[str, Any]) -> dict[str, int]:
-    """Raises PositionRefused for offsets of another source."""
+    """Return the positions of an offset. Raises PositionRefused for offsets of another source."""
     if others := [name for name in members if not name.endswith(SUFFIXES)]:
         raise PositionRefused(
             f"{FORMAT}: Spark's checkpoint directory names {others[0]!r}, which is no file of change logs: the query "

@@ -1,3 +1,4 @@
-"""`format("tidelake-kafka")`: Kafka topics as DataFrames, without a jar; columns and options are those of Spark's own
-connector.
+"""`format("tidelake-kafka")`: Kafka topics as DataFrames, without a jar.
+
+Columns and options are those of Spark's own connector.
 """

@@ -1,6 +1,7 @@
-"""Options `kafka.…`: those of a Kafka client, as settings of ours, and back.
+"""Converts options `kafka.…`, those of a Kafka client, to our settings and back.
 
-Names are Java's, and librdkafka's where Java's client means Java's files. Names come in lower case.
+Names are those of Java's client, and librdkafka's for options in which Java's client names Java's files. Names are in
+lower case.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _CHECKS_NAMES: Final = "ssl.endpoint.identification.algorithm"
 _JAAS: Final = "sasl.jaas.config"
 _LOGIN: Final = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
 _STORES: Final = {"ssl.truststore": "ssl_cafile", "ssl.keystore": "ssl_certfile"}
-# no group is joined, so none needs to be allowed; record batches are taken whole
+# no group is joined, so no permission is needed for one; record batches are read as a whole
 _NO_EFFECT: Final = frozenset({"group.id", "max.poll.records"})
 _DECIDED_HERE: Final = {
     "auto.offset.reset": "startingOffsets says where a query begins, and it never jumps afterwards",
@@ -60,12 +61,14 @@ _DECIDED_HERE: Final = {
 
 
 def client_settings(options: Mapping[str, str]) -> KafkaSettings:
-    """options: those of the source, with `kafka.`.
+    """Convert options to settings.
 
-    Raises BadInput for values that can't be used, UnsupportedFeature for options that would do something else here.
+    options: those of the source, with `kafka.`.
+
+    Raises BadInput for invalid values, UnsupportedFeature for options that would have another effect here.
     """
     given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
-    settings: dict[str, Any] = {"isolation_level": "read_uncommitted"}  # a Kafka client's own choice
+    settings: dict[str, Any] = {"isolation_level": "read_uncommitted"}  # the default of Kafka clients
     for name, value in given.items():
         if name in SETTING_OF_OPTION:
             settings[SETTING_OF_OPTION[name]] = value
@@ -90,7 +93,7 @@ def client_settings(options: Mapping[str, str]) -> KafkaSettings:
 
 
 def client_options(settings: KafkaSettings) -> dict[str, str]:
-    """What makes these settings again: what is as it would be anyway is left out."""
+    """Convert settings to options. Options with their default value are left out."""
     options = {}
     for name, setting in SETTING_OF_OPTION.items():
         value = getattr(settings, setting)
@@ -115,7 +118,7 @@ def _decoded(kind: type, value: Any) -> Any:
 
 
 def _login(config: str) -> dict[str, str]:
-    """Of Java's `…LoginModule required username="…" password="…";`."""
+    """Parse Java's `…LoginModule required username="…" password="…";`."""
     found = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _LOGIN.findall(config)}
     if "username" not in found or "password" not in found:
         raise UnsupportedFeature(
@@ -127,7 +130,7 @@ def _login(config: str) -> dict[str, str]:
 
 
 def _store(name: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Java's stores, where they are PEM files."""
+    """Return the settings for Java's stores, if they are PEM files."""
     store, _, part = name.rpartition(".")
     if part == "location" and given.get(f"{store}.type", "JKS").upper() == "PEM" and store in _STORES:
         return {_STORES[store]: given[name]}

@@ -1,4 +1,4 @@
-"""`format("tidelake-kafka")`: what Spark asks first."""
+"""`format("tidelake-kafka")`: the data source that Spark creates first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tidelake.spark.spark_types import record_schema
 
 
 class KafkaDataSource(DataSource):
-    """See `tidelake.spark.kafka.read_options` for what may be given. Spark keeps it pickled between its calls."""
+    """The data source.
+
+    Its options are in `tidelake.spark.kafka.read_options`. Spark keeps it pickled between its calls.
+    """
 
     @classmethod
     def name(cls) -> str:

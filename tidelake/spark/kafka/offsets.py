@@ -1,6 +1,6 @@
 """Offsets of partitions in the form of Spark's connector, `{"topic": {"0": 23}}`: in options, and in Spark's own log.
 
-A query that the connector began goes on with these, and the other way round.
+A query that was started with the connector can continue with this source, and vice versa.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 
 def to_members(offsets: Offsets) -> dict[str, Any]:
-    """In order: Spark compares offsets as texts."""
+    """Return sorted members: Spark compares offsets as texts."""
     members: dict[str, Any] = {}
     for partition, offset in sorted(offsets.items()):
         members.setdefault(partition.topic, {})[str(partition.partition)] = offset
@@ -35,7 +35,7 @@ def of_members(members: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def of_text(option: str, text: str) -> dict[TopicPartition, int]:
-    """Raises BadInput."""
+    """Parse the offsets of an option. Raises BadInput."""
     try:
         members = json.loads(text)
         found = of_members(members)
@@ -47,7 +47,7 @@ def of_text(option: str, text: str) -> dict[TopicPartition, int]:
 
 
 def partitions_of_text(option: str, text: str) -> frozenset[TopicPartition]:
-    """Of `{"topic": [0, 1]}`. Raises BadInput."""
+    """Parse partitions, `{"topic": [0, 1]}`. Raises BadInput."""
     try:
         members = json.loads(text)
         return frozenset(TopicPartition(topic, int(number)) for topic, numbers in members.items() for number in numbers)

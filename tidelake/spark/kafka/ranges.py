@@ -1,4 +1,4 @@
-"""Ranges of offsets, and their division into tasks. Needs no Kafka."""
+"""Ranges of offsets, and how they are divided into tasks. Does not connect to Kafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.spark.kafka.offsets import Offsets
 
-TASK_OFFSETS_MIN: Final = 5_000  # a task costs Spark as much as to decode some thousand records
+TASK_OFFSETS_MIN: Final = 5_000  # a task costs Spark as much as decoding some thousand records
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class RecordRange:
 
 
 def ranges_between(starts: Offsets, ends: Offsets) -> list[RecordRange]:
-    """Of the partitions that have a start; empty ones are left out."""
+    """Return the ranges of the partitions that have a start; empty ones are left out."""
     return [RecordRange(p, starts[p], end) for p, end in sorted(ends.items()) if p in starts and starts[p] < end]
 
 
 def not_held(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, OffsetRange]) -> list[RecordRange]:
-    """The parts that the brokers don't hold.
+    """Return the parts that the brokers don't hold.
 
-    held: without partitions that are gone
+    held: without partitions that no longer exist
     """
     lost = []
     for part in wanted:
@@ -49,7 +49,7 @@ def not_held(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, Offset
 
 
 def held_parts(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, OffsetRange]) -> list[RecordRange]:
-    """The parts that the brokers hold."""
+    """Return the parts that the brokers hold."""
     parts = [
         RecordRange(
             part.partition, max(part.start, held[part.partition].start), min(part.end, held[part.partition].end)
@@ -61,9 +61,11 @@ def held_parts(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, Offs
 
 
 def limited(starts: Offsets, ends: Offsets, offsets_max: int) -> dict[TopicPartition, int]:
-    """Ends of a batch of about so many offsets: each partition's share is in proportion to what it has, rounded down.
+    """Return the ends of a batch of about so many offsets.
 
-    A share below one is one, so that each partition gets on: the batch is larger than `offsets_max` by at most the
+    A partition's share is in proportion to its size, rounded down.
+
+    A share below one becomes one, so that each partition makes progress: the batch exceeds `offsets_max` by at most the
     number of such partitions.
 
     Same as Spark's KafkaMicroBatchStream.rateLimit.
@@ -81,11 +83,10 @@ def limited(starts: Offsets, ends: Offsets, offsets_max: int) -> dict[TopicParti
 def tasks(
     ranges: Sequence[RecordRange], partitions_min: int | None, records_max: int | None
 ) -> list[list[RecordRange]]:
-    """What each task reads, in order.
+    """Return the ranges of each task, in order.
 
-    partitions_min: how many tasks there should be at least. Without, a task reads one partition, or several that have
-        few records each.
-    records_max: how many offsets a task reads at most
+    partitions_min: the minimal number of tasks. None: a task reads one partition, or several small ones.
+    records_max: the largest number of offsets of a task
     """
     total = sum(map(len, ranges))
     share = max(1, total // partitions_min) if partitions_min is not None and len(ranges) < partitions_min else total
@@ -106,7 +107,7 @@ def tasks(
 
 
 def _cut(part: RecordRange, share: int) -> list[RecordRange]:
-    """Into pieces of nearly the same size, none larger than `share`."""
+    """Cut a range into pieces of nearly equal size, none larger than `share`."""
     count = max(1, -(-len(part) // max(1, share)))
     edges = [part.start + len(part) * number // count for number in range(count + 1)]
     return [RecordRange(part.partition, a, b) for a, b in pairwise(edges)]

@@ -1,6 +1,7 @@
-"""The options of `format("tidelake-kafka")`, sorted out: which partitions, from where to where, how much at a time.
+"""The options of `format("tidelake-kafka")`: which partitions, from which to which offset, how much at a time.
 
-Names and meanings are those of Spark's own connector; names without regard to case.
+Names and meanings are those of Spark's own connector; the case of names is ignored.
+
 Source: Spark `KafkaSourceProvider.scala`, `KafkaOffsetReaderAdmin.scala`.
 """
 
@@ -34,7 +35,7 @@ _LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDel
 _DIVISION: Final = ("minPartitions", "maxRecordsPerPartition")
 _HEADERS: Final = "headers"
 _OTHERS: Final = ("failOnDataLoss", "includeHeaders", _HEADERS, MAX_RECORD_BYTES, UNREACHABLE_AFTER_MS)
-_WAITS_OF_SPARK_S: Final = (  # how its connector tries again, and what it calls its groups
+_WAITS_OF_SPARK_S: Final = (  # the connector's retries, and the names of its groups
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix"),
 )
 _OPTIONS: Final = (
@@ -48,13 +49,13 @@ _DELAY_MS: Final = 15 * 60_000
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where reading starts, or ends. One of these is given.
+    """The start or the end of a read. Exactly one field is set.
 
     everywhere: EARLIEST or LATEST
-    offsets: of each partition; EARLIEST and LATEST stand for themselves
+    offsets: of each partition; EARLIEST and LATEST are allowed as offsets
     timestamp_ms: the first record that is not older
     timestamps_ms: of each partition
-    group: where a consumer group stands
+    group: the committed offsets of a consumer group
     """
 
     everywhere: int | None = None
@@ -66,15 +67,20 @@ class Boundary:
 
 @dataclass(frozen=True)
 class KafkaReadOptions:
-    """settings: of the client, with topics or their pattern
+    """The parsed options.
+
+    settings: of the client, with topics or their pattern
     assigned: None for all partitions of the topics
     start: None for the default, which differs between batches (earliest) and streams (latest)
     end: of batches
-    needs_match: a partition without a record that is as new as a timestamp is an error; else it starts at its end
-    max_offsets, min_offsets, max_delay_ms: of a micro-batch
-    min_partitions, max_records: how ranges become tasks
-    fails_on_loss: whether records that are gone end the query; else a warning names them
-    header_names: those that records come with; None for all that they have
+    needs_match: a partition without a record as new as a timestamp is an error; otherwise it starts at its end
+    max_offsets: the largest number of offsets of a micro-batch
+    min_offsets: a micro-batch waits for this number of offsets
+    max_delay_ms: how long it waits for them
+    min_partitions: the minimal number of tasks
+    max_records: the largest number of records of a task
+    fails_on_loss: whether lost records end the query; otherwise they are named in a warning
+    header_names: the headers to read; None for all
     """
 
     settings: KafkaSettings
@@ -97,7 +103,10 @@ class KafkaReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> KafkaReadOptions:
-        """Raises BadInput, and UnsupportedFeature for options of a Kafka client that would act in another way here."""
+        """Parse options.
+
+        Raises BadInput, and UnsupportedFeature for options of a Kafka client that would have another effect here.
+        """
         options = {key.lower(): value for key, value in given.items()}
         _check_names(options)
         settings = _with_topics(client_settings(options), options)
@@ -127,7 +136,7 @@ class KafkaReadOptions:
 
 
 def options_of(settings: KafkaSettings) -> dict[str, str]:
-    """Of a pipeline's source; `start` and `until` are the caller's."""
+    """Return the options of a pipeline's source. The caller adds `start` and `until`."""
     options = client_options(settings)
     if settings.topic_pattern is not None:
         options["subscribePattern"] = settings.topic_pattern

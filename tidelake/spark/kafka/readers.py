@@ -1,8 +1,8 @@
 """Batch and streaming reads: the driver plans ranges of offsets, tasks read them.
 
-Spark does not keep where a query begins before its first batch is done. So the first batch is empty: its end, which
-Spark logs, is where reading starts; and a new partition's first batch ends where the partition begins. From then on
-each range is between two logged offsets, and a batch that is planned again has the same records.
+Spark does not record the start of a query before its first batch is done. So the first batch is empty: its end, which
+Spark logs, is the start of the read. A new partition's first batch ends where the partition begins. From then on each
+range is between two logged offsets, and a batch that is planned again has the same records.
 
 Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Spark `KafkaMicroBatchStream.scala`.
 """
@@ -38,7 +38,7 @@ _UNDECIDED: Final[dict[str, Any]] = {}  # the offset of a query before its first
 
 
 class RangesPartition(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[RecordRange]) -> None:
         super().__init__(None)
@@ -46,7 +46,7 @@ class RangesPartition(InputPartition):
 
 
 class _RecordReader:
-    """What both have in common. Spark pickles it for each task; a connection is made where it is used."""
+    """The common base of both readers. Spark pickles it for each task; each process opens its own connection."""
 
     def __init__(self, options: KafkaReadOptions, schema: StructType) -> None:
         check_columns(schema, record_schema(has_headers=options.has_headers), _FORMAT)
@@ -75,7 +75,10 @@ class _RecordReader:
         return starts
 
     def _partitions_of(self, starts: Offsets, ends: Offsets) -> list[InputPartition]:
-        """Raises PositionRefused for records that are gone, or leaves them out with a warning, as the options say."""
+        """Plan the tasks.
+
+        Records that no longer exist raise PositionRefused, or are left out with a warning, as options define.
+        """
         topics = self._connected()
         wanted = ranges_between(starts, ends)
         there = topics.partitions()
@@ -88,13 +91,13 @@ class _RecordReader:
         report_lost(str(self._options.settings.bootstrap_servers), lost, fails=self._options.fails_on_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark makes up a partition of its own where there is none."""
+        """Yield the records of a partition. Without partitions Spark passes its own one, which has no records."""
         if isinstance(partition, RangesPartition):
             yield from record_batches(self._options, self._schema, partition.ranges)
 
 
 class KafkaBatchReader(_RecordReader, DataSourceReader):
-    """From the earliest to the latest offsets, unless the options say otherwise."""
+    """Reads from the earliest to the latest offsets, unless the options name others."""
 
     def __init__(self, options: KafkaReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -112,9 +115,9 @@ class KafkaBatchReader(_RecordReader, DataSourceReader):
 
 
 class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """From the latest offsets, unless the options say otherwise; new partitions from their first record.
+    """Reads from the latest offsets, unless the options name others, and new partitions from their first record.
 
-    Spark keeps one in a process of the driver.
+    Spark keeps one reader in a process of the driver.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
         if options.end is not None:
             raise BadInput("options endingOffsets, endingTimestamp and endingOffsetsByTimestamp are of batch reads")
         self._now_ms = now_ms
-        self._target: dict[TopicPartition, int] | None = None  # of trigger availableNow
+        self._target: dict[TopicPartition, int] | None = None  # for trigger availableNow
         self._is_bounded = False
         self._last_batch_ms = now_ms()
         if not HAS_LIMITS and options.has_limits:
@@ -151,7 +154,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
             return dict(_UNDECIDED)
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-            """Which one doesn't matter: any tells `latestOffset` to keep to the options."""
+            """Return any limit: its value has no effect, but it makes `latestOffset` apply the options."""
             return ReadMaxRows(self._options.max_offsets or 2**62) if self._options.has_limits else ReadAllAvailable()
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -181,9 +184,9 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
         return self._partitions_of(starts, ends)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept outside of Spark's log."""
+        """Do nothing: all state is in Spark's log."""
 
-    # ---------------------------------------------------------------- where a batch ends
+    # ---------------------------------------------------------------- ends of batches
 
     def _first(self, there: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         starts = self._starts(self._options.start or Boundary(everywhere=LATEST), there)
@@ -210,7 +213,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
         return self._connected().offsets(Boundary(everywhere=LATEST), there)
 
     def _check_went_on(self, begin: Offsets, available: Offsets, there: frozenset[TopicPartition]) -> None:
-        """Raises PositionRefused where a partition is gone, or ends before what was read of it, or warns."""
+        """Raise PositionRefused, or warn, if a partition is gone or ends before the offset that was read."""
         gone = [f"{p} is gone, which was read up to {at}" for p, at in sorted(begin.items()) if p not in there]
         shorter = [
             f"{p} ends at {available[p]}, and was read up to {at}"
@@ -221,7 +224,10 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
             report_change(str(self._options.settings.bootstrap_servers), [*gone, *shorter], self._options.fails_on_loss)
 
     def _beginnings_of_new(self, new: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Raises PositionRefused for a new partition whose first records are gone before it was read, or warns."""
+        """Return the first offsets of new partitions.
+
+        Raises PositionRefused, or warns, if the first records of one were deleted before they were read.
+        """
         found = self._connected().offsets(Boundary(everywhere=EARLIEST), new) if new else {}
         self._report([RecordRange(p, 0, at) for p, at in sorted(found.items()) if at > 0])
         return found

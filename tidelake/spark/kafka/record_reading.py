@@ -1,6 +1,6 @@
-"""A task's part: ranges of records as Arrow batches.
+"""Reads ranges of records as Arrow batches, in a task.
 
-A Python worker of Spark keeps its consumer for the tasks and batches that come after.
+A Python worker of Spark keeps its consumer for later tasks and batches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ T = TypeVar("T")
 def record_batches(
     options: KafkaReadOptions, schema: StructType, ranges: Sequence[RecordRange]
 ) -> Iterator[pa.RecordBatch]:
-    """Raises PositionRefused for records that are gone, or logs which ones, as the options say."""
+    """Yield the records of ranges.
+
+    Records that no longer exist raise PositionRefused or are logged, depending on options.
+    """
     consumer = _Consumer.of(options.settings)
     form = arrow_form(schema)
     for part in ranges:
@@ -48,7 +51,7 @@ def record_batches(
 
 
 def report_lost(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
-    """Raises PositionRefused; if not `fails`, a warning says the same."""
+    """Raise PositionRefused for lost records. If not `fails`, log a warning instead."""
     if lost:
         what = f"it doesn't hold these records (any more): {', '.join(map(str, lost))}"
         report_change(
@@ -57,7 +60,7 @@ def report_lost(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None
 
 
 def report_change(where: str, what: Sequence[str], fails: bool) -> None:
-    """The same, in words."""
+    """Raise PositionRefused, or warn, about changes described in words."""
     if not fails:
         _log.warning("records are lost", where=where, what="; ".join(what), option="failOnDataLoss=false")
         return
@@ -71,7 +74,7 @@ def report_change(where: str, what: Sequence[str], fails: bool) -> None:
 
 
 def _lost(part: RecordRange, gone: OffsetsGone) -> tuple[RecordRange, int]:
-    """What of the range is lost, and where to go on."""
+    """Return the lost part of the range, and the offset to continue from."""
     if gone.position < gone.held.start:
         end = min(part.end, gone.held.start)
         return RecordRange(part.partition, gone.position, end), end
@@ -79,13 +82,13 @@ def _lost(part: RecordRange, gone: OffsetsGone) -> tuple[RecordRange, int]:
 
 
 class _Consumer:
-    """A connected consumer, and the event loop that it lives in. The loop runs while a task waits for records only."""
+    """A connected consumer with its event loop. The loop runs only while a task waits for records."""
 
-    _kept: tuple[bytes, _Consumer] | None = None  # of this process: a worker runs one task at a time
+    _kept: tuple[bytes, _Consumer] | None = None  # one per process: a worker runs one task at a time
 
     @classmethod
     def of(cls, settings: KafkaSettings) -> _Consumer:
-        """The one of the task before, if it had the same settings."""
+        """Return the consumer of the task before, if it has the same settings, or a new one."""
         key = pickle.dumps(settings)
         if cls._kept is None or cls._kept[0] != key:
             cls.close_kept()
@@ -115,8 +118,10 @@ class _Consumer:
         self._runner.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Not by `Runner.run`: that looks up its handler of SIGINT, and for it CPython writes out the task with its
-        result (`signal._int_to_enum`), which of records took a twelfth of a worker's CPU time.
+        """Run a coroutine without `Runner.run`.
+
+        `Runner.run` looks up its handler of SIGINT. For this, CPython converts the task with its result to text
+        (`signal._int_to_enum`), which took a twelfth of a worker's CPU time for records.
         """
         return self._runner.get_loop().run_until_complete(work)
 
@@ -124,7 +129,7 @@ class _Consumer:
 def _rows(
     partition: TopicPartition, records: RecordColumns, schema: StructType, header_names: Collection[str] | None
 ) -> pa.RecordBatch:
-    """The columns of `schema`, in its order."""
+    """Return the columns of `schema`, in its order."""
     n = len(records)
     columns: dict[str, Callable[[], pa.Array]] = {
         "key": lambda: records.keys,
@@ -147,5 +152,8 @@ def _headers(records: RecordColumns, names: Collection[str] | None) -> pa.ListAr
 
 
 def _timestamps(records: RecordColumns) -> pa.TimestampArray:
-    """-1, of a record without a time, becomes the last millisecond of 1969, as in Spark's connector."""
+    """Return the records' times.
+
+    -1, of a record without a time, becomes the last millisecond of 1969, as in Spark's connector.
+    """
     return spark_timestamps(records.timestamps_ms)

@@ -1,4 +1,4 @@
-"""What there is in Kafka, for the driver: partitions, and their offsets. Its calls block."""
+"""Reads partitions and offsets from Kafka, in the driver. Its calls block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Topics:
-    """Connects with the first call; `close` it."""
+    """The topics to read. It connects at the first call; `close` it."""
 
     def __init__(self, options: KafkaReadOptions) -> None:
         self._options = options
@@ -31,8 +31,10 @@ class Topics:
         self._runner.close()
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """Those there are now of what is to be read. Raises BadInput for a topic, or an assigned partition, that never
-        was, PositionRefused for a topic that was created again.
+        """Return the existing partitions to read.
+
+        Raises BadInput for a topic, or an assigned partition, that never existed; PositionRefused for a topic that was
+        created again.
         """
         if self._source is None:
             source = KafkaSource(self._options.settings, frozenset())
@@ -49,11 +51,14 @@ class Topics:
         return there if self._options.assigned is None else there & self._options.assigned
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """What the brokers hold."""
+        """Return the offsets that the brokers hold."""
         return self._run(self._opened().bounds(partitions))
 
     def offsets(self, boundary: Boundary, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Raises BadInput where the boundary doesn't say where a partition starts, or ends."""
+        """Return the offsets of a boundary.
+
+        Raises BadInput unless a boundary with offsets or times names these partitions.
+        """
         if boundary.group is not None:
             return self._run(self._opened().offsets(partitions, FromGroup(boundary.group)))
         if boundary.timestamp_ms is not None:
@@ -77,7 +82,7 @@ class Topics:
         return found
 
     def check_matches(self, starts: Offsets, bounds: dict[TopicPartition, OffsetRange]) -> None:
-        """After a start by time. Raises BadInput for partitions without a record as new."""
+        """Check a start by time. Raises BadInput for partitions without a record that new."""
         if missing := [p for p, offset in starts.items() if offset >= bounds[p].end]:
             raise BadInput(
                 f"{self._opened()}: no record of {few_of(map(str, sorted(missing)))} is as new as the time to start "

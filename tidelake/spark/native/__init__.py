@@ -1,1 +1,1 @@
-"""Reading the files of a table by Spark's own Parquet reader, where they hold its rows as they are."""
+"""Reads data files with Spark's own Parquet reader, if they contain the table's rows unchanged."""

@@ -1,7 +1,7 @@
-"""Which data files of a scan Spark's own Parquet reader may read: their rows are the table's, and it reads the values
-that we read.
+"""Selects the data files of a scan that Spark's own Parquet reader may read.
 
-Not sure is no: such a file is read as ever.
+Their rows must be the table's rows, and Spark must read the same values as we do. In case of doubt a file is not
+selected.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ _EXACT: Final = frozenset(
         *(Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY, Root.DATE),
     }
 )
-# Spark leaves out such files when it lists them, even if they are named (HadoopFSUtils.shouldFilterOutPathName).
+# Spark leaves out such files when it lists them, even if they are given (HadoopFSUtils.shouldFilterOutPathName).
 _HIDDEN: Final = ("_", ".")
 _HALF_COPIED: Final = "._COPYING_"
 
 
 def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
-    """Where they are, as the table says it; none where a column that is read has a type that Spark would not give as we
-    do.
+    """Return the paths of the files that Spark may read.
 
-    any_store: whether Spark reaches each store that we reach; else the files of this machine only.
+    Returns no files if Spark would return other values than we do for the type of a column that is read.
+
+    any_store: whether Spark can read each store that we can; otherwise only files of this machine.
     """
     if not all(is_native(scan.context.schema.by_name[name].type) for name in scan.schema.names):
         return {}
@@ -61,7 +62,7 @@ def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
         if split.of_fallback_branch:
             continue
         directory = bucket_directory(scan.context, split.partition, split.bucket)
-        # of several runs versions of a key may be in more than one file
+        # with several runs, versions of a key may be in more than one file
         for file in (file for section in split.sections if len(section) == 1 for file in section[0]):
             path = data_file_path(directory, file)
             if file.file_name not in split.deletion_files and rule.holds(file, path):
@@ -70,7 +71,7 @@ def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
 
 
 def without_files(splits: Iterable[Split], files: Collection[FileKey]) -> list[Split]:
-    """What is left to read of the splits."""
+    """Return the splits without these files."""
     left = []
     for split in splits:
         gone = {file.file_name for file in split.files if (split.partition, split.bucket, file.file_name) in files}
@@ -82,7 +83,7 @@ def without_files(splits: Iterable[Split], files: Collection[FileKey]) -> list[S
 
 
 def is_native(kind: DataType) -> bool:
-    """Whether Spark's reader gives each value of the type as ours does."""
+    """Return whether Spark's reader returns the same value as ours, for each value of the type."""
     match kind:
         case AtomicType(root=Root.TIMESTAMP | Root.TIMESTAMP_LTZ):
             return kind.precision <= _MICROSECONDS  # finer ones are INT96
@@ -93,16 +94,18 @@ def is_native(kind: DataType) -> bool:
         case MapType():
             return is_native(kind.key) and is_native(kind.value)
         case RowType():
-            # its parts are filtered as columns are
+            # its fields are filtered like columns
             return bool(kind.fields) and all(is_native(f.type) and not misleads_filters(f.type) for f in kind.fields)
     return False
 
 
 def misleads_filters(kind: DataType) -> bool:
-    """Whether Spark, when it skips row groups of Parquet by a filter, would skip rows that it wants.
+    """Return whether Spark, when it skips row groups of Parquet by a filter, would skip rows that match.
 
-    Of floating numbers the bounds leave NaN out, which Spark takes for the greatest of all, and a dictionary with -0.0
-    has no 0.0. Of milliseconds it rounds the filter's value, which has microseconds (TIMESTAMP, not TIMESTAMP_NTZ).
+    Bounds of floating-point numbers don't include NaN, which Spark considers the greatest value, and a dictionary with
+    -0.0 has no 0.0. For milliseconds Spark rounds the filter's value, which has microseconds (TIMESTAMP, not
+    TIMESTAMP_NTZ).
+
     Source: Spark `ParquetFilters.scala`, Parquet `DictionaryFilter.java`.
     """
     if kind.root is Root.TIMESTAMP_LTZ:
@@ -133,7 +136,7 @@ class _Rule:
         if self.context.schema.has_primary_key:
             # files of level 0 may hold -D rows that were not counted
             return file.level > 0 and not file.may_hold_deletes
-        # A file that was migrated into the table: of an unknown writer, mostly without partition columns.
+        # 0 is a file that was migrated into the table: its writer is unknown, and it mostly lacks partition columns.
         return file.max_sequence_number > 0
 
     def _is_listed(self, path: str) -> bool:
@@ -151,14 +154,14 @@ class _Rule:
 
     @cached_property
     def _known(self) -> dict[int, bool]:
-        """By schema id, whether its files hold the columns as they are read."""
+        """By schema id, whether its files have the columns as they are read."""
         return {}
 
     def _reads_alike(self, written: Iterable[DataField]) -> bool:
         by_id: Mapping[int, DataField] = {field.id: field for field in written}
         names = [field.name.lower() for field in by_id.values()]
         if len(set(names)) < len(names) or any(map(_has_parts_of_one_name, (f.type for f in by_id.values()))):
-            return False  # Spark, as it is set by default, does not tell them apart
+            return False  # by default, Spark does not distinguish such names
         own = self.context.schema.by_name
         return all(_is_same(by_id.get(own[name].id), own[name]) for name in self.columns)
 

@@ -1,4 +1,4 @@
-"""Data files as a DataFrame of Spark's own Parquet reader, which then prunes columns and skips by filters itself.
+"""Reads data files as a DataFrame with Spark's own Parquet reader, which prunes columns and applies filters itself.
 
 Source: Spark `DataSource.scala` (`checkAndGlobPathIfNecessary`), `HadoopFSUtils.scala`, `ParquetOptions.scala`.
 """
@@ -20,7 +20,7 @@ from storage.fileio.location import LOCAL_SCHEME, S3_SCHEMES, local_path, remote
 from storage.types import DataType, Root
 from tidelake.spark.native.native_files import misleads_filters
 
-# Whatever the session says: no row is left out in silence, and days are what they are since 1582.
+# These override the session: no row is left out silently, and old dates are read without a calendar conversion.
 _OPTIONS: Final = {
     "mergeSchema": "false",
     "ignoreMissingFiles": "false",
@@ -30,18 +30,18 @@ _OPTIONS: Final = {
 }
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
 _PARALLELISM: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-_PARALLELISM_DEFAULT: Final = "10000"  # a task for each file
+_PARALLELISM_DEFAULT: Final = "10000"  # one task per file
 _TASKS_A_CORE: Final = 4
 
 
 def parquet_frame(
     spark: SparkSession, paths: Sequence[str], schema: StructType, types: Mapping[str, DataType]
 ) -> DataFrame:
-    """The files' rows, with the columns of `schema`, which all of them have.
+    """Return the files' rows, with the columns of `schema`, which all files have.
 
-    types: the table's, by column
+    types: the table's types, by column
 
-    Raises CorruptFile for a file that is not there.
+    Raises CorruptFile for a file that doesn't exist.
     """
     reader = spark.read.schema(schema).options(**_OPTIONS)
     try:
@@ -51,25 +51,28 @@ def parquet_frame(
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise _missing((error.getMessageParameters() or {}).get("path", paths[0])) from error
-    # One that goes while Spark lists them is left out without a word.
+    # Spark silently leaves out a file that is deleted while it lists them.
     if (found := len(rows.inputFiles())) != len(paths):
         raise _missing(f"{len(paths) - found} of {len(paths)} files, the first {paths[0]}")
     return rows.select(*[_column(name, types[name]) for name in schema.names])
 
 
 def spark_path(path: str) -> str:
-    """As Spark must be given it: with a scheme, and no sign of a pattern. Nothing is percent-encoded."""
+    """Return the path in Spark's form: with a scheme, and glob characters escaped. Nothing is percent-encoded."""
     scheme = scheme_of(path)
     if scheme == LOCAL_SCHEME:
         path = f"file://{local_path(path)}"
     elif scheme in S3_SCHEMES:
         place = remote_path(path)
-        path = f"s3a://{place.authority}/{place.key}"  # Hadoop's only one
+        path = f"s3a://{place.authority}/{place.key}"  # Hadoop's only scheme for S3
     return _GLOB.sub(r"\\\g<0>", path)
 
 
 def _column(name: str, kind: DataType) -> Column:
-    """Where Spark's filters would skip too much, the column as an expression, which it can't hand on to Parquet."""
+    """Return the column.
+
+    If Spark's filters would skip too much, it is an expression, which Spark doesn't push to Parquet.
+    """
     plain = col("`{}`".format(name.replace("`", "``")))
     if not misleads_filters(kind):
         return plain
@@ -79,9 +82,9 @@ def _column(name: str, kind: DataType) -> Column:
 
 @contextmanager
 def _few_listing_tasks(spark: SparkSession) -> Iterator[None]:
-    """Spark would look at each of many files in a task of its own: of 10,000 files 38 seconds instead of 5."""
+    """Limit the tasks that list files. Spark would use one task per file: 10,000 files took 38 seconds instead of 5."""
     if spark.conf.get(_PARALLELISM) != _PARALLELISM_DEFAULT:
-        yield  # the session says it
+        yield  # the session has set it
         return
     spark.conf.set(_PARALLELISM, str(_TASKS_A_CORE * spark.sparkContext.defaultParallelism))
     try:

@@ -1,7 +1,7 @@
-"""The rest of a read whose other files Spark reads itself, as text: the data source finds it by an option.
+"""The part of a read that Spark's own reader doesn't read, as the text of an option for the data source.
 
-The driver divides the files of a read once. The data source plans in a process of its own, and divides the same
-snapshot under the same schema again; should it come to something else, the read ends.
+The driver divides the files of a read once. The data source plans in another process, and divides the same snapshot
+under the same schema again. If the result differs, the read fails.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from tidelake.scan import Scan
 from tidelake.spark.native.native_files import FileKey, native_files, without_files
 
 PINNED_READ: Final = "pinned-read"
-"""The option. `tidelake.spark.read` makes its value."""
+"""The name of the option. `tidelake.spark.read` makes its value."""
 
 
 @dataclass(frozen=True)
 class PinnedRead:
-    """snapshot: None for a table without
-    native: of the files that Spark reads itself
+    """The part of a read for the data source.
+
+    snapshot: None for a table without snapshots
+    native: a digest of the files that Spark reads itself
     any_store: see `native_files`
-    columns: of the read, which decide what Spark may read itself. None: it reads nothing itself.
+    columns: of the read; they decide what Spark may read itself. None: it reads nothing itself.
     """
 
     schema_id: int
@@ -44,7 +46,7 @@ class PinnedRead:
 
     @classmethod
     def of_text(cls, text: str) -> PinnedRead:
-        """Raises ValueError."""
+        """Parse the option's value. Raises ValueError."""
         members = json.loads(text)
         try:
             snapshot, columns = members["snapshot"], members["columns"]
@@ -69,12 +71,15 @@ class PinnedRead:
         return json.dumps(members)
 
     def scan(self, context: TableContext) -> Scan:
-        """Of all columns; of all files, those that Spark reads among them."""
+        """Return a scan of all columns and all files, including those that Spark reads."""
         pinned = context.with_schema(context.schemas.get(self.schema_id))
         return Scan(pinned, self.snapshot, tuple(pinned.schema.names), None)
 
     def rest(self, context: TableContext, splits: Iterable[Split]) -> list[Split]:
-        """Of the splits of this read, perhaps with conditions, what Spark does not read itself."""
+        """Return the part of these splits that Spark does not read itself.
+
+        splits: of this read, perhaps with conditions.
+        """
         if self.columns is None:
             return list(splits)
         files = native_files(self.scan(context).select(self.columns), any_store=self.any_store)

@@ -1,11 +1,11 @@
 """Maintenance by Paimon's procedures, with their names and arguments.
 
-from tidelake.spark import procedures
+    from tidelake.spark import procedures
 
-procedures.compact(spark, "shop.orders", "/data/lake", order_strategy="zorder", order_by="a,b")
-procedures.expire_snapshots("shop.orders", "/data/lake", retain_max=10)
+    procedures.compact(spark, "shop.orders", "/data/lake", order_strategy="zorder", order_by="a,b")
+    procedures.expire_snapshots("shop.orders", "/data/lake", retain_max=10)
 
-Those that take a session run on its executors, the others here.
+Procedures with a session argument run on its executors, the others in this process.
 """
 
 from tidelake.spark.procedures.compaction import compact, compact_database

@@ -26,7 +26,7 @@ from storage.read.predicate import Predicate
 from storage.write.compactor import CompactResult
 
 _SCHEMA: Final = "number int, payload binary"
-_SHARES_A_CORE: Final = 4  # buckets differ, and so do machines
+_SHARES_A_CORE: Final = 4  # sizes of buckets and speeds of machines differ
 
 
 def compact(
@@ -41,16 +41,19 @@ def compact(
     options: Mapping[str, str] | None = None,
     catalog_options: Mapping[str, str] | None = None,
 ) -> CompactionReport:
-    """Files of a table into fewer, by tasks of Spark; rows stay as they are.
+    """Compact the files of a table in tasks of Spark. Rows are not changed.
 
-    compact_strategy: all files, or what is due
-    order_strategy, order_by: lay rows of an append table out by columns (`a,b`)
-    where: on partition columns, made with `tidelake.col`
+    compact_strategy: `full` compacts all files, `minor` what is due
+    order_strategy: how to sort the rows of an append table
+    order_by: the columns to sort by (`a,b`)
+    where: a condition on partition columns, made with `tidelake.col`
     options: of the table, for this compaction
-    catalog_options: of the catalog and the store. Commits once; a table with a primary key again where one compaction
-        makes another one due. Files of tasks that were tried again are orphans (`remove_orphan_files`).
+    catalog_options: of the catalog and the store
 
-    Raises CommitConflict when others were first again and again.
+    It commits once; for a table with a primary key again if one compaction makes another one due. Files of repeated
+    tasks become orphans (`remove_orphan_files`).
+
+    Raises CommitConflict if others repeatedly committed first.
     """
     _check_choice("compact_strategy", compact_strategy, ("full", "minor"))
     _check_choice("order_strategy", order_strategy, ("none", *ClusteringStrategy))
@@ -77,8 +80,13 @@ def compact_database(
     options: Mapping[str, str] | None = None,
     catalog_options: Mapping[str, str] | None = None,
 ) -> dict[str, CompactionReport]:
-    """What is due in each of many tables. Patterns are regular expressions, over a database's name and over
-    `database.table`, and must fit whole. Returns a report for each table.
+    """Compact what is due in each of many tables. Returns a report for each table.
+
+    Patterns are regular expressions that must match the whole name.
+
+    including_databases: matches the name of a database
+    including_tables: matches `database.table`
+    excluding_tables: matches `database.table`
     """
     catalog = open_catalog(warehouse, catalog_options or {})
     names = [
@@ -101,14 +109,14 @@ def compact_database(
 
 
 def on_spark(spark: SparkSession) -> TaskRunner:
-    """Runs tasks of a compaction job on executors."""
+    """Return a function that runs tasks of a compaction job on executors."""
 
     def run(tasks: Sequence[CompactTask]) -> list[CompactResult | CorruptFile]:
         shares = _shares([task.size_bytes for task in tasks], min(len(tasks), _SHARES_A_CORE * cores_of(spark)))
         payloads = [pickle.dumps(task) for task in tasks]
         if isinstance(spark, SparkSession):
             found = _in_one_stage(spark, shares, payloads)
-        else:  # Connect has a class of its own, and no other way
+        else:  # Connect has another class, and supports only this
             found = _in_a_query(spark, shares, payloads)
         return [pickle.loads(bytes(found[number])) for number in range(len(tasks))]
 
@@ -116,7 +124,10 @@ def on_spark(spark: SparkSession) -> TaskRunner:
 
 
 def _in_one_stage(spark: SparkSession, shares: Sequence[int], payloads: Sequence[bytes]) -> dict[int, bytes]:
-    """A task for each share. Spark plans no query, compiles none and shuffles nothing: a third of what a job costs."""
+    """Run one task per share.
+
+    Spark plans and compiles no query and shuffles nothing, which would be a third of the cost.
+    """
     work: list[list[tuple[int, bytes]]] = [[] for _ in range(max(shares) + 1)]
     for number, (share, payload) in enumerate(zip(shares, payloads, strict=True)):
         work[share].append((number, payload))
@@ -137,7 +148,7 @@ def _in_a_query(spark: SparkSession, shares: Sequence[int], payloads: Sequence[b
 
 @dataclass(frozen=True)
 class _CompactionTask:
-    """What travels.
+    """The function that runs on executors.
 
     version: of this package in the driver
     """
@@ -155,7 +166,7 @@ class _CompactionTask:
             yield number, pickle.dumps(result)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`."""
+        """Run the tasks of a share, for `mapInArrow`."""
         for batch in batches:
             work = zip(batch.column("number").to_pylist(), batch.column("payload").to_pylist(), strict=True)
             for number, payload in self.run(list(work)):
@@ -165,7 +176,7 @@ class _CompactionTask:
 
 
 def _shares(sizes: Sequence[int], count: int) -> list[int]:
-    """The share of each task, the largest tasks first, each into the smallest share so far."""
+    """Return the share of each task. The largest tasks are assigned first, each to the smallest share so far."""
     loads = [0] * count
     shares = [0] * len(sizes)
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):

@@ -16,14 +16,17 @@ Options = Mapping[str, str] | None
 
 
 class RolledBack(NamedTuple):
-    """Ids of the table's newest snapshot, before and after."""
+    """The ids of the table's newest snapshot, before and after a rollback."""
 
     previous_snapshot_id: int | None
     current_snapshot_id: int | None
 
 
 class TaggedSnapshot(NamedTuple):
-    """commit_time: epoch milliseconds."""
+    """A snapshot that was tagged.
+
+    commit_time: epoch milliseconds.
+    """
 
     tag_name: str
     snapshot: int
@@ -40,7 +43,10 @@ def expire_snapshots(
     older_than: str | None = None,
     catalog_options: Options = None,
 ) -> int:
-    """older_than: a local time (`2026-01-31 12:00:00`); what is younger stays. Returns how many snapshots went."""
+    """Expire snapshots. Returns how many were removed.
+
+    older_than: a local time (`2026-01-31 12:00:00`); newer snapshots stay.
+    """
     retain_ms = None if older_than is None else _age_ms(older_than)
     opened = _open(table, warehouse, catalog_options)
     return opened.expire(retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms).snapshots
@@ -72,7 +78,7 @@ def create_tag_from_timestamp(
     time_retained: str | None = None,
     catalog_options: Options = None,
 ) -> TaggedSnapshot:
-    """Of the first snapshot committed then or later.
+    """Create a tag of the first snapshot committed at this time or later.
 
     timestamp: epoch milliseconds
     """
@@ -85,8 +91,9 @@ def create_tag_from_timestamp(
 
 
 def trigger_tag_automatic_creation(table: str, warehouse: str, *, catalog_options: Options = None) -> list[str]:
-    """The tags that `tag.automatic-creation` has become due for; returns those that are new. What a committing writer
-    does, for a table without commits.
+    """Create the tags that are due by `tag.automatic-creation`. Returns the new ones.
+
+    A committing writer does the same. This is for tables without commits.
     """
     opened = _open(table, warehouse, catalog_options)
     if not AutomaticTags.made_for(opened.context):
@@ -113,7 +120,7 @@ def replace_tag(
     time_retained: str | None = None,
     catalog_options: Options = None,
 ) -> None:
-    """Arguments as of `create_tag`."""
+    """Move a tag to another snapshot. The arguments are those of `create_tag`."""
     _open(table, warehouse, catalog_options).replace_tag(tag, snapshot=snapshot, retain=_duration(time_retained))
 
 
@@ -122,7 +129,10 @@ def rename_tag(table: str, warehouse: str, tag: str, target_tag: str, *, catalog
 
 
 def delete_tag(table: str, warehouse: str, tag: str, *, catalog_options: Options = None) -> None:
-    """tag: one, or several with commas between."""
+    """Delete tags.
+
+    tag: one, or several separated by commas.
+    """
     opened = _open(table, warehouse, catalog_options)
     for name in tag.split(","):
         opened.delete_tag(name.strip())
@@ -131,7 +141,10 @@ def delete_tag(table: str, warehouse: str, tag: str, *, catalog_options: Options
 def expire_tags(
     table: str, warehouse: str, *, older_than: str | None = None, catalog_options: Options = None
 ) -> list[str]:
-    """older_than: of tags without a time of their own, those from before this local time go, too. Returns names."""
+    """Delete tags whose retention has ended. Returns their names.
+
+    older_than: tags without a retention from before this local time are deleted, too.
+    """
     limit = None if older_than is None else _time(older_than)
     return _open(table, warehouse, catalog_options).expire_tags(older_than=limit)
 
@@ -145,7 +158,7 @@ def rollback(
     tag: str | None = None,
     catalog_options: Options = None,
 ) -> RolledBack:
-    """To one of them.
+    """Roll back to a snapshot or a tag.
 
     version: digits are a snapshot's id, anything else a tag
     """
@@ -157,38 +170,47 @@ def rollback(
 
 
 def rollback_to_timestamp(table: str, warehouse: str, timestamp: int, *, catalog_options: Options = None) -> RolledBack:
-    """timestamp: epoch milliseconds; to the last snapshot committed then or before."""
+    """Roll back to the last snapshot committed at this time or before.
+
+    timestamp: epoch milliseconds
+    """
     return _rolled_back(_open(table, warehouse, catalog_options), as_of=timestamp)
 
 
 def rollback_to_watermark(table: str, warehouse: str, watermark: int, *, catalog_options: Options = None) -> RolledBack:
-    """To the last snapshot with this watermark or an earlier one."""
+    """Roll back to the last snapshot with this watermark or an earlier one."""
     return _rolled_back(_open(table, warehouse, catalog_options), watermark=watermark)
 
 
 def create_branch(
     table: str, warehouse: str, branch: str, *, tag: str | None = None, catalog_options: Options = None
 ) -> None:
-    """tag: where it begins; without, it has no rows."""
+    """Create a branch.
+
+    tag: the branch starts with this tag. By default it is empty.
+    """
     _open(table, warehouse, catalog_options).create_branch(branch, tag=tag)
 
 
 def delete_branch(table: str, warehouse: str, branch: str, *, catalog_options: Options = None) -> None:
-    """branch: one, or several with commas between."""
+    """Delete branches.
+
+    branch: one, or several separated by commas.
+    """
     opened = _open(table, warehouse, catalog_options)
     for name in branch.split(","):
         opened.delete_branch(name.strip())
 
 
 def fast_forward(table: str, warehouse: str, branch: str, *, catalog_options: Options = None) -> None:
-    """The table becomes what the branch is."""
+    """Replace the table's state by that of the branch."""
     _open(table, warehouse, catalog_options).fast_forward(branch)
 
 
 def merge_branch(
     table: str, warehouse: str, source_branch: str, *, target_branch: str = "main", catalog_options: Options = None
 ) -> int | None:
-    """Rows that were added on the one branch come to the other: append tables only. Returns the snapshot."""
+    """Append the rows that were added on one branch to another: append tables only. Returns the snapshot."""
     name = table if target_branch == "main" else f"{table}$branch_{target_branch}"
     return _open(name, warehouse, catalog_options).merge_branch(source_branch)
 

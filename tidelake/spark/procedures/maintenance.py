@@ -16,7 +16,7 @@ Options = Mapping[str, str] | None
 
 
 class RemovedFiles(NamedTuple):
-    """How many, and their bytes."""
+    """The number of removed files, and their bytes."""
 
     deleted_file_count: int
     deleted_file_total_len_in_bytes: int
@@ -35,10 +35,10 @@ def remove_orphan_files(
     dry_run: bool = False,
     catalog_options: Options = None,
 ) -> RemovedFiles:
-    """Files that nothing names: what tasks and drivers left that ended before their commit.
+    """Delete orphan files, which tasks and drivers leave that end before their commit.
 
-    table: `db.t`, or `db.*` for all of a database
-    older_than: a local time; without, a day ago. A commit under way must not have begun before.
+    table: `db.t`, or `db.*` for all tables of a database
+    older_than: a local time; default: a day ago. A running commit must not have started before.
     dry_run: only count them
     """
     catalog = open_catalog(warehouse, **(catalog_options or {}))
@@ -63,7 +63,10 @@ def reset_consumer(
     next_snapshot_id: int | None = None,
     catalog_options: Options = None,
 ) -> None:
-    """next_snapshot_id: what it reads next; without, the consumer is deleted."""
+    """Set or delete a consumer.
+
+    next_snapshot_id: the next snapshot to read. None deletes the consumer.
+    """
     consumers = TableConsumers(open_catalog(warehouse, **(catalog_options or {})).table(table))
     if next_snapshot_id is None:
         consumers.delete(consumer_id)
@@ -79,8 +82,10 @@ def clear_consumers(
     excluding_consumers: str = "",
     catalog_options: Options = None,
 ) -> list[str]:
-    """Deletes those whose whole name fits the one regular expression and not the other: of streams that will not come
-    back. Returns names.
+    """Delete consumers, for example of streams that will not be started again. Returns their names.
+
+    including_consumers: a regular expression that must match the whole name
+    excluding_consumers: consumers whose whole name matches are kept
     """
     consumers = TableConsumers(open_catalog(warehouse, **(catalog_options or {})).table(table))
     gone = [
@@ -97,17 +102,20 @@ def clear_consumers(
 def rewrite_file_index(
     table: str, warehouse: str, *, where: Predicate | None = None, catalog_options: Options = None
 ) -> RewrittenIndexes:
-    """Files get the indexes that the options `file-index.*` name now.
+    """Build the indexes that the options `file-index.*` name, for existing files.
 
-    where: on partition columns
+    where: a condition on partition columns
     """
     found = open_catalog(warehouse, **(catalog_options or {})).table(table).rewrite_file_index(where=where)
     return RewrittenIndexes(found.checked, found.rewritten)
 
 
 def analyze(table: str, warehouse: str, *, columns: str = "", catalog_options: Options = None) -> int | None:
-    """Counts rows and the values of columns (`a,b`; without, of all), as ANALYZE TABLE does, in the driver. Returns the
-    snapshot that names the statistics.
+    """Count rows and the values of columns in the driver, as ANALYZE TABLE does.
+
+    Returns the snapshot with the statistics.
+
+    columns: `a,b`; default: all columns
     """
     names = [name.strip() for name in columns.split(",") if name.strip()]
     return open_catalog(warehouse, **(catalog_options or {})).table(table).analyze(names or None)
@@ -116,12 +124,12 @@ def analyze(table: str, warehouse: str, *, columns: str = "", catalog_options: O
 def remove_unexisting_files(
     table: str, warehouse: str, *, dry_run: bool = False, catalog_options: Options = None
 ) -> list[str]:
-    """Data files that are lost for good are left out of the table, so that it can be read. Returns their paths."""
+    """Remove lost data files from the table, so that it can be read. Returns their paths."""
     return open_catalog(warehouse, **(catalog_options or {})).table(table).remove_missing_files(dry_run=dry_run)
 
 
 def purge_files(table: str, warehouse: str, *, catalog_options: Options = None) -> RemovedFiles:
-    """Deletes all rows, branches, tags, consumers and older snapshots. Stop writers and readers first."""
+    """Delete all rows, branches, tags, consumers and older snapshots. Stop writers and readers first."""
     gone = open_catalog(warehouse, **(catalog_options or {})).table(table).purge()
     return RemovedFiles(len(gone.paths), gone.size_bytes)
 

@@ -1,4 +1,4 @@
-"""Refreshing a materialized table: its query runs on Spark; over what changed where that is enough, else over all."""
+"""Refreshes a materialized table with Spark: its query runs on the changes if possible, otherwise on all rows."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def refresh_materialized_table(
     full: bool = False,
     catalog_options: Mapping[str, str] | None = None,
 ) -> int | None:
-    """The rows of the query, in one snapshot; by tasks of Spark, where all of them are computed again. Returns its id;
-    None where nothing was to be done.
+    """Refresh a materialized table in one snapshot. A full refresh runs in tasks of Spark.
 
-    sources: name in the query -> table of this warehouse; each is a temporary view of the session, which stays. Other
-    names mean what they mean to the session; only changes of `sources` can be told.
-    when_due: only if the rows are older than the definition allows.
-    full: all rows, also where only those that changed could be computed.
-    Raises BadInput where the query gives other columns than the table has, or the table is suspended.
+    sources: name in the query -> table of this warehouse; each becomes a temporary view of the session, which stays.
+        Other names are resolved by the session. Changes are known for `sources` only.
+    when_due: only if the rows are older than the definition allows
+    full: recompute all rows, even if computing only the changed ones is possible
+
+    Returns the snapshot's id; None if nothing had to be done. Raises BadInput if the query returns other columns than
+    the table has, or the table is suspended.
     """
     register(spark)
     options = dict(catalog_options or {})
@@ -57,7 +58,10 @@ def refresh_materialized_table(
 
 @dataclass(frozen=True)
 class _Spark:
-    """tables: by their names in the query."""
+    """Runs a refresh's query with Spark.
+
+    tables: by their names in the query.
+    """
 
     spark: SparkSession
     warehouse: str
@@ -78,8 +82,9 @@ class _Spark:
         return pa.concat_batches(found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)])
 
     def replace_all(self, request: FullRefresh) -> int | None:
-        """In one snapshot: readers see the old rows or the new ones. A partition that the query no longer gives goes,
-        too.
+        """Replace all rows in one snapshot: readers see the old rows or the new ones.
+
+        A partition for which the query returns no rows is emptied, too.
         """
         pinned = {name: source for name, source in request.sources.items() if _can_be_pinned(source)}
         for name, table in self.tables.items():
@@ -94,7 +99,10 @@ class _Spark:
         return published[0] if published else None
 
     def _read(self, table: str, source: QueriedTable | None) -> DataFrame:
-        """source: at its snapshot, which is what the refresh will be said to have read."""
+        """Return a table's rows as a DataFrame.
+
+        source: read at its snapshot, which the refresh records as read.
+        """
         reader = self.spark.read.format("tidelake").options(warehouse=self.warehouse, table=table, **self.options)
         if source is not None and source.snapshot is not None:
             reader = reader.option("snapshot", source.snapshot.id)
@@ -102,5 +110,8 @@ class _Spark:
 
 
 def _can_be_pinned(source: QueriedTable) -> bool:
-    """A snapshot is read under its own schema, which may lack columns that the table has now."""
+    """Return whether the table's schema is the snapshot's.
+
+    A snapshot is read under its own schema, which may lack columns that the table has now.
+    """
     return source.snapshot is not None and source.snapshot.schema_id == source.context.schema.id

@@ -1,4 +1,4 @@
-"""Procedures that make tables of the files of others. They run in the driver: no file is rewritten."""
+"""Procedures that make tables of existing files. They run in the driver: no file is rewritten."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def migrate_table(
     delete_origin: bool = True,
     catalog_options: Options = None,
 ) -> Migration:
-    """table: a format table of the catalog (and so one of Hive's), or a folder
-    target_table: the new one
+    """Migrate a folder or a format table. See `Catalog.migrate_table`.
+
+    table: a format table of the catalog (so also one of Hive's), or a folder
+    target_table: the new table
     options: of the new table
-    delete_origin: drop the entry of a format table, which is empty then. See `Catalog.migrate_table`.
+    delete_origin: drop the entry of a format table, which is then empty
     """
     catalog = _opened(source_type, warehouse, catalog_options)
     done = catalog.migrate_table(table, target_table, options=options)
@@ -41,7 +43,10 @@ def migrate_database(
     options: Options = None,
     catalog_options: Options = None,
 ) -> list[Migration]:
-    """database: of format tables, or a folder of folders. See `Catalog.migrate_database`."""
+    """Migrate all tables of a database. See `Catalog.migrate_database`.
+
+    database: a database of format tables, or a folder of folders
+    """
     return _opened(source_type, warehouse, catalog_options).migrate_database(database, target_database, options=options)
 
 
@@ -54,7 +59,10 @@ def migrate_file(
     delete_origin: bool = True,
     catalog_options: Options = None,
 ) -> Migration:
-    """source_table: a format table, or a folder, whose files are added to target_table. See `Catalog.migrate_files`."""
+    """Add files to an existing table. See `Catalog.migrate_files`.
+
+    source_table: a format table, or a folder, whose files are added to target_table
+    """
     catalog = _opened(source_type, warehouse, catalog_options)
     done = catalog.migrate_files(source_table, target_table)
     _drop_origin(catalog, source_table, delete_origin)

@@ -1,4 +1,4 @@
-"""Procedures of Paimon that are not supported, and why. paimon-spark has them, on the same warehouse."""
+"""Procedures of Paimon that are not supported, and the reasons. paimon-spark supports them, in the same warehouse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Procedures for partitions of a table, and for how many buckets they have."""
+"""Procedures for partitions of a table, and for their number of buckets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def rescale(
     partitions: str = "",
     catalog_options: Options = None,
 ) -> list[str]:
-    """Partitions that are in another number of buckets are overwritten with their own rows, in the driver.
+    """Overwrite partitions with another number of buckets with their own rows, in the driver.
 
-    bucket_num: becomes option `bucket`, too; without, what the option says
+    bucket_num: also becomes option `bucket`. Default: the value of that option
     partitions: only these, `dt=a,hour=1;dt=b`
 
-    Returns directories of what was rewritten. See `Catalog.rescale_table`.
+    Returns the directories of rewritten partitions. See `Catalog.rescale_table`.
     """
     catalog = open_catalog(warehouse, **(catalog_options or {}))
     number = int(catalog.table(table).options.get("bucket", "-1")) if bucket_num is None else bucket_num
@@ -47,9 +47,9 @@ def expire_partitions(
     options: Mapping[str, str] | None = None,
     catalog_options: Options = None,
 ) -> list[str]:
-    """Drops partitions whose time is over; returns them. Arguments go before the table's options `partition.…`.
+    """Drop expired partitions, and return them. Arguments override the table's options `partition.…`.
 
-    expiration_time: how old is too old, `7 d`
+    expiration_time: the maximal age, `7 d`
     expire_strategy: `values-time` or `update-time`
     """
     given = {
@@ -64,16 +64,16 @@ def expire_partitions(
 
 
 def mark_partition_done(table: str, warehouse: str, partitions: str, *, catalog_options: Options = None) -> list[str]:
-    """A file `_SUCCESS` in each of them.
+    """Write a file `_SUCCESS` to each partition. Returns their directories.
 
-    partitions: `dt=a,hour=1;dt=b`. Returns their directories.
+    partitions: `dt=a,hour=1;dt=b`
     """
     opened = open_catalog(warehouse, **(catalog_options or {})).table(table)
     return opened.mark_done(_partitions(partitions))
 
 
 def _partitions(text: str) -> list[dict[str, str]]:
-    """By column; several with semicolons between."""
+    """Parse partitions separated by semicolons. Returns the values of each by column."""
     found = []
     for one in filter(str.strip, text.split(";")):
         pairs = [part.partition("=") for part in one.split(",")]

@@ -1,4 +1,4 @@
-"""Procedures for a table's manifests, for what a catalog or a table lost, and for copies. They run in the driver."""
+"""Procedures for a table's manifests, for repairs of catalogs and tables, and for copies. They run in the driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EarliestSnapshots(NamedTuple):
 def compact_manifest(
     table: str, warehouse: str, *, options: Options = None, dry_run: bool = False, catalog_options: Options = None
 ) -> ManifestCompaction:
-    """Joins the table's manifests; commits do so by themselves, but later.
+    """Merge the table's manifests. Commits merge them, too, but later.
 
     options: of the table, such as `manifest.target-file-size`
     dry_run: only count them
@@ -29,10 +29,11 @@ def compact_manifest(
 
 
 def repair(warehouse: str, *, database_or_table: str = "", catalog_options: Options = None) -> list[str]:
-    """A catalog with names of its own (jdbc, hive) learns what the files in its warehouse say.
+    """Update the entries of a catalog with entries (jdbc, hive) from the files in its warehouse.
 
-    database_or_table: several with commas between; without, the whole warehouse. Returns the tables whose entries
-    changed. See `Catalog.repair`.
+    database_or_table: one or more, separated by commas. Default: the whole warehouse
+
+    Returns the tables whose entries changed. See `Catalog.repair`.
     """
     catalog = open_catalog(warehouse, **(catalog_options or {}))
     names: list[str | None] = [name.strip() for name in database_or_table.split(",") if name.strip()]
@@ -42,19 +43,20 @@ def repair(warehouse: str, *, database_or_table: str = "", catalog_options: Opti
 def repair_earliest_snapshot(
     table: str, warehouse: str, snapshot_id: int, *, catalog_options: Options = None
 ) -> EarliestSnapshots:
-    """History begins with this snapshot, where earlier ones were lost in part. See `Table.repair_earliest_snapshot`."""
+    """Make this snapshot the earliest one, after files of earlier ones were lost.
+
+    See `Table.repair_earliest_snapshot`.
+    """
     opened = open_catalog(warehouse, **(catalog_options or {})).table(table)
     return EarliestSnapshots(opened.repair_earliest_snapshot(snapshot_id), snapshot_id)
 
 
 def remove_unexisting_manifests(table: str, warehouse: str, *, catalog_options: Options = None) -> list[str]:
-    """Manifests that are lost for good are left out of the latest snapshot; call `remove_unexisting_files` next.
-    Returns their names.
-    """
+    """Remove lost manifests from the latest snapshot; call `remove_unexisting_files` next. Returns their names."""
     return open_catalog(warehouse, **(catalog_options or {})).table(table).remove_missing_manifests()
 
 
 def copy(source_table: str, target_table: str, warehouse: str, *, catalog_options: Options = None) -> None:
-    """A new table with the files and the schema of the source's latest snapshot. See `Catalog.clone_table`."""
+    """Create a table with the files and the schema of the source's latest snapshot. See `Catalog.clone_table`."""
     catalog = open_catalog(warehouse, **(catalog_options or {}))
     catalog.clone_table(catalog.table(source_table), target_table)

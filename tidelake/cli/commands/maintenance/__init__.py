@@ -1,1 +1,1 @@
-"""Commands that look after tables: compaction, expiry, partitions, repairs."""
+"""Commands for maintenance of tables: compaction, expiry, partitions, repairs."""

@@ -1,4 +1,4 @@
-"""`tidelake table clone`: a new table with the rows of another."""
+"""`tidelake table clone`: creates a table with the rows of another."""
 
 from __future__ import annotations
 

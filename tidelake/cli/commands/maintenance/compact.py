@@ -40,7 +40,10 @@ def compact(
     strategy: str | None,
     watch: bool,
 ) -> ExitCode:
-    """Returns INTERRUPTED if it was cancelled before all was done. With watch, runs until it is cancelled."""
+    """Compact tables. Returns INTERRUPTED if it was cancelled before everything was done.
+
+    watch: run until it is cancelled
+    """
     if watch and (full or order_by):
         raise UsageError(
             "--watch compacts what is due; --full and --order-by rewrite everything and run once: leave one out"
@@ -79,8 +82,9 @@ def _once(
     *,
     is_single: bool,
 ) -> ExitCode:
-    """If one table can't be compacted, the others still are; its error is raised at the end. Of several tables, those
-    that this release can't compact at all are skipped.
+    """Compact each table once. If one can't be compacted, the others still are; its error is raised at the end.
+
+    Of several tables, those that this release can't compact at all are skipped.
     """
     reports: list[CompactionReport] = []
     passed_over: list[dict[str, Any]] = []
@@ -139,7 +143,7 @@ def _summary(report: CompactionReport) -> str:
 
 
 def _sum(buckets: Sequence[BucketCompaction], when: str) -> tuple[int, int]:
-    """Files and bytes."""
+    """Return the numbers of files and bytes."""
     return sum(getattr(one, f"files_{when}") for one in buckets), sum(getattr(one, f"bytes_{when}") for one in buckets)
 
 
@@ -162,7 +166,7 @@ def _print_report(out: CommandOutput, report: CompactionReport, request: Compact
 
 
 def _grid(buckets: Sequence[BucketCompaction]) -> Grid:
-    """The largest, in the order of partitions."""
+    """Return the largest compactions, sorted by partition."""
     from rich.text import Text
 
     largest = sorted(buckets, key=lambda one: -one.bytes_before)[:_BUCKETS_SHOWN]

@@ -51,7 +51,7 @@ def expire(
 def _holders(
     table: Table, retain_min: int | None, retain_max: int | None, retain_ms: int | None
 ) -> list[ConsumerPosition]:
-    """Consumers that keep snapshots which would otherwise expire."""
+    """Return the consumers that keep snapshots which would otherwise expire."""
     if table.context.options.consumer_changelog_only:
         return []
     context = table.context.with_options({"consumer.changelog-only": "true"})
@@ -124,7 +124,7 @@ def verify(
     start: int | None,
     end: int | None,
 ) -> ExitCode:
-    """Exit code 1 if there are problems."""
+    """Verify a table. Returns exit code 1 if there are problems."""
     age_ms = _duration_ms("--orphans-older-than", orphans_older_than)
     table = catalog.open().table(name)
     if changelog:

@@ -27,7 +27,10 @@ def refresh(
     sources: Sequence[tuple[str, str]],
     every: str | None,
 ) -> None:
-    """every: repeat at this interval until SIGINT or SIGTERM; the first error ends it."""
+    """Refresh a materialized table.
+
+    every: repeat at this interval until SIGINT or SIGTERM; the first error ends it.
+    """
     opened = catalog.open()
 
     def once(opened: Catalog) -> Refreshed:

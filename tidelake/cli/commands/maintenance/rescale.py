@@ -1,4 +1,4 @@
-"""`tidelake table rescale`: partitions in another number of buckets."""
+"""`tidelake table rescale`: changes the number of buckets of partitions."""
 
 from __future__ import annotations
 
