@@ -17,6 +17,7 @@ from storage.bucketing import Bucketing, BucketMode
 from storage.commit.commit_message import CommitMessage
 from storage.commit.owner_process import OwnerProcess
 from storage.errors import BadInput, TidelakeError
+from storage.files.data_file import is_fully_compacted
 from storage.files.partition_times import partition_check
 from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET
 from storage.merge.merge_functions import check_row_kinds, merge_function_of
@@ -367,10 +368,9 @@ class TableWriter:
         if identifier != BATCH_COMMIT_IDENTIFIER and identifier % every:
             return set()
         if not only_written:
-            max_level = self._context.options.num_levels - 1
+            num_levels = self._context.options.num_levels
             self._restored()
-            found = self._unopened.items()
-            self._not_full |= {key for key, bucket in found if any(file.level < max_level for file in bucket.files)}
+            self._not_full |= {k for k, b in self._unopened.items() if not is_fully_compacted(b.files, num_levels)}
         for key in self._not_full:
             self._bucket(key)
         return set(self._not_full)
