@@ -34,7 +34,7 @@ def unit() -> configparser.ConfigParser:
     return parser
 
 
-def test_the_unit_runs_a_command_of_ours_and_leaves_decisions_to_people() -> None:
+def test_the_unit_runs_our_command_and_does_not_restart_after_a_refusal() -> None:
     service = unit()["Service"]
     program, *arguments = shlex.split(service["ExecStart"].replace("%i", "shop"))
     assert program.endswith("/tidelake")
@@ -62,7 +62,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
         assert [line for line in said.stderr.splitlines() if str(copy.name) in line and "Unknown" in line] == []
 
 
-def test_the_pod_runs_the_configuration_beside_it() -> None:
+def test_the_pod_runs_the_configuration_of_the_same_manifest() -> None:
     invocation = parse(CONTAINER["args"])
     path = Path(invocation.options["config"])
     mounts = {mount["mountPath"]: mount["name"] for mount in CONTAINER["volumeMounts"]}
@@ -76,7 +76,7 @@ def test_the_pod_runs_the_configuration_beside_it() -> None:
     assert POD["securityContext"]["runAsUser"] == int(user)
 
 
-def test_probes_ask_what_the_endpoint_answers_and_one_process_runs_at_a_time() -> None:
+def test_probes_use_existing_paths_and_one_process_runs_at_a_time() -> None:
     probes = {name: CONTAINER[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {name: probe["path"] for name, probe in probes.items()} == {
         "startupProbe": "/live",

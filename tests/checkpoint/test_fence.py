@@ -55,7 +55,7 @@ def test_what_stops_a_commit(case: Case) -> None:
             fence([snapshot(11, OURS), case.seen])
 
 
-def test_before_a_process_has_an_epoch_everything_passes() -> None:
+def test_commits_pass_the_fence_before_the_process_has_an_epoch() -> None:
     fence, newer = EpochFence("shop.orders", "shop"), snapshot(11, Epoch(5, "new"))
     fence([newer])
     fence.epoch = OURS
@@ -63,7 +63,7 @@ def test_before_a_process_has_an_epoch_everything_passes() -> None:
         fence([newer])
 
 
-def test_who_took_over_and_when_is_said() -> None:
+def test_the_fencing_error_names_the_new_process_and_the_time() -> None:
     fence = EpochFence("shop.orders", "shop")
     fence.epoch = OURS
     with pytest.raises(WriterFenced) as raised:

@@ -77,6 +77,6 @@ def test_what_is_found(case: Case) -> None:
     assert not found or case.said in found[0].text
 
 
-def test_of_many_only_the_first_are_told() -> None:
+def test_a_long_list_is_shortened_to_its_first_items() -> None:
     assert few_of(f"p{n}" for n in range(3)) == "p0, p1, p2"
     assert few_of(f"p{n}" for n in range(9)) == "p0, p1, p2 and 6 more"

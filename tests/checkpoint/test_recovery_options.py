@@ -108,14 +108,14 @@ def test_rewound_to_offsets(
     assert rewound_offsets(RecoveredTable(at(20, 5)), problems, {P0: 40}) == expected
 
 
-def test_a_decision_joins_the_chain_where_nothing_changed() -> None:
+def test_a_recovery_decision_keeps_unaffected_partitions_in_the_chain() -> None:
     accepted = RecoveryDecision("--accept-gap a", ("hole",))
     found = decided_position(RecoveredTable(at(20, 5, start=2)), {P0: 30, P1: 5}, SOURCE, accepted)
     assert found.ranges == {P0: OffsetRange(30, 30), P1: OffsetRange(2, 5)}
     assert (found.identity, found.accepted) == (NOW, accepted)
 
 
-def test_a_way_out_is_offered_for_all_tables_or_for_none() -> None:
+def test_a_recovery_flag_is_offered_for_all_tables_or_for_none() -> None:
     hole = [PositionProblem("?", ProblemKind.CHAIN_BREAK, "…")]
     expired = [PositionProblem("?", ProblemKind.EXPIRED, "…")]
     folder = SourceState(NOW, [])

@@ -54,7 +54,7 @@ STEPS: Final = st.lists(
 @pytest.mark.exhaustive(kept=6)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), ALLOWED)
-def test_folding_the_changelog_gives_the_table(engine: Engine, producer: str) -> None:
+def test_applying_the_changelog_gives_the_table(engine: Engine, producer: str) -> None:
     reported = 0
 
     @settings(max_examples=examples(6))  # 36 tables of them

@@ -189,7 +189,7 @@ def play(engine: Engine, options: dict[str, str], played: list[Commit], spills: 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 @settings(max_examples=examples(6), deadline=None)
 @given(options=tree_options, played=commits, spills=st.booleans())
-def test_rows_are_as_in_a_dict_and_files_keep_the_rules(
+def test_rows_match_a_dict_and_files_keep_the_invariants(
     engine: Engine, options: dict[str, str], played: list[Commit], spills: bool
 ) -> None:
     play(engine, options, played, spills)
@@ -200,7 +200,7 @@ def test_rows_are_as_in_a_dict_and_files_keep_the_rules(
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 @settings(max_examples=150, deadline=None)
 @given(options=tree_options, played=commits, spills=st.booleans())
-def test_for_long_rows_are_as_in_a_dict_and_files_keep_the_rules(
+def test_rows_match_a_dict_and_files_keep_the_invariants_in_long_runs(
     engine: Engine, options: dict[str, str], played: list[Commit], spills: bool
 ) -> None:
     play(engine, options, played, spills)

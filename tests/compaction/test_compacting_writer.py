@@ -166,7 +166,7 @@ def test_a_result_joins_the_commit_after_its_compaction(tmp_path: Path) -> None:
         pytest.param({"force-lookup": "true", "write-only": "true"}, ["1", "2", "3", "4"], id="write-only says more"),
     ],
 )
-def test_which_commits_compact(tmp_path: Path, options: dict[str, str], expected: list[str]) -> None:
+def test_options_decide_which_commits_compact(tmp_path: Path, options: dict[str, str], expected: list[str]) -> None:
     table = make_table(tmp_path, options)
     Streaming(table.context).put(1, 4)
     assert kinds(table) == expected
@@ -174,7 +174,7 @@ def test_which_commits_compact(tmp_path: Path, options: dict[str, str], expected
     assert stored(table) == in_snapshots(table)
 
 
-def test_a_one_off_commit_waits_for_what_it_made_due(tmp_path: Path) -> None:
+def test_a_one_off_commit_waits_for_the_compaction_it_triggered(tmp_path: Path) -> None:
     """No later one of this writer may come that could take the result."""
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2"})
     for number in range(3):
@@ -185,7 +185,7 @@ def test_a_one_off_commit_waits_for_what_it_made_due(tmp_path: Path) -> None:
     check_rows(table, 2)
 
 
-def test_buckets_that_an_earlier_writer_left_are_compacted_in_full_too(tmp_path: Path) -> None:
+def test_a_full_compaction_includes_buckets_of_earlier_writers(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"full-compaction.delta-commits": "3"})
     Streaming(table.context).put(1, 2)
     again = Streaming(table.context)
@@ -195,7 +195,7 @@ def test_buckets_that_an_earlier_writer_left_are_compacted_in_full_too(tmp_path:
     check_rows(table, 2)
 
 
-def test_a_full_compaction_follows_the_one_that_runs(tmp_path: Path) -> None:
+def test_a_full_compaction_starts_after_the_running_one(tmp_path: Path) -> None:
     table, scheduler = make_table(tmp_path, {"full-compaction.delta-commits": "7"}), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 6)
@@ -209,7 +209,7 @@ def test_a_full_compaction_follows_the_one_that_runs(tmp_path: Path) -> None:
     assert stored(table) == in_snapshots(table)
 
 
-def test_writing_waits_when_too_many_runs_pile_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_writing_waits_when_too_many_runs_accumulate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "3"}
     table, scheduler = make_table(tmp_path, options), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
@@ -248,7 +248,7 @@ def test_a_bucket_is_closed_when_its_compaction_is_committed(tmp_path: Path) -> 
     check_rows(table, 9)
 
 
-def test_writers_and_jobs_log_what_they_compacted_alike(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_writers_and_jobs_log_compactions_in_the_same_form(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true"})
     with caplog.at_level(logging.INFO):
         Streaming(table.context).put(1, 4)
@@ -263,7 +263,7 @@ def test_writers_and_jobs_log_what_they_compacted_alike(tmp_path: Path, caplog: 
 # ---------------------------------------------------------------- what is thrown away
 
 
-def test_a_compaction_that_lost_its_race_is_thrown_away_and_writing_goes_on(
+def test_a_compaction_that_lost_a_race_is_discarded_and_writing_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true"})
@@ -280,7 +280,7 @@ def test_a_compaction_that_lost_its_race_is_thrown_away_and_writing_goes_on(
     check_rows(table, 6)
 
 
-def test_files_that_others_compacted_and_that_expired_are_no_reason_to_fail(
+def test_files_compacted_by_others_and_expired_cause_no_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true"})
@@ -296,7 +296,7 @@ def test_files_that_others_compacted_and_that_expired_are_no_reason_to_fail(
     assert stored(table) <= in_snapshots(table)
 
 
-def test_a_file_that_is_missing_for_no_good_reason_fails_the_writer(tmp_path: Path) -> None:
+def test_a_file_missing_without_a_known_reason_fails_the_writer(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"})
     streaming = Streaming(table.context)
     streaming.put(1, 1)
@@ -307,7 +307,7 @@ def test_a_file_that_is_missing_for_no_good_reason_fails_the_writer(tmp_path: Pa
         streaming.commit(2)
 
 
-def test_a_replayed_commit_forgets_its_files_and_compaction_goes_on(tmp_path: Path) -> None:
+def test_a_replayed_commit_drops_its_files_and_compaction_continues(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"})
     Streaming(table.context).put(1, 3)
     again = Streaming(table.context)
@@ -319,7 +319,7 @@ def test_a_replayed_commit_forgets_its_files_and_compaction_goes_on(tmp_path: Pa
 
 
 @pytest.mark.parametrize("state", ["waits", "has ended", "is taken"])
-def test_aborting_leaves_nothing_of_a_compaction(tmp_path: Path, state: str) -> None:
+def test_aborting_deletes_all_files_of_a_compaction(tmp_path: Path, state: str) -> None:
     table, scheduler = make_table(tmp_path), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 5)
@@ -336,7 +336,7 @@ def test_aborting_leaves_nothing_of_a_compaction(tmp_path: Path, state: str) -> 
     check_rows(table, 5)
 
 
-def test_whoever_is_in_a_hurry_commits_without_the_compaction_that_was_waited_for(tmp_path: Path) -> None:
+def test_an_urgent_commit_does_not_wait_for_a_running_compaction(tmp_path: Path) -> None:
     table, scheduler = make_table(tmp_path, {"commit.force-compact": "true"}), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 4)
@@ -351,7 +351,7 @@ def test_whoever_is_in_a_hurry_commits_without_the_compaction_that_was_waited_fo
     assert stored(table) == in_snapshots(table)
 
 
-def test_a_bucket_that_was_being_opened_meanwhile_hears_of_the_hurry_too(tmp_path: Path) -> None:
+def test_an_urgent_commit_also_reaches_a_bucket_that_is_being_opened(tmp_path: Path) -> None:
     Streaming(make_table(tmp_path).context, GatedScheduler()).put(1, 4)
     table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"commit.force-compact": "true"})
     compactor_factory = compact_manager_factory(GatedScheduler())  # whoever waits for these, waits for ever
@@ -369,7 +369,7 @@ def test_a_bucket_that_was_being_opened_meanwhile_hears_of_the_hurry_too(tmp_pat
     writer.abort()
 
 
-def test_a_compaction_that_failed_fails_the_writer_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_compaction_fails_the_writer_and_leaves_no_files(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"})
     io = FaultyFileIO(table.context.io)
     streaming = Streaming(replace(table.context, io=io))
@@ -386,7 +386,7 @@ def test_a_compaction_that_failed_fails_the_writer_and_leaves_nothing(tmp_path: 
     check_rows(table, 1)
 
 
-def test_files_of_a_newer_schema_are_left_to_a_writer_that_knows_their_columns(tmp_path: Path) -> None:
+def test_files_of_a_newer_schema_are_not_compacted_by_an_older_writer(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"sequence.field": "v", "num-sorted-run.compaction-trigger": "2"})
     catalog = tidelake.open_catalog(str(tmp_path))
     old = Streaming(table.context)
@@ -405,7 +405,7 @@ def test_files_of_a_newer_schema_are_left_to_a_writer_that_knows_their_columns(t
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER], ids=["not done", "done and not told"])
-def test_a_crash_at_any_call_of_a_commit_with_compaction_leaves_the_old_rows_or_the_new_ones(
+def test_a_crash_in_any_call_of_a_compacting_commit_leaves_the_old_or_the_new_rows(
     tmp_path: Path, fault: Fault
 ) -> None:
     """The next writer commits the same again, and goes on compacting."""

@@ -105,7 +105,7 @@ def kinds(table: Table) -> list[str]:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_rows_whose_compaction_others_were_ahead_of_are_seen_with_their_commit(options: Mapping[str, str]) -> None:
+def test_rows_are_visible_with_their_commit_although_their_compaction_lost_a_race(options: Mapping[str, str]) -> None:
     table = layered_table(options)
     with table.writer(commit_user=USER) as writer:
         put(writer, 1, 2)
@@ -118,7 +118,7 @@ def test_rows_whose_compaction_others_were_ahead_of_are_seen_with_their_commit(o
     assert orphans(table.context) == set()
 
 
-def test_others_may_be_ahead_several_times() -> None:
+def test_a_compaction_may_lose_several_races() -> None:
     table = layered_table(BOTH)
 
     def conflict() -> None:
@@ -133,7 +133,7 @@ def test_others_may_be_ahead_several_times() -> None:
     assert orphans(table.context) == set()
 
 
-def test_a_commit_stands_when_others_are_ahead_without_end_and_the_next_one_compacts() -> None:
+def test_a_commit_succeeds_when_its_compaction_loses_every_race_and_the_next_one_compacts() -> None:
     table = layered_table({"deletion-vectors.enabled": "true", "commit.max-retries": "2"})
 
     def conflict() -> None:
@@ -149,7 +149,7 @@ def test_a_commit_stands_when_others_are_ahead_without_end_and_the_next_one_comp
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_rows_beside_files_that_others_compacted_and_that_expired_are_seen_with_their_commit(
+def test_rows_are_visible_although_others_compacted_and_expired_neighbouring_files(
     options: Mapping[str, str],
 ) -> None:
     table = layered_table({"num-sorted-run.compaction-trigger": "50", **options})
@@ -164,7 +164,7 @@ def test_rows_beside_files_that_others_compacted_and_that_expired_are_seen_with_
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_commit_that_died_before_its_compaction_is_completed_when_it_is_repeated(options: Mapping[str, str]) -> None:
+def test_a_commit_that_crashed_before_its_compaction_is_completed_on_replay(options: Mapping[str, str]) -> None:
     table = layered_table(options)
 
     def die() -> None:
@@ -183,7 +183,7 @@ def test_a_commit_that_died_before_its_compaction_is_completed_when_it_is_repeat
     check(table, 3)
 
 
-def test_commits_that_do_not_wait_for_lookups_leave_it_to_the_next() -> None:
+def test_without_lookup_wait_a_lost_compaction_is_left_to_the_next_commit() -> None:
     table = layered_table({"changelog-producer": "lookup", "lookup-wait": "false"})
     with table.writer(commit_user=USER) as writer:
         put(writer, 1)
@@ -191,7 +191,7 @@ def test_commits_that_do_not_wait_for_lookups_leave_it_to_the_next() -> None:
         assert writer._writer.compact_left() == []
 
 
-def test_a_driver_compacts_what_others_were_ahead_of_its_tasks() -> None:
+def test_a_spark_driver_repeats_compactions_that_its_tasks_lost() -> None:
     table = layered_table(BOTH)
     for number in (1, 2, 3):
         task = TableWriter(table.context, compactor_factory=compact_manager_factory())
@@ -205,7 +205,7 @@ def test_a_driver_compacts_what_others_were_ahead_of_its_tasks() -> None:
     check(table, 3)
 
 
-def test_a_pipeline_compacts_what_others_were_ahead_of() -> None:
+def test_a_pipeline_repeats_lost_compactions() -> None:
     table = layered_table(BOTH)
     sink = StorageTableSink(table.context, USER, MemoryBudget(1 << 20))
     for number in (1, 2, 3):
@@ -222,9 +222,7 @@ def test_a_pipeline_compacts_what_others_were_ahead_of() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("options", OPTIONS[:3])  # of which the last row wins
-def test_writers_that_commit_in_turns_leave_what_their_rows_give_in_the_order_of_commits(
-    options: Mapping[str, str], seed: int
-) -> None:
+def test_alternating_writers_give_the_rows_merged_in_commit_order(options: Mapping[str, str], seed: int) -> None:
     """One is kept open, so that what it compacted may be older than what the other committed."""
     random = Random(seed)
     table = new_table({**options, "bucket": "2"})

@@ -48,7 +48,7 @@ def with_all_levels(table: Table) -> Table:
     steps=STEPS,
     seed=st.integers(0, 2**32),
 )
-def test_a_table_with_vectors_holds_what_the_same_history_merges_to_without(
+def test_a_table_with_deletion_vectors_equals_one_without(
     case: tuple[Engine, str],
     layout: Mapping[str, str],
     bitmap64: bool,
@@ -118,7 +118,7 @@ def changes_of(table: Table, start: int) -> list[tuple[int, int | None]]:
     return [(row["_VALUE_KIND"], row["v"]) for row in found]
 
 
-def test_the_older_row_is_marked_where_it_lies_and_readers_do_not_merge() -> None:
+def test_the_older_row_is_marked_in_its_file_and_readers_do_not_merge() -> None:
     table = small_table()
     with table.writer() as writer:
         writer.write(change(7, 200))
@@ -133,7 +133,7 @@ def test_the_older_row_is_marked_where_it_lies_and_readers_do_not_merge() -> Non
     assert not inspect(table.context, deep=True).findings
 
 
-def test_rows_of_level_0_wait_for_compaction_unless_all_levels_are_asked_for() -> None:
+def test_level_0_rows_wait_for_compaction_unless_all_levels_are_requested() -> None:
     table = small_table(write_only="true")
     with table.writer() as writer:
         writer.write(change(7, 200))

@@ -137,7 +137,7 @@ def test_a_snapshot_on_its_base_is_committed_and_readers_find_it(branch: Branch)
     assert replace(branch.table).snapshots.latest() == SECOND
 
 
-def test_of_two_with_one_id_the_first_stands(branch: Branch) -> None:
+def test_of_two_snapshots_with_one_id_only_the_first_is_committed(branch: Branch) -> None:
     branch.commit(None, FIRST)
     assert branch.commit(FIRST, SECOND)
     assert not branch.commit(FIRST, snapshot(2, "late"))
@@ -169,7 +169,7 @@ def test_an_id_that_was_used_and_expired_is_not_used_again(branch: Branch) -> No
     assert branch.table.snapshots.all() == [snapshot(4)]
 
 
-def test_what_an_error_left_in_the_table_is_told_to_be_committed(branch: Branch) -> None:
+def test_a_snapshot_published_despite_an_error_is_reported_as_committed(branch: Branch) -> None:
     branch.commit(None, FIRST)
     io = branch.table.io
     assert isinstance(io, FaultyFileIO)
@@ -182,7 +182,7 @@ def test_what_an_error_left_in_the_table_is_told_to_be_committed(branch: Branch)
     assert branch.table.snapshots.latest() == SECOND
 
 
-def test_branches_count_for_themselves(branch: Branch) -> None:
+def test_each_branch_has_its_own_snapshot_ids(branch: Branch) -> None:
     paths = branch.table.paths.for_branch("dev")
     SchemaStore(branch.table.io, paths).publish(branch.table.schema)
     dev = Branch(replace(branch.table, branch="dev"))
@@ -192,7 +192,7 @@ def test_branches_count_for_themselves(branch: Branch) -> None:
     assert dev.table.snapshots.all() == [snapshot(1, "of-dev")]
 
 
-def test_a_commit_of_a_table_goes_through_it(branch: Branch) -> None:
+def test_a_table_commits_through_its_snapshot_commit(branch: Branch) -> None:
     handed_over: list[int] = []
 
     class Observed:
@@ -209,7 +209,7 @@ def test_a_commit_of_a_table_goes_through_it(branch: Branch) -> None:
     assert latest(branch.table).total_record_count == 2
 
 
-def test_a_catalog_that_counts_is_told_what_each_partition_gained() -> None:
+def test_a_catalog_receives_the_statistics_of_each_partition() -> None:
     server = Server()
     table = make_table(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", partitioned=True)
     messages = [added("a", "b", in_partition=partition("x")), added("c", in_partition=partition("y"))]

@@ -71,9 +71,7 @@ STEPS: Final = st.lists(
 @pytest.mark.exhaustive(kept=3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), ALLOWED)
-def test_folding_the_changelog_gives_the_table_whatever_went_wrong(
-    engine: Engine, producer: str, points: Points
-) -> None:
+def test_applying_the_changelog_gives_the_table_after_any_fault(engine: Engine, producer: str, points: Points) -> None:
     reported = 0
     may_have_vectors = producer == "lookup" and engine.name != "first-row"
 
@@ -107,7 +105,7 @@ def test_folding_the_changelog_gives_the_table_whatever_went_wrong(
 @pytest.mark.exhaustive(kept=3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), AS_WRITTEN)
-def test_merging_what_was_written_gives_the_table_whatever_went_wrong(
+def test_merging_the_written_rows_gives_the_table_after_any_fault(
     engine: Engine, producer: str, points: Points
 ) -> None:
     """Engines to which it matters which rows of a key are merged first are without compactions."""

@@ -126,7 +126,7 @@ def live_through(kind: JobTableKind, number: int, trouble: Trouble) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
-def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: JobTableKind, points: Points) -> None:
+def test_a_fault_in_any_call_leaves_the_old_or_the_new_state(kind: JobTableKind, points: Points) -> None:
     """A third of the points for each kind of table; all of them take minutes."""
     third = KINDS.index(kind) % 3
     for number, trouble in sample(list(some_points(calls_of_a_job(kind)))[third::3]):
@@ -137,7 +137,7 @@ def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: JobTableKind,
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
-def test_that_holds_for_every_trouble_at_every_call(kind: JobTableKind, points: Points) -> None:
+def test_every_fault_at_every_call_is_survived(kind: JobTableKind, points: Points) -> None:
     for number, trouble in every_point(calls_of_a_job(kind)):
         live_through(kind, number, trouble)
         points.tried(f"compaction job: {trouble.id}")

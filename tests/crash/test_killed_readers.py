@@ -90,7 +90,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(60))
 @given(STEPS)
-def test_readers_that_die_anywhere_see_every_change_once(steps: list[tuple[Any, Any]]) -> None:
+def test_readers_that_crash_anywhere_see_every_change_once(steps: list[tuple[Any, Any]]) -> None:
     catalog = tidelake.open_catalog("memory://killed-readers/lake")
     catalog.create_database("db")
     try:
@@ -135,7 +135,7 @@ def reader(warehouse: Path, store: Path, name: str) -> Iterator[subprocess.Popen
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_processes_that_are_killed_for_a_minute_see_every_change_once(tmp_path: Path) -> None:
+def test_processes_killed_repeatedly_for_a_minute_see_every_change_once(tmp_path: Path) -> None:
     chance = random.Random(13)
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("db")

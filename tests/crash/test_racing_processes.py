@@ -62,7 +62,7 @@ LONG = [pytest.mark.long, pytest.mark.timeout(900)]
         pytest.param(on_unreliable_s3, id="unreliable S3", marks=[*LONG, pytest.mark.needs("S3 server")]),
     ],
 )
-def test_every_commit_is_there_once_and_no_row_is_lost(
+def test_every_commit_is_published_once_and_no_row_is_lost(
     request: pytest.FixtureRequest,
     place: Callable[[pytest.FixtureRequest], Place],
     shared: bool,

@@ -67,7 +67,7 @@ def captures_in_each_form() -> Iterator[Any]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("tables", "drivers", "are_there"), list(captures_in_each_form()))
-def test_captures_end_as_their_databases_whoever_drives(
+def test_captures_equal_their_databases_with_any_driver(
     tables: Sequence[RecordedTable],
     drivers: Sequence[str],
     are_there: bool,

@@ -113,7 +113,7 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_a_failure_says_what_happened_what_is_safe_and_what_to_do(case: Case) -> None:
+def test_a_failure_message_explains_the_cause_the_state_and_the_remedy(case: Case) -> None:
     lake = Lake()
     with pytest.raises(TidelakeError) as raised:
         case.happens(lake)

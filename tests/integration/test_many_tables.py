@@ -106,7 +106,7 @@ class Database:
         ),
     ],
 )
-def test_every_table_is_its_source_whatever_is_killed_while_schemas_change(
+def test_every_table_equals_its_source_after_kills_during_schema_changes(
     tables: int, rounds: int, changes: int, private_kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     random, broker = Random(20261122), private_kafka_broker

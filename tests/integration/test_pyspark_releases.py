@@ -39,7 +39,7 @@ def installed_in_name(folder: Path) -> Path:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["classic", "connect"])
 @pytest.mark.parametrize("release", ["4.1.4", "4.2.1", "4.3.0"])
-def test_a_release_does_what_is_promised(release: str, kind: str, tmp_path: Path) -> None:
+def test_each_release_does_what_the_documentation_promises(release: str, kind: str, tmp_path: Path) -> None:
     python = build_tool(PYSPARK / "build", f"pyspark[connect]=={release}")
     paths = [str(TOOLS.parent.parent), str(installed_in_name(tmp_path / "packages"))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}

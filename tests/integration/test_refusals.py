@@ -229,7 +229,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_each_way_out_leads_on(case: Case, shop: Shop) -> None:
+def test_each_offered_recovery_flag_lets_the_pipeline_continue(case: Case, shop: Shop) -> None:
     case.damage(shop)
     shop.send(*range(10, 15))
     snapshots = [s.uuid for s in shop.table.snapshots()]
@@ -255,7 +255,7 @@ def test_each_way_out_leads_on(case: Case, shop: Shop) -> None:
         assert [d["way"] for d in decided if d] == [" ".join(command.split()[-2:])]
 
 
-def test_the_progress_file_bridges_own_snapshots_that_expired(shop: Shop) -> None:
+def test_the_progress_file_bridges_expired_own_snapshots(shop: Shop) -> None:
     progress = (shop.lake / f"{PIPELINE}.progress").read_bytes()
     own_snapshots_expire(shop)
     (shop.lake / f"{PIPELINE}.progress").write_bytes(progress)
@@ -283,7 +283,7 @@ def test_another_cluster_is_refused(shop: Shop, private_kafka_broker: KafkaBroke
     assert (found.way, found.found) == ("--accept-gap shop.orders", ("another source",))
 
 
-def test_records_deleted_while_they_are_read_are_told_as_at_a_start(
+def test_records_deleted_during_reading_are_reported_like_at_a_start(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The consumer notices only then: the check before reading is passed by."""
@@ -299,7 +299,7 @@ def test_records_deleted_while_they_are_read_are_told_as_at_a_start(
     assert "--accept-gap shop.orders" in said.err
 
 
-def test_a_topic_created_again_while_it_is_read_brings_nothing_under_the_old_one_s_id(
+def test_a_topic_recreated_during_reading_publishes_nothing_under_the_old_id(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = shop.counts
@@ -334,14 +334,14 @@ def test_a_topic_created_again_while_it_is_read_brings_nothing_under_the_old_one
         (["--accept-gap", "shop.order"], "the pipeline has no table shop.order; did you mean 'shop.orders'?"),
     ],
 )
-def test_a_way_out_of_what_is_no_trouble_changes_nothing(shop: Shop, option: list[str], said: str) -> None:
+def test_an_unneeded_recovery_flag_changes_nothing(shop: Shop, option: list[str], said: str) -> None:
     before = [s.uuid for s in shop.table.snapshots()]
     answer = shop.run(*option)
     assert (answer.code, [s.uuid for s in shop.table.snapshots()]) == (1, before)
     assert said in answer.err
 
 
-def test_settings_that_change_no_row_s_way_are_no_reason_to_refuse(shop: Shop) -> None:
+def test_settings_that_change_no_routing_are_accepted(shop: Shop) -> None:
     tables = [{"name": "shop.orders", "match": ["orders", "orders"]}, {"name": "shop.returns"}]
     shop.configure(tables=tables, checkpoint={"interval_ms": 77}, write={"memory_bytes": 64 << 20})
     shop.send(*range(10, 15))

@@ -176,7 +176,7 @@ async def test_a_browser_shows_tables_lag_and_stalls(tmp_path: Path) -> None:
 
 @pytest.mark.interop
 @pytest.mark.needs("Chromium")
-async def test_a_click_sorts_the_tables_and_a_word_finds_them(tmp_path: Path) -> None:
+async def test_tables_can_be_sorted_by_click_and_searched(tmp_path: Path) -> None:
     """Whoever runs two hundred tables looks for the one that lags. The page stays as it is when it asks again."""
     async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
         await write_changes(pipeline, tmp_path, 8)

@@ -139,7 +139,7 @@ ALL = [(offset, f"n{offset}") for offset in range(30)]
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("moment", ["before its commit", "before it publishes"])
-def test_a_process_that_slept_is_fenced_and_each_record_is_there_once(shop: Shop, moment: str) -> None:
+def test_a_paused_process_is_fenced_and_each_record_is_written_once(shop: Shop, moment: str) -> None:
     asleep = shop.sleeper(moment)
     shop.run()
     assert shop.rows() == ALL
@@ -153,7 +153,7 @@ def test_a_process_that_slept_is_fenced_and_each_record_is_there_once(shop: Shop
 
 
 @pytest.mark.exhaustive
-def test_a_process_that_slept_until_its_snapshot_id_expired_does_not_believe_that_it_published(shop: Shop) -> None:
+def test_a_process_paused_until_its_snapshot_id_expired_does_not_report_success(shop: Shop) -> None:
     asleep = shop.sleeper("before it publishes")
     for _ in range(2):
         shop.run()

@@ -45,7 +45,7 @@ class Turns:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
-def test_java_and_tidelake_take_turns(layout: Layout, new_table: NewTable) -> None:
+def test_java_and_tidelake_write_alternately(layout: Layout, new_table: NewTable) -> None:
     options = {**layout.options, "snapshot.num-retained.min": "100"}
     table = new_table(layout.columns, primary_key=layout.key, partition_by=layout.partition, options=options)
     turns = Turns(layout, Random(layout.id))

@@ -61,7 +61,7 @@ def rows(random: Random, turn: int, *, kinds: bool) -> pa.Table:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_same_rows_win(case: Case, new_table: NewTable) -> None:
+def test_the_same_rows_win_as_in_java(case: Case, new_table: NewTable) -> None:
     options = {"bucket": "1", "num-sorted-run.compaction-trigger": "4", **case.options}
     table = new_table(COLUMNS, primary_key=["k"], options=options)
     random = Random(case.id)

@@ -238,7 +238,7 @@ def rows(columns: Sequence[Column], numbers: Sequence[int], kinds: Sequence[int]
 
 @pytest.mark.parametrize("has_key", [True, False], ids=["upserts", "append"])
 @pytest.mark.parametrize("number", range(len(EVOLUTIONS)), ids=[evolution.id for evolution in EVOLUTIONS])
-def test_rows_of_all_schemas_read_the_same_everywhere(number: int, has_key: bool, new_table: NewTable) -> None:
+def test_rows_of_all_schema_versions_read_the_same_everywhere(number: int, has_key: bool, new_table: NewTable) -> None:
     case = EVOLUTIONS[number]
     file_format = ("parquet", "orc", "avro")[(number + has_key) % 3]  # over all cases, each with each
     table = new_table(

@@ -12,7 +12,7 @@ from tests.interop.layouts import LAYOUTS, Layout
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
-def test_a_table_goes_from_writer_to_writer(layout: Layout, new_table: NewTable) -> None:
+def test_several_writers_continue_one_table(layout: Layout, new_table: NewTable) -> None:
     table = new_table(
         layout.columns,
         primary_key=layout.key,

@@ -134,7 +134,7 @@ def steps(hand: Hand, layout: Layout) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
-def test_the_same_commits_look_the_same(layout: Layout, new_table: NewTable) -> None:
+def test_system_tables_of_the_same_commits_are_equal(layout: Layout, new_table: NewTable) -> None:
     seen: list[dict[str, dict[str, list[str]]]] = []
     for folder in ("we", "java"):
         table = new_table(

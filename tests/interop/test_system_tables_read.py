@@ -78,7 +78,7 @@ def golden(request: pytest.FixtureRequest) -> GoldenTable:
     return table
 
 
-def test_every_system_table_is_as_java_reads_it(golden: GoldenTable, java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_every_system_table_equals_javas(golden: GoldenTable, java_oracle: JavaOracle, tmp_path: Path) -> None:
     warehouse = golden.unpack(tmp_path)
     catalog = tidelake.open_catalog(str(warehouse))
     for name in METADATA:

@@ -334,7 +334,7 @@ def test_files_and_readers_agree_with_merging_row_by_row(about: str) -> None:
     run_state_machine_as_test(MACHINES[about], settings=_SHORT)
 
 
-def test_a_row_that_comes_back_lies_over_the_delete_that_an_earlier_compaction_of_its_commit_left_out() -> None:
+def test_a_reinserted_row_is_newer_than_a_delete_dropped_by_an_earlier_compaction_of_its_commit() -> None:
     """Its group is older than the delete's: read alone, it would be another row."""
     machine = MACHINES["a group removes"]()
     machine.create(
@@ -358,7 +358,7 @@ def test_a_row_that_comes_back_lies_over_the_delete_that_an_earlier_compaction_o
     machine.teardown()
 
 
-def test_compactions_of_one_commit_that_went_to_two_levels_give_what_one_would() -> None:
+def test_two_compactions_of_one_commit_to_two_levels_equal_one_compaction() -> None:
     machine = MACHINES["groups with functions, one removes"]()
     machine.create(
         seed=122,
@@ -376,7 +376,7 @@ def test_compactions_of_one_commit_that_went_to_two_levels_give_what_one_would()
     machine.teardown()
 
 
-def test_compactions_of_one_commit_may_each_keep_a_delete_of_the_same_key() -> None:
+def test_two_compactions_of_one_commit_may_both_keep_a_delete_of_one_key() -> None:
     machine = MACHINES["groups with functions, one removes"]()
     machine.create(
         seed=34238,
@@ -399,5 +399,5 @@ def test_compactions_of_one_commit_may_each_keep_a_delete_of_the_same_key() -> N
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("about", MACHINES)
-def test_they_agree_for_thousands_of_steps(about: str) -> None:
+def test_files_and_readers_agree_with_merging_row_by_row_for_thousands_of_steps(about: str) -> None:
     run_state_machine_as_test(MACHINES[about], settings=_LONG)

@@ -52,6 +52,6 @@ for compacted in (False, True):
         pytest.param("aggregation", "10", id="as the table's option says, and texts are joined in order"),
     ],
 )
-def test_more_runs_than_open_files(engine: str, threshold: str, tmp_path: Path) -> None:
+def test_more_runs_than_allowed_open_files_are_merged(engine: str, threshold: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), engine, threshold]
     subprocess.run(command, check=True)

@@ -279,12 +279,12 @@ _LONG: Final = settings(_PATIENT, max_examples=200, stateful_step_count=60)
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
-def test_a_table_is_what_its_last_commit_made_it(machine: type[TableMachine]) -> None:
+def test_a_table_equals_its_model_after_each_commit(machine: type[TableMachine]) -> None:
     run_state_machine_as_test(machine, settings=_SHORT)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
-def test_a_table_is_what_its_last_commit_made_it_for_thousands_of_steps(machine: type[TableMachine]) -> None:
+def test_a_table_equals_its_model_for_thousands_of_steps(machine: type[TableMachine]) -> None:
     run_state_machine_as_test(machine, settings=_LONG)

@@ -31,14 +31,14 @@ _ASKED_BY: ContextVar[str] = ContextVar("asked_by")
 
 
 @either_way
-async def test_the_outcome_comes_through(run: Runner) -> None:
+async def test_the_result_or_error_is_passed_on(run: Runner) -> None:
     assert await run(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await run(divmod, 7, 0)
 
 
 @either_way
-async def test_work_is_done_elsewhere_and_knows_who_asked(run: Runner) -> None:
+async def test_work_runs_in_another_thread_with_the_context_of_the_caller(run: Runner) -> None:
     _ASKED_BY.set("the test")
     assert await run(lambda: (_ASKED_BY.get(), threading.current_thread() is threading.main_thread())) == (
         "the test",
@@ -51,7 +51,7 @@ async def test_work_is_done_elsewhere_and_knows_who_asked(run: Runner) -> None:
     [([], False), ([2], False), ([2, 3], True), (list(range(5_003)), True)],
     ids=["nothing", "one item", "several", "many"],
 )
-def test_one_item_needs_no_thread_of_its_own(items: list[int], in_threads: bool) -> None:
+def test_one_item_uses_no_extra_thread(items: list[int], in_threads: bool) -> None:
     """Nearly every flush is of one bucket of few rows."""
     seen = set[threading.Thread]()
 
@@ -64,7 +64,7 @@ def test_one_item_needs_no_thread_of_its_own(items: list[int], in_threads: bool)
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(0, 3), (1, 3), (3, 3), (1_000, 3), (5, 1)])
-def test_items_are_taken_by_as_many_threads_as_were_asked_for(count: int, at_once: int) -> None:
+def test_items_are_processed_by_the_requested_number_of_threads(count: int, at_once: int) -> None:
     running, most, lock = 0, 0, threading.Lock()
 
     def work(item: int) -> int:
@@ -81,7 +81,7 @@ def test_items_are_taken_by_as_many_threads_as_were_asked_for(count: int, at_onc
     assert most <= at_once
 
 
-def test_after_the_error_of_one_item_no_other_begins() -> None:
+def test_after_an_error_no_other_item_starts() -> None:
     begun = list[int]()
 
     def work(item: int) -> None:
@@ -94,7 +94,7 @@ def test_after_the_error_of_one_item_no_other_begins() -> None:
 
 
 @pytest.mark.parametrize("run_all", [map_on_cores, map_to_end])
-def test_the_error_of_one_item_is_raised_when_nothing_goes_on(
+def test_the_error_of_one_item_is_raised_when_all_running_items_ended(
     run_all: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -114,7 +114,7 @@ def test_the_error_of_one_item_is_raised_when_nothing_goes_on(
     assert ended == ["good"]
 
 
-async def test_outcomes_come_in_the_order_of_the_items() -> None:
+async def test_results_are_in_the_order_of_the_items() -> None:
     gate = Gate()
 
     def work(item: int) -> int:
@@ -125,7 +125,7 @@ async def test_outcomes_come_in_the_order_of_the_items() -> None:
     assert await map_uncancellable(work, [], at_once=2) == []
 
 
-async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
+async def test_after_an_error_nothing_starts_and_nothing_keeps_running() -> None:
     gate, begun, ended = Gate(), list[str](), list[str]()
 
     def work(item: str) -> None:
@@ -153,7 +153,7 @@ async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
         pytest.param([], True, asyncio.CancelledError, id="a cancellation"),
     ],
 )
-async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
+async def test_pending_items_run_despite_an_error_if_requested(
     bad: list[str], is_cancelled: bool, raised: type[BaseException]
 ) -> None:
     gate, reported = Gate(), list[tuple[str, str]]()
@@ -178,7 +178,7 @@ async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
     assert reported == [(item, item.upper()) for item in "abcd" if item not in bad]
 
 
-async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:
+async def test_cpu_bound_work_runs_in_one_thread_in_request_order() -> None:
     gate, done = Gate(), list[str]()
     first = asyncio.create_task(run_cpu_bound(gate))
     await gate.reached()
@@ -202,7 +202,7 @@ print("done in the", "parent" if child else "child", asyncio.run(run_cpu_bound(i
 """
 
 
-def test_a_process_that_was_forked_off_has_a_thread_of_its_own() -> None:
+def test_a_forked_process_has_its_own_thread() -> None:
     command = [sys.executable, "-c", _FORKS]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert said.splitlines() == ["done in the child 0", "done in the parent 0"]
@@ -211,7 +211,7 @@ def test_a_process_that_was_forked_off_has_a_thread_of_its_own() -> None:
 @either_way
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("outcome", ["a result", "an error"])
-async def test_a_cancelled_wait_ends_when_the_work_does(run: Runner, times: int, outcome: str) -> None:
+async def test_a_cancelled_wait_ends_with_the_work(run: Runner, times: int, outcome: str) -> None:
     gate = Gate()
 
     def work() -> None:
@@ -232,7 +232,7 @@ async def test_a_cancelled_wait_ends_when_the_work_does(run: Runner, times: int,
 
 
 @either_way
-def test_a_loop_that_ends_waits_before_others_clean_up(run: Runner) -> None:
+def test_a_closing_event_loop_waits_for_work_before_cleanup(run: Runner) -> None:
     gate, said = Gate(), list[str]()
 
     def work() -> None:
@@ -255,7 +255,7 @@ def test_a_loop_that_ends_waits_before_others_clean_up(run: Runner) -> None:
     assert said == ["work has ended", "cleans up"]
 
 
-async def test_work_that_can_be_hurried_is_when_the_one_who_waits_is_cancelled() -> None:
+async def test_a_cancelled_waiter_hurries_work_that_supports_it() -> None:
     gate, said = Gate(), list[str]()
 
     def work() -> None:
@@ -278,13 +278,13 @@ def _busy(milliseconds: float) -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-async def test_short_work_is_done_where_the_event_loop_runs_as_long_as_it_is_short() -> None:
+async def test_short_work_runs_in_the_event_loop_while_it_stays_short() -> None:
     """The first time nobody knows how long it takes. Long or short is what the last time took."""
     short_work = ShortWork(short_ms=500)
     assert [await short_work(_busy, ms) for ms in (0, 0, 600, 0, 0)] == [False, True, True, False, True]
 
 
-async def test_each_function_is_short_or_long_by_itself_whatever_object_it_is_of() -> None:
+async def test_durations_are_measured_per_function_across_objects() -> None:
     class Batch:
         def where(self) -> bool:
             return _busy(0)
@@ -295,7 +295,7 @@ async def test_each_function_is_short_or_long_by_itself_whatever_object_it_is_of
     assert await short_work(Batch().where)
 
 
-async def test_short_work_leaves_the_loop_its_turn_and_its_errors_come_through() -> None:
+async def test_short_work_yields_to_the_loop_and_raises_its_errors() -> None:
     short_work, turns = ShortWork(short_ms=500), list[str]()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):

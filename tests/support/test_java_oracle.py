@@ -67,7 +67,7 @@ ROWS = pa.Table.from_pylist(
 )
 
 
-def test_rows_come_back_from_java_as_they_were(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_rows_are_read_back_from_java(java_oracle: JavaOracle, tmp_path: Path) -> None:
     java_oracle.create(tmp_path, "d.t", COLUMNS, primary_keys=["k"], options={"bucket": "2"})
     assert java_oracle.write(tmp_path, "d.t", json_rows(ROWS)) == 1
     rows = java_oracle.read(tmp_path, "d.t")

@@ -36,7 +36,7 @@ class Held:
 
 
 @pytest.mark.parametrize("name", ["write", "commit"])
-async def test_a_writer_is_closed_after_the_call_that_was_cancelled(
+async def test_a_writer_is_closed_after_its_cancelled_call(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
@@ -96,7 +96,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
-async def test_a_call_that_writes_is_waited_for_however_often_it_is_cancelled(
+async def test_a_writing_call_is_awaited_despite_repeated_cancellation(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
@@ -126,9 +126,7 @@ async def test_a_call_that_writes_is_waited_for_however_often_it_is_cancelled(
     assert said == [f"{call.name} has ended", "the call returns"]
 
 
-async def test_a_consumer_that_is_cancelled_has_written_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_consumer_has_written_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
     await catalog.create_database("db")
     table = await catalog.create_table("db.t", ROWS.schema)
@@ -155,7 +153,7 @@ async def test_a_consumer_that_is_cancelled_has_written_how_far_it_is(
 
 
 @pytest.mark.parametrize("how", ["closed", "left by break", "cancelled"])
-async def test_batches_that_are_not_read_to_the_end_are_closed_in_a_thread(
+async def test_abandoned_batches_are_closed_in_a_thread(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))

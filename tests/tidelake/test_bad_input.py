@@ -127,7 +127,7 @@ BAD_ROWS: Final = (
 
 
 @pytest.mark.parametrize("case", BAD_ROWS, ids=lambda case: case.id)
-def test_rows_that_do_not_fit_are_refused_whole(case: BadRows, warehouse: Path, untouched: None) -> None:
+def test_a_batch_with_invalid_rows_is_refused_completely(case: BadRows, warehouse: Path, untouched: None) -> None:
     with opened(warehouse).writer(commit_user="etl") as writer:
         with pytest.raises(tidelake.BadInput) as error:
             writer.write(case.rows)
@@ -135,7 +135,7 @@ def test_rows_that_do_not_fit_are_refused_whole(case: BadRows, warehouse: Path, 
 
 
 @pytest.mark.parametrize("case", BAD_ROWS, ids=lambda case: case.id)
-def test_a_writer_goes_on_after_rows_that_do_not_fit(case: BadRows, warehouse: Path) -> None:
+def test_a_writer_continues_after_refused_rows(case: BadRows, warehouse: Path) -> None:
     """What came before and comes after is committed, of the bad rows none: not even the good ones beside them."""
     with opened(warehouse).writer(commit_user="etl") as writer:
         writer.write(good(10))
@@ -146,7 +146,7 @@ def test_a_writer_goes_on_after_rows_that_do_not_fit(case: BadRows, warehouse: P
     assert sorted(opened(warehouse).scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 10, 11]
 
 
-def test_of_several_batches_in_one_call_all_are_taken_or_none(warehouse: Path) -> None:
+def test_all_or_none_of_several_batches_in_one_call_are_accepted(warehouse: Path) -> None:
     loose = pa.schema([field.with_nullable(True) for field in SCHEMA])
     bad = good(21).set_column(0, "id", pa.array([None], pa.int64()))
     good_then_bad = pa.concat_tables([good(20).cast(loose), bad.cast(loose)])
@@ -250,7 +250,7 @@ def write_one(table: tidelake.Table) -> None:
 
 
 @pytest.mark.parametrize("case", BAD_CALLS, ids=lambda case: case.id)
-def test_a_call_that_makes_no_sense_changes_nothing(case: BadCall, warehouse: Path, untouched: None) -> None:
+def test_an_invalid_call_changes_nothing(case: BadCall, warehouse: Path, untouched: None) -> None:
     with pytest.raises(case.error, match=case.says):
         case.do(tidelake.open_catalog(str(warehouse)))
 
@@ -340,14 +340,14 @@ def without_data(files: dict[str, bytes | None]) -> dict[str, bytes | None]:
     return {name: content for name, content in files.items() if "/data-" not in name}
 
 
-def test_hints_that_are_nonsense_are_no_error(warehouse: Path) -> None:
+def test_invalid_hints_are_ignored(warehouse: Path) -> None:
     for hint in ("LATEST", "EARLIEST"):
         (warehouse / "shop.db" / "orders" / "snapshot" / hint).write_bytes(b"\xff 7?")
     write_one(opened(warehouse))
     assert [snapshot.id for snapshot in opened(warehouse).snapshots()] == [1, 2, 3]
 
 
-def test_a_data_file_of_another_table_is_not_read_as_this_ones(warehouse: Path) -> None:
+def test_a_data_file_of_another_table_is_refused(warehouse: Path) -> None:
     catalog = tidelake.open_catalog(str(warehouse))
     other = catalog.create_table("shop.other", pa.schema([("text", pa.string())]), options={"bucket": "-1"})
     with other.writer() as writer:
@@ -360,7 +360,7 @@ def test_a_data_file_of_another_table_is_not_read_as_this_ones(warehouse: Path) 
         opened(warehouse).scan().to_arrow()
 
 
-def test_a_directory_that_is_no_table_is_said_to_be_none(warehouse: Path, call: Call) -> None:
+def test_a_directory_without_a_table_is_reported_as_no_table(warehouse: Path, call: Call) -> None:
     stray = warehouse / "shop.db" / "stray"
     stray.mkdir()
     (stray / "notes.txt").write_text("mine")

@@ -69,7 +69,7 @@ def rows_of(table: tidelake.Table) -> dict[int, int]:
         for name, options in ENGINES.items()
     ],
 )
-def test_all_commits_of_four_processes_land_in_the_order_of_their_snapshots(
+def test_all_commits_of_four_processes_are_published_in_snapshot_order(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
     table = make_table(tmp_path, options)
@@ -100,7 +100,7 @@ def write(writer: tidelake.Writer, identifier: int, value: int) -> int | None:
     return writer.commit(identifier)
 
 
-def test_a_writer_that_was_overtaken_again_and_again_leaves_no_file_and_loses_no_row(tmp_path: Path) -> None:
+def test_a_writer_that_repeatedly_loses_races_leaves_no_file_and_loses_no_row(tmp_path: Path) -> None:
     """Also where it compacts: what it compacted beside rows that got new numbers is thrown away."""
     table = make_table(tmp_path, {"full-compaction.delta-commits": "1"})
     with table.writer(commit_user="slow") as slow, table.writer(commit_user="quick") as quick:

@@ -24,7 +24,7 @@ def test_every_public_name_is_there() -> None:
     assert tidelake.aio is aio
 
 
-def test_a_name_that_is_none_is_an_attribute_error() -> None:
+def test_an_unknown_name_raises_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'open_lake'"):
         tidelake.open_lake  # type: ignore[attr-defined]  # noqa: B018
 

@@ -58,7 +58,7 @@ def files_of(place: Path) -> list[str]:
 # ---------------------------------------------------------------- closed
 
 
-def test_a_closed_writer_takes_no_row_and_no_identifier(tmp_path: Path) -> None:
+def test_a_closed_writer_refuses_rows_and_commits(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     with table.writer(commit_user="etl") as writer:
         writer.write(rows(1, 2))
@@ -101,7 +101,7 @@ writer.close()
 """
 
 
-def test_a_writer_is_refused_in_a_forked_process_and_goes_on_in_its_own(tmp_path: Path) -> None:
+def test_a_writer_is_refused_in_a_forked_process_and_continues_in_its_own(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORK, str(tmp_path)],
@@ -127,7 +127,7 @@ MADE_ANEW: Final = r"db\.t was dropped since it was opened, and another one was 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["an empty table", "a table that the writer committed to"])
 @pytest.mark.parametrize("others", [0, 1, 2], ids=["no commit", "one commit", "two commits"])
-def test_a_writer_does_not_commit_to_another_table_of_the_name(tmp_path: Path, first: int, others: int) -> None:
+def test_a_writer_does_not_commit_to_a_recreated_table(tmp_path: Path, first: int, others: int) -> None:
     """However many snapshots the new one has: as many as the old one had, fewer or more."""
     table = make_table(tmp_path)
     with table.writer(commit_user="etl") as writer:
@@ -157,7 +157,7 @@ def test_a_writer_does_not_commit_to_a_table_that_was_dropped(tmp_path: Path) ->
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_table_made_anew_at_the_moment_of_the_first_commit_loses_nothing_and_gains_nothing(
+def test_a_table_recreated_during_the_first_commit_is_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the last look and the publication: snapshot-1 is free in the new one too."""
@@ -184,9 +184,7 @@ def _expire(table: tidelake.Table) -> object:
 
 
 @pytest.mark.parametrize("act", [_truncate, _expire], ids=["truncate", "expire"])
-def test_maintenance_does_not_touch_another_table_of_the_name(
-    tmp_path: Path, act: Callable[[tidelake.Table], Any]
-) -> None:
+def test_maintenance_does_not_touch_a_recreated_table(tmp_path: Path, act: Callable[[tidelake.Table], Any]) -> None:
     table = make_table(tmp_path)
     commit(table, 1, 1)
     new = make_anew(tmp_path)
@@ -198,7 +196,7 @@ def test_maintenance_does_not_touch_another_table_of_the_name(
     assert len(new.snapshots()) == 3
 
 
-def test_a_reader_does_not_take_the_rows_of_another_table_for_those_of_its_own(tmp_path: Path) -> None:
+def test_a_reader_does_not_read_rows_of_a_recreated_table(tmp_path: Path) -> None:
     """Under the old schema they would be read as other columns, or as nulls."""
     table = make_table(tmp_path)
     commit(table, 1, 1)

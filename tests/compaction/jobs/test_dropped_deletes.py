@@ -86,7 +86,7 @@ OUT_OF_ORDER: Final = {
 
 
 @pytest.mark.parametrize("options", OUT_OF_ORDER.values(), ids=OUT_OF_ORDER.keys())
-def test_a_row_older_than_its_delete_stays_deleted_when_a_writer_compacts_that_does_not_know_it(
+def test_a_late_row_stays_deleted_after_a_compaction_by_a_writer_unaware_of_it(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
     table = make_table(tmp_path, {**options, **EACH_COMMIT})
@@ -107,7 +107,7 @@ def test_a_row_older_than_its_delete_stays_deleted_when_a_writer_compacts_that_d
     assert orphans(table.context) == set()
 
 
-def test_deletes_of_a_single_writer_are_forgotten_and_leave_no_file(tmp_path: Path) -> None:
+def test_deletes_of_a_single_writer_are_dropped_and_leave_no_file(tmp_path: Path) -> None:
     table = make_table(tmp_path, {**ORDERED, **EACH_COMMIT})
     with table.writer() as writer:
         put(writer, (1, 1, ADD), (2, 1, ADD))
@@ -141,7 +141,7 @@ def compact_beside(table: tidelake.Table, happens: Callable[[], object]) -> None
     compact_table(context, CompactionRequest(full=True), threads=1)
 
 
-def test_a_job_beside_write_only_writers_keeps_the_deletes_that_are_needed_and_its_work(tmp_path: Path) -> None:
+def test_a_job_next_to_write_only_writers_keeps_needed_deletes_and_its_work(tmp_path: Path) -> None:
     table = make_table(tmp_path, {**ORDERED, "write-only": "true"})
     with table.writer() as writer:
         put(writer, (1, 9, DELETE), (2, 1, ADD))

@@ -45,7 +45,7 @@ async def test_each_checkpoint_and_each_tables_commit_is_a_span(spans: list[tupl
     assert all(isinstance(actual["tidelake.identifier"], int) for name, actual in spans if name == "tidelake.commit")
 
 
-def test_without_the_package_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_no_spans_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     tracing._tracer.cache_clear()
     assert isinstance(tracing.span("checkpoint"), nullcontext)

@@ -49,11 +49,11 @@ def config(path: Path, source: str = FOLDER, *flags: str) -> Config:
         ),
     ],
 )
-def test_starts(tmp_path: Path, flags: list[str], start: Start) -> None:
+def test_the_start_setting_becomes_a_start_position(tmp_path: Path, flags: list[str], start: Start) -> None:
     assert build_start(config(tmp_path, KAFKA, *flags)) == start
 
 
-def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
+def test_a_folder_starts_at_its_beginning(tmp_path: Path) -> None:
     assert build_start(config(tmp_path)) == Earliest()
     assert isinstance(build_source(config(tmp_path), frozenset()), ChangeLogFolder)
 
@@ -81,12 +81,12 @@ def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_can_not_be_had_is_said(tmp_path: Path, flags: list[str], error: type[Exception], said: str) -> None:
+def test_unsupported_sources_are_refused(tmp_path: Path, flags: list[str], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         build_pipeline(config(tmp_path, FOLDER, *flags))
 
 
-def test_an_aiokafka_that_can_not_even_be_imported_from_is_told_of(
+def test_an_incompatible_aiokafka_is_refused_with_the_version_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ingest.sources.kafka.source", None)  # stands for a name that aiokafka lacks

@@ -113,7 +113,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 @pytest.mark.parametrize("damaged", ["schema/schema-0", "snapshot/snapshot-1"])
-def test_a_table_that_cannot_be_read_at_a_start_is_left_out_and_goes_on_from_its_own_position_once_it_can(
+def test_an_unreadable_table_is_quarantined_at_start_and_continues_from_its_own_position(
     shop: Shop, damaged: str, call: Call
 ) -> None:
     both = ("orders", "users")
@@ -153,7 +153,7 @@ def test_without_quarantine_a_start_names_the_table_that_cannot_be_read(shop: Sh
         shop.run(tables=both, settings="quarantine: {enabled: false}")
 
 
-def test_a_pipeline_of_one_table_says_only_which_file_is_damaged(shop: Shop) -> None:
+def test_a_pipeline_of_one_table_only_names_the_damaged_file(shop: Shop) -> None:
     shop.create()
     (shop.location / "schema" / "schema-0").write_text("{broken")
     with pytest.raises(CorruptFile, match="schema-0"):
@@ -201,7 +201,9 @@ def taken_out_of_the_configuration_for_a_while(shop: Shop) -> None:
     "stop",
     [killed, killed_after_it_made_the_table, killed_in_its_second_run, taken_out_of_the_configuration_for_a_while],
 )
-def test_a_table_that_lost_our_snapshots_is_refused_and_not_doubled(shop: Shop, stop: Callable[[Shop], None]) -> None:
+def test_a_table_that_lost_our_snapshots_is_refused_instead_of_written_twice(
+    shop: Shop, stop: Callable[[Shop], None]
+) -> None:
     stop(shop)
     shop.expire_ours()
     before = shop.counts
@@ -214,7 +216,7 @@ def test_a_table_that_lost_our_snapshots_is_refused_and_not_doubled(shop: Shop, 
 
 
 @pytest.mark.parametrize("is_made_before", [True, False])
-def test_a_commit_that_was_announced_and_never_came_is_no_reason_to_refuse(shop: Shop, is_made_before: bool) -> None:
+def test_an_announced_commit_that_never_happened_is_accepted(shop: Shop, is_made_before: bool) -> None:
     if is_made_before:
         shop.create()
     shop.send()
@@ -254,7 +256,7 @@ def roll_back(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("damage", [drop, rename, drop_and_create, roll_back])
-def test_a_commit_that_finds_no_table_leaves_none_of_its_files_and_the_next_start_goes_well(
+def test_a_commit_to_a_missing_table_leaves_no_files_and_the_next_start_succeeds(
     shop: Shop, damage: Callable[[Shop], None]
 ) -> None:
     shop.create()
@@ -288,9 +290,7 @@ def test_a_commit_that_finds_no_table_leaves_none_of_its_files_and_the_next_star
 
 
 @pytest.mark.parametrize("damage", [drop, drop_and_create])
-def test_no_registration_comes_into_a_table_that_is_gone_or_made_anew(
-    shop: Shop, damage: Callable[[Shop], None]
-) -> None:
+def test_no_consumer_is_registered_in_a_dropped_or_recreated_table(shop: Shop, damage: Callable[[Shop], None]) -> None:
     shop.create()
     sink = StorageTableSink(shop.orders.context, "shop", MemoryBudget(1 << 20))
     sink.read_state()

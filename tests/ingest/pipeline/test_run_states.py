@@ -49,7 +49,7 @@ def after(*events: RunEvent) -> RunState:
         pytest.param([STARTED, READING, WORK_ENDED, CLEANED_UP, STOP_REQUESTED], RunState.ENDED, id="after the end"),
     ],
 )
-def test_a_stop(events: Sequence[RunEvent], state: RunState) -> None:
+def test_stop_requests_follow_the_state_table(events: Sequence[RunEvent], state: RunState) -> None:
     assert after(*events) is state
 
 

@@ -74,7 +74,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_conflicts(case: Case) -> None:
+def test_the_conflict_vectors_hold(case: Case) -> None:
     def check() -> None:
         check_no_conflict(case.kind, entries(case.base), entries(case.delta), KEY_TYPES, bytes.hex)
 

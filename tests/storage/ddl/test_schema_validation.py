@@ -35,7 +35,7 @@ def test_ids_are_unique_and_none_is_beyond_the_highest(fields: Sequence[DataFiel
         check_schema(replace(SCHEMA, fields=tuple(fields)))
 
 
-def test_tables_that_java_made_may_be_what_a_new_one_may_not() -> None:
+def test_existing_tables_of_java_may_have_schemas_refused_for_new_ones() -> None:
     columns = (DataField(0, "k", INT), DataField(1, "p", INT))
     keyed = TableSchema(0, columns, 1, partition_keys=("p",), primary_keys=("k",), options={"bucket": "2"})
     check_schema(keyed)

@@ -76,7 +76,7 @@ def check_readable(table: tidelake.Table) -> None:
 
 
 @pytest.mark.parametrize("pinned", [(), ("LATEST",)], ids=["the other hint makes room", "a snapshot file does"])
-def test_what_expiry_gives_up_on_a_full_disk_is_found_again(tmp_path: Path, pinned: tuple[str, ...]) -> None:
+def test_expiry_on_a_full_disk_completes_and_the_table_stays_readable(tmp_path: Path, pinned: tuple[str, ...]) -> None:
     table = make_table(tmp_path)
     expire(table, FullDisk(table.context, pinned=pinned))
     assert [snapshot.id for snapshot in table.snapshots()] == [2 * _COMMITS]
@@ -87,7 +87,7 @@ def test_what_expiry_gives_up_on_a_full_disk_is_found_again(tmp_path: Path, pinn
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("pinned", [(), ("LATEST",)], ids=["the other hint makes room", "a snapshot file does"])
-def test_a_crash_of_expiry_on_a_full_disk_leaves_every_snapshot_from_the_earliest_on_whole(
+def test_a_crash_of_expiry_on_a_full_disk_leaves_every_snapshot_from_the_earliest_complete(
     tmp_path: Path, pinned: tuple[str, ...]
 ) -> None:
     """At each of its calls; the next round, with as little room, does the rest."""
@@ -110,7 +110,7 @@ def test_a_crash_of_expiry_on_a_full_disk_leaves_every_snapshot_from_the_earlies
         check_readable(table)
 
 
-def test_changelogs_that_are_to_outlive_their_snapshots_are_not_given_up_for_room(tmp_path: Path) -> None:
+def test_changelogs_to_be_decoupled_are_not_dropped_on_a_full_disk(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"changelog-producer": "input", "changelog.time-retained": "100 d"})
     with pytest.raises(OSError, match="No space left"):
         expire(table, FullDisk(table.context, pinned=("LATEST",)))

@@ -11,7 +11,7 @@ from storage.fileio.file_watch import FileWatch, when_there
 from storage.fileio.local import LocalFileIO
 
 
-def test_a_file_that_appears_is_told_once(tmp_path: Path) -> None:
+def test_a_new_file_calls_back_once(tmp_path: Path) -> None:
     calls: list[int] = []
     there, again = threading.Event(), threading.Event()
     watch = FileWatch()
@@ -28,7 +28,7 @@ def test_a_file_that_appears_is_told_once(tmp_path: Path) -> None:
     assert calls == [1]
 
 
-def test_waiting_ends_also_when_something_else_holds(tmp_path: Path) -> None:
+def test_waiting_also_ends_when_another_condition_holds(tmp_path: Path) -> None:
     stopped, reported = threading.Event(), threading.Event()
     watch = FileWatch()
     watch.when_there(str(tmp_path / "never"), reported.set, stopped.is_set)
@@ -36,7 +36,7 @@ def test_waiting_ends_also_when_something_else_holds(tmp_path: Path) -> None:
     assert reported.wait(60)
 
 
-def test_who_no_longer_waits_hears_nothing_and_the_thread_ends(tmp_path: Path) -> None:
+def test_a_cancelled_wait_gets_no_callback_and_the_thread_ends(tmp_path: Path) -> None:
     reported, other = threading.Event(), threading.Event()
     watch = FileWatch()
     cancel = watch.when_there(str(tmp_path / "a"), reported.set)
@@ -49,7 +49,7 @@ def test_who_no_longer_waits_hears_nothing_and_the_thread_ends(tmp_path: Path) -
         thread.join(60)
 
 
-def test_an_error_of_an_event_loop_that_was_closed_keeps_nobody_else_from_hearing(tmp_path: Path) -> None:
+def test_an_error_of_a_closed_event_loop_does_not_stop_other_callbacks(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("Event loop is closed")
 
@@ -74,6 +74,6 @@ def test_a_forked_process_has_a_watch_of_its_own(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_elsewhere_nobody_watches() -> None:
+def test_only_local_files_are_watched() -> None:
     io = open_file_io("memory://watch/lake")
     assert when_there(io, "memory://watch/lake/a", lambda: None) is None

@@ -268,12 +268,12 @@ def live(seed: int, steps: int) -> None:
 
 
 @pytest.mark.long
-def test_thousands_of_steps_lose_nothing() -> None:
+def test_every_retained_state_is_readable_after_thousands_of_steps() -> None:
     for seed in range(1000, 1025):
         live(seed, 120)
 
 
 @pytest.mark.sampled
-def test_every_retained_state_reads_to_the_end_after_each_step() -> None:
+def test_every_retained_state_is_readable_after_each_step() -> None:
     for seed in range(rounds(20)):
         live(seed, STEPS)

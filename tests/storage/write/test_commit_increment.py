@@ -45,7 +45,7 @@ def parsed(text: str) -> DataFileMeta:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_fold(case: Case) -> None:
+def test_increments_are_folded(case: Case) -> None:
     folded, needless = merge_compactions(result(*case.first), result(*case.then))
     assert folded == result(*case.folded)
     assert [file.file_name for file in needless.new_files] == case.needless.split()

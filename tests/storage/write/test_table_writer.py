@@ -37,7 +37,7 @@ def rows(ids: list[int], name: str) -> pa.Table:
 ONE, OTHER = [1], [3]
 
 
-def test_rows_for_a_bucket_that_someone_else_wrote_meanwhile_are_newer_than_theirs(
+def test_rows_are_newer_than_concurrent_rows_of_another_writer(
     table: Callable[[], tidelake.Table],
 ) -> None:
     """Also when this writer committed to another bucket since: its numbers for this one are stale all the same, and are
@@ -55,7 +55,7 @@ def test_rows_for_a_bucket_that_someone_else_wrote_meanwhile_are_newer_than_thei
     assert table().scan().to_arrow().sort_by("id")["name"].to_pylist() == ["ours 3", "ours 2"]
 
 
-def test_a_writer_that_failed_says_so_until_it_is_replaced(table: Callable[[], tidelake.Table], tmp_path: Path) -> None:
+def test_a_failed_writer_raises_until_it_is_replaced(table: Callable[[], tidelake.Table], tmp_path: Path) -> None:
     writer = table().writer(commit_user="ours")
     writer.write(rows(ONE, "a"))
     (tmp_path / "shop.db" / "t" / "bucket-0").write_text("a file where the bucket's directory must be")
@@ -76,7 +76,7 @@ def test_a_writer_that_failed_says_so_until_it_is_replaced(table: Callable[[], t
         pytest.param({"bucket": "2", "bucket-key": "id"}, [], id="append"),
     ],
 )
-def test_when_one_bucket_can_not_be_written_the_files_of_the_others_go_too(
+def test_when_one_bucket_fails_the_files_of_all_are_deleted(
     tmp_path: Path, options: dict[str, str], primary_key: list[str]
 ) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
@@ -118,7 +118,7 @@ def files_below(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("bucket-*/*")]
 
 
-def test_a_commit_stands_though_the_table_can_not_be_read_afterwards_and_the_next_call_tells(
+def test_a_commit_succeeds_if_rereading_the_table_fails_and_the_next_call_raises(
     table: Callable[[], tidelake.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -149,7 +149,7 @@ def forget(writer: TableWriter) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [write_more, flush, forget], ids=lambda action: action.__name__)
-def test_uncommitted_rows_are_read_as_they_were_whatever_their_bucket_does_meanwhile(
+def test_uncommitted_rows_are_readable_while_their_bucket_changes(
     table: Callable[[], tidelake.Table], meanwhile: Callable[[TableWriter], None]
 ) -> None:
     memory = MemoryBudget(1 << 30)
@@ -176,7 +176,7 @@ def test_uncommitted_rows_are_read_as_they_were_whatever_their_bucket_does_meanw
 
 
 @pytest.mark.parametrize("batches", [1, 20], ids=["one large batch", "many batches"])
-def test_a_table_larger_than_the_memory_is_taken_bit_by_bit(
+def test_a_table_larger_than_memory_is_written_in_slices(
     table: Callable[[], tidelake.Table], batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
@@ -197,7 +197,7 @@ def test_a_table_larger_than_the_memory_is_taken_bit_by_bit(
     writer.abort()
 
 
-def test_all_files_of_a_dropped_writer_are_tried_though_one_can_not_be_deleted(
+def test_all_files_of_a_dropped_writer_are_deleted_although_one_deletion_fails(
     table: Callable[[], tidelake.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = TableWriter(table().context)

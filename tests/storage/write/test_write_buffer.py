@@ -88,7 +88,7 @@ def test_spilling_changes_nothing(engine: Engine, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("engine", [pytest.param(engine, id=engine.about) for engine in (ENGINES[0], ENGINES[5])])
-def test_a_flush_holds_little_of_every_segment_however_wide_its_rows_are(
+def test_a_flush_holds_little_of_every_segment_even_for_wide_rows(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_buffer, "PIECE_BYTES", 20_000)

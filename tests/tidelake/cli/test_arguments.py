@@ -50,7 +50,7 @@ def test_a_command_s_options_are_its_function_s_parameters(words: tuple[str, ...
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_has_json_and_says_what_it_does(words: tuple[str, ...]) -> None:
+def test_every_command_has_json_and_a_description(words: tuple[str, ...]) -> None:
     text = COMMANDS[words].format_help()
     assert "--json" in text
     assert COMMANDS[words].description
@@ -72,7 +72,7 @@ def test_help_imports_nothing_heavy() -> None:
         assert run.stderr == "[]\n"
 
 
-def test_a_noun_alone_shows_its_verbs_and_is_a_usage_error(call: Call) -> None:
+def test_a_noun_without_a_verb_shows_the_verbs_and_is_a_usage_error(call: Call) -> None:
     said = call("table")
     assert (said.code, said.out) == (2, "")
     assert "snapshots" in said.err
@@ -107,6 +107,6 @@ def test_the_warehouse_may_come_from_the_environment(monkeypatch: pytest.MonkeyP
     assert parse(["table", "show", "a.b", "-w", "/other"]).options["catalog"].warehouse == "/other"
 
 
-def test_the_version_is_told(call: Call) -> None:
+def test_the_version_is_printed(call: Call) -> None:
     said = call("--version")
     assert (said.code, said.out) == (0, "tidelake 0.1.0\n")

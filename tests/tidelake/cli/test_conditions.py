@@ -130,7 +130,7 @@ def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[in
         ("", "condition: expected a column\n    \n    ^"),
     ],
 )
-def test_what_can_t_be_read_is_pointed_at(condition: str, message: str) -> None:
+def test_a_syntax_error_is_pointed_at(condition: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_condition(condition)
     assert str(caught.value) == message

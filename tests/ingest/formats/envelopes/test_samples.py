@@ -115,12 +115,12 @@ SAMPLES: Final = [sample for folder in FOLDERS if folder.name not in NOT_YET for
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_every_format_with_samples_is_decoded_or_known_as_missing(folder: Path) -> None:
+def test_every_format_with_samples_is_decoded_or_listed_as_missing(folder: Path) -> None:
     assert (folder.name in FORMATS) != (folder.name in NOT_YET)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.id)
-def test_a_sample_gives_the_rows_that_paimon_makes_of_it(sample: Sample) -> None:
+def test_a_sample_gives_the_rows_of_paimon(sample: Sample) -> None:
     if sample.name in READ_ALL_THE_SAME:
         inferred, decoded = _decoded(sample)
         assert [(kind, row) for kind, row in _rows(decoded)] == READ_ALL_THE_SAME[sample.name]
@@ -250,7 +250,7 @@ def _means(text: str | None) -> Any:
         return text
 
 
-def test_a_record_that_tells_no_row_makes_no_table() -> None:
+def test_a_record_without_a_row_creates_no_table() -> None:
     ddl = next(sample for sample in SAMPLES if sample.name == ("canal-json", "alter: dropped"))
     with pytest.raises(BadInput, match=r"topic sample\.canal-json, partition 0, offset 6: no table can be derived"):
         open_format("canal-json", {}).infer_table(ddl.batch, 0)

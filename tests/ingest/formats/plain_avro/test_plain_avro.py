@@ -167,6 +167,6 @@ def test_a_column_that_the_table_lacks_is_named(registry: SchemaRegistryServer) 
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_options_that_can_not_work_are_refused(options: dict[str, Any], said: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         open_format("avro", options).decoder(lambda source: None)

@@ -60,7 +60,9 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-async def test_a_source_does_not_open(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_with_unknown_client_internals_does_not_open(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case.change(monkeypatch)
     monkeypatch.setattr("ingest.sources.kafka.client_check.AIOKAFKA", "0.99.0")
     source = KafkaSource(SETTINGS, frozenset())
@@ -69,7 +71,7 @@ async def test_a_source_does_not_open(case: Case, monkeypatch: pytest.MonkeyPatc
     await source.close()
 
 
-async def test_a_consumer_that_keeps_its_own_client_is_refused(
+async def test_a_consumer_that_does_not_use_our_client_is_refused(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "use_client", lambda consumer, client: None)

@@ -79,7 +79,7 @@ async def run_to_latest(broker: KafkaBroker, topic: str, warehouse: Path) -> Run
 
 
 @pytest.mark.long
-async def test_a_run_until_latest_ends_behind_gaps_markers_and_before_an_open_transaction(
+async def test_a_run_until_latest_ends_after_gaps_and_markers_and_before_an_open_transaction(
     quick_cleaner: KafkaBroker, tmp_path: Path
 ) -> None:
     topic = await asyncio.to_thread(

@@ -180,7 +180,7 @@ def plain(value: Any, unordered: bool) -> Any:
 @pytest.mark.parametrize("case", FOLDS, ids=lambda case: case.id)
 @settings(max_examples=examples(40))
 @given(st.data())
-def test_a_column_folds_as_its_rows_do(case: Fold, data: st.DataObject) -> None:
+def test_a_column_aggregates_like_its_rows(case: Fold, data: st.DataObject) -> None:
     options = {**case.options, **data.draw(st.sampled_from([{}, {"ignore-retract": "true"}]))}
     value = st.none() | case.values.map(lambda v: list(v.items()) if isinstance(v, dict) else v)
     what = st.sampled_from(data.draw(st.sampled_from([["agg"], ["agg", "skip"], ["agg", "retract"], sorted(_WHAT)])))

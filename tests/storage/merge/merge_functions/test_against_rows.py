@@ -121,7 +121,7 @@ def test_columns_merge_as_rows_do(options: Mapping[str, str], drawn: list[Record
     ],
 )
 @given(drawn=records(), wanted=st.sets(st.sampled_from([name for name in TYPES if name != KEY])))
-def test_a_column_is_the_same_whatever_else_is_read(
+def test_a_column_does_not_depend_on_the_other_read_columns(
     options: Mapping[str, str], drawn: list[Record], wanted: set[str]
 ) -> None:
     drawn = [replace(record, kind="+I") for record in drawn] if options is PARTIAL_UPDATE else drawn

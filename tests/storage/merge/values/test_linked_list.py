@@ -19,7 +19,7 @@ def name_of(item: Item) -> int:
 
 
 @given(st.data())
-def test_a_line_is_a_list(data: st.DataObject) -> None:
+def test_a_linked_list_equals_a_python_list(data: st.DataObject) -> None:
     line, known = LinkedList(name_of), list[Item]()
     what = ["append", "append", "prepend", "replace", "take", "take_all", "take_repeated", "pop"]
     for number, action in enumerate(data.draw(st.lists(st.sampled_from(what), max_size=40))):
@@ -79,7 +79,7 @@ def _grow(bins: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("insert", [put, compute_if_absent], ids=lambda insert: insert.__name__)
 @given(data=st.data())
-def test_a_line_of_hashes_is_put_into_one_table_after_the_other(
+def test_a_hash_list_equals_insertions_into_successive_java_tables(
     insert: Callable[[list[list[int]], int], None], data: st.DataObject
 ) -> None:
     """Java's tables are played with their bins. What stands for a value is its hash code."""

@@ -29,7 +29,7 @@ def read(table: tidelake.Table, consumer: str, end: int) -> list[int]:
     return [batch.snapshot_id for batch in table.follow(start=None, consumer=consumer, end=end)]
 
 
-def test_a_reader_goes_on_where_it_was_reset_to(tmp_path: Path, table: tidelake.Table, call: Call) -> None:
+def test_a_reader_continues_at_its_reset_position(tmp_path: Path, table: tidelake.Table, call: Call) -> None:
     list(table.follow(start="earliest", consumer="jobs", end=3))
     listed = call("table", "consumers", "list", "db.t", "-w", tmp_path, "--json").lines
     assert listed == [{"name": "jobs", "next_snapshot_id": 4, "behind": 1}]
@@ -39,7 +39,7 @@ def test_a_reader_goes_on_where_it_was_reset_to(tmp_path: Path, table: tidelake.
     assert read(table, "jobs", 4) == [2, 3, 4]
 
 
-def test_one_that_is_deleted_spares_nothing_any_more(tmp_path: Path, table: tidelake.Table, call: Call) -> None:
+def test_a_deleted_consumer_protects_no_snapshot(tmp_path: Path, table: tidelake.Table, call: Call) -> None:
     list(table.follow(start="earliest", consumer="jobs", end=1))
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     assert [snapshot.id for snapshot in table.snapshots()] == [2, 3, 4]
@@ -51,7 +51,7 @@ def test_one_that_is_deleted_spares_nothing_any_more(tmp_path: Path, table: tide
 
 
 @pytest.mark.parametrize("to", [0, 6, 99])
-def test_a_snapshot_that_is_not_there_is_refused(table: tidelake.Table, to: int) -> None:
+def test_a_missing_snapshot_is_refused(table: tidelake.Table, to: int) -> None:
     consumers = TableConsumers(table)
     with pytest.raises(BadInput, match=rf"no snapshot {to}; it has snapshots 1 to 4. .*, or 5 for only what comes"):
         consumers.reset("jobs", to)

@@ -59,11 +59,11 @@ def test_plan_changes_nothing_and_run_reads_the_samples_to_their_end(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_found_by_the_name_that_it_gives_itself(name: str) -> None:
+def test_a_format_is_found_by_its_own_name(name: str) -> None:
     assert name == format_class(name).NAME
 
 
-def test_every_format_without_samples_is_known() -> None:
+def test_every_format_without_samples_is_listed() -> None:
     assert FORMATS.keys() - set(SAMPLED) == {"debezium-json", "avro", "csv"}
 
 

@@ -32,13 +32,13 @@ def snapshots(lake: Path) -> list[int]:
     return [snapshot.id for snapshot in tidelake.open_catalog(str(lake)).table("shop.t").snapshots()]
 
 
-def test_expire_keeps_what_the_options_say(lake: Path, call: Call) -> None:
+def test_expire_keeps_snapshots_by_the_options(lake: Path, call: Call) -> None:
     said = call("table", "expire", "shop.t", "-w", lake)
     assert (said.code, snapshots(lake)) == (0, [1, 2, 3, 4, 5])
     assert "0 snapshots of shop.t were deleted" in said.out
 
 
-def test_expire_with_arguments_in_place_of_options(lake: Path, call: Call) -> None:
+def test_expire_arguments_override_the_options(lake: Path, call: Call) -> None:
     arguments = ("table", "expire", "shop.t", "-w", lake, "--retain-min", "2", "--retain-time", "0 s", "--json")
     assert call(*arguments, "--dry-run").document == {"first": 1, "last": 3, "snapshots": 3}
     assert snapshots(lake) == [1, 2, 3, 4, 5]
@@ -47,7 +47,7 @@ def test_expire_with_arguments_in_place_of_options(lake: Path, call: Call) -> No
     assert call(*arguments, "--dry-run").document == {"snapshots": 0}
 
 
-def test_expire_names_the_consumers_for_whom_snapshots_stay(lake: Path, call: Call) -> None:
+def test_expire_names_the_consumers_that_protect_snapshots(lake: Path, call: Call) -> None:
     """Such as those of Spark queries whose checkpoint directories were given up."""
     consumers = TableConsumers(tidelake.open_catalog(str(lake)).table("shop.t"))
     consumers.reset("spark-given-up", 2)
@@ -66,14 +66,14 @@ def test_expire_names_the_consumers_for_whom_snapshots_stay(lake: Path, call: Ca
 
 
 @pytest.mark.parametrize("option", ["expire --retain-time", "verify --orphans-older-than"])
-def test_a_duration_that_is_none_is_a_usage_error(lake: Path, call: Call, option: str) -> None:
+def test_an_invalid_duration_is_a_usage_error(lake: Path, call: Call, option: str) -> None:
     verb, name = option.split()
     said = call("table", verb, "shop.t", "-w", lake, name, "soon")
     assert said.code == 2
     assert f"{name} 'soon'" in said.err
 
 
-def test_a_sound_table_is_called_so(lake: Path, call: Call) -> None:
+def test_a_sound_table_is_reported_as_sound(lake: Path, call: Call) -> None:
     said = call("table", "verify", "shop.t", "-w", lake, "--deep")
     assert said.code == 0
     assert said.out.splitlines()[-1] == "sound"
@@ -82,7 +82,7 @@ def test_a_sound_table_is_called_so(lake: Path, call: Call) -> None:
     assert (document["snapshots"], document["dataFiles"], document["findings"]) == (5, 5, [])
 
 
-def test_what_is_wrong_is_told_with_its_remedy_and_exit_code_1(lake: Path, call: Call) -> None:
+def test_a_finding_is_printed_with_its_remedy_and_exit_code_1(lake: Path, call: Call) -> None:
     missing = min(lake.glob("shop.db/t/bucket-0/data-*"))
     missing.unlink()
     said = call("table", "verify", "shop.t", "-w", lake)
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_told_with_its_remedy_and_exit_code_1(lake: Path, call:
     assert (finding["check"], finding["severity"]) == ("file-missing", "problem")
 
 
-def test_one_snapshot_can_be_asked_for(lake: Path, call: Call) -> None:
+def test_one_snapshot_can_be_verified(lake: Path, call: Call) -> None:
     assert call("table", "verify", "shop.t", "-w", lake, "--snapshot", "2", "--json").document["dataFiles"] == 2
     said = call("table", "verify", "shop.t", "-w", lake, "--snapshot", "9")
     assert said.code == 1
@@ -109,7 +109,7 @@ def test_orphans_are_counted(lake: Path, call: Call) -> None:
     assert (aged["files"], aged["bytes"]) == (1, 7)
 
 
-def test_old_partitions_go_and_complete_ones_are_marked(call: Call, tmp_path: Path) -> None:
+def test_old_partitions_expire_and_complete_ones_are_marked_done(call: Call, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     schema = pa.schema([("k", pa.int32()), ("p", pa.string())])

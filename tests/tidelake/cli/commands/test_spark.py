@@ -69,7 +69,7 @@ def test_a_configuration_runs_on_the_workers_of_a_cluster(config: Path, tmp_path
 
 @pytest.mark.interop
 @pytest.mark.needs("Spark")
-def test_a_master_besides_the_one_that_spark_submit_was_told_is_refused(config: Path, tmp_path: Path) -> None:
+def test_a_master_that_contradicts_spark_submit_is_refused(config: Path, tmp_path: Path) -> None:
     create_shop_tables(tmp_path / "lake")
     script = str(tidelake.__main__.__file__)
     command = [
@@ -93,7 +93,9 @@ def test_a_master_besides_the_one_that_spark_submit_was_told_is_refused(config: 
 @pytest.mark.interop
 @pytest.mark.needs("Spark")
 @pytest.mark.timeout(600)
-def test_a_pipeline_that_changes_its_driver_is_refused_and_can_go_on(call: Call, config: Path, tmp_path: Path) -> None:
+def test_a_pipeline_that_changes_its_driver_is_refused_and_can_continue(
+    call: Call, config: Path, tmp_path: Path
+) -> None:
     write_shop_log(tmp_path / "changes")
     orders = create_shop_tables(tmp_path / "lake")["orders"]
     assert run_on_spark(config).returncode == 0
@@ -112,7 +114,7 @@ def test_a_pipeline_that_changes_its_driver_is_refused_and_can_go_on(call: Call,
     assert orders.scan().to_arrow().num_rows == rows
 
 
-def test_without_spark_it_says_what_is_missing(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_missing_package_is_named(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "missing_for_spark", lambda: "there is no Java: install one")
     said = call("spark", "run", config)
     assert (said.code, said.out) == (1, "")

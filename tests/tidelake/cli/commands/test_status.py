@@ -74,7 +74,9 @@ def test_a_running_pipeline_is_shown_with_its_tables(config: Path, call: Call, p
     assert (document["running"]["tables"][0]["rows"], document["quarantine"]) == (1_234, [])
 
 
-def test_one_that_is_not_ready_exits_with_1_and_says_why(config: Path, call: Call, port: int, observed: Any) -> None:
+def test_an_unready_pipeline_exits_with_1_and_prints_the_reason(
+    config: Path, call: Call, port: int, observed: Any
+) -> None:
     observed.problems = lambda: {"shop.orders": "offset 7 is bad"}
     serve(observed)
     said = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}")
@@ -84,21 +86,21 @@ def test_one_that_is_not_ready_exits_with_1_and_says_why(config: Path, call: Cal
 
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>", b"[]"])
-def test_what_answers_and_is_no_pipeline_is_told(config: Path, call: Call, port: int, body: bytes) -> None:
+def test_an_endpoint_that_is_no_pipeline_raises(config: Path, call: Call, port: int, body: bytes) -> None:
     Endpoint.body = body
     said = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}")
     assert said.code == 1
     assert f"http://127.0.0.1:{port}/status" in said.err
 
 
-def test_without_an_answer_the_warehouse_is_asked(config: Path, call: Call) -> None:
+def test_without_an_answer_the_warehouse_is_read(config: Path, call: Call) -> None:
     said = call("ingest", "status", config, "--set", "metrics.port=1")
     assert said.code == 1
     assert "no answer at http://127.0.0.1:1/status: " in said.err
     assert "no table is in quarantine" in said.err
 
 
-def test_without_an_endpoint_only_the_warehouse_is_asked(config: Path, call: Call) -> None:
+def test_without_an_endpoint_only_the_warehouse_is_read(config: Path, call: Call) -> None:
     said = call("ingest", "status", config)
     assert said.code == 0
     assert "has no `metrics.port`" in said.err

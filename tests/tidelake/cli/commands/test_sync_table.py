@@ -37,7 +37,7 @@ def test_shards_of_two_topics_become_one_table(call: Call, kafka_broker: KafkaBr
     assert (again.code, again.document["records"]) == (0, 0)  # it goes on where it was
 
 
-def test_the_file_that_it_is_hides_secrets(call: Call, tmp_path: Path) -> None:
+def test_the_equivalent_file_hides_secrets(call: Call, tmp_path: Path) -> None:
     said = call(
         *("sync-table", "--warehouse", tmp_path, "--database", "shop", "--table", "orders", "--show"),
         *("--kafka-conf", "properties.bootstrap.servers=b:1", "--kafka-conf", "topic=t"),
@@ -60,7 +60,7 @@ def test_the_key_of_the_records_can_be_left_out_as_in_paimon(call: Call, command
     assert json.loads(said.out)["tables"][0]["key_from_records"] is False
 
 
-def test_what_has_no_counterpart_is_a_failure_by_name(call: Call, tmp_path: Path) -> None:
+def test_an_argument_without_a_counterpart_fails_by_name(call: Call, tmp_path: Path) -> None:
     said = call(
         *("sync-table", "--warehouse", tmp_path, "--database", "shop", "--table", "orders"),
         *("--kafka-conf", "properties.bootstrap.servers=b:1", "--kafka-conf", "topic=t"),

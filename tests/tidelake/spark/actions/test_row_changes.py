@@ -68,7 +68,7 @@ PARTED = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string
     ],
 )
 @pytest.mark.parametrize("engine", ["deduplicate", "first-row"])
-def test_rows_that_overwrite_replace_those(
+def test_overwriting_rows_replace_the_matching_ones(
     spark: SparkSession, lake: str, overwrite: Any, left: list[tuple[Any, ...]], engine: str
 ) -> None:
     catalog = tidelake.open_catalog(lake)
@@ -95,7 +95,7 @@ def test_rows_that_overwrite_replace_those(
         write(outside, "shop.p", lake, overwrite="all")  # type: ignore[arg-type]
 
 
-def test_a_table_without_partitions_is_overwritten_as_a_whole_or_not_at_all(spark: SparkSession, lake: str) -> None:
+def test_a_table_without_partitions_can_only_be_overwritten_completely(spark: SparkSession, lake: str) -> None:
     table = create(lake)
     rows = spark.createDataFrame([(7, "seven", 7)], COLUMNS)
     with pytest.raises(BadInput, match="has no partitions"):
@@ -136,7 +136,7 @@ def test_merge_updates_deletes_and_inserts(spark: SparkSession, lake: str, produ
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("producer", ["input", "none"])
-def test_a_row_that_two_source_rows_change_is_refused(spark: SparkSession, lake: str, producer: str) -> None:
+def test_a_row_matched_by_two_source_rows_is_refused(spark: SparkSession, lake: str, producer: str) -> None:
     table = create(lake, **{"changelog-producer": producer})
     source = spark.createDataFrame([(1, "a", 1), (1, "b", 1)], COLUMNS)
     with pytest.raises(Exception, match=r"key \{'id': 1\}"):
@@ -145,7 +145,7 @@ def test_a_row_that_two_source_rows_change_is_refused(spark: SparkSession, lake:
 
 
 @pytest.mark.interop
-def test_a_change_that_another_writer_came_before_is_computed_again(
+def test_a_change_that_lost_a_race_is_recomputed(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or its row would be lost: 30 was read, and 31 would have become 130 instead of 131."""
@@ -175,7 +175,7 @@ def test_a_change_that_another_writer_came_before_is_computed_again(
         ),
     ],
 )
-def test_what_can_t_be_updated_is_refused(
+def test_invalid_updates_are_refused(
     spark: SparkSession, lake: str, options: dict[str, str], values: dict[str, str], said: str
 ) -> None:
     create(lake, **options)

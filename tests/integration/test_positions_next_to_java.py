@@ -20,7 +20,7 @@ def change(offset: int) -> str:
     return json.dumps({"topic": "log", "partition": 0, "offset": offset, "key": None, "value": value}) + "\n"
 
 
-def test_java_expires_beside_a_pipeline_and_rolls_its_table_back(
+def test_java_may_expire_snapshots_during_a_pipeline_and_roll_its_table_back(
     call: Call, java_oracle: JavaOracle, tmp_path: Path
 ) -> None:
     lake, changes, config = tmp_path / "lake", tmp_path / "changes", tmp_path / "shop.yaml"
