@@ -336,7 +336,7 @@ def test_aborting_deletes_all_files_of_a_compaction(tmp_path: Path, state: str) 
     check_rows(table, 5)
 
 
-def test_an_urgent_commit_does_not_wait_for_a_running_compaction(tmp_path: Path) -> None:
+def test_cancelling_compactions_releases_a_commit_that_waits_for_one(tmp_path: Path) -> None:
     table, scheduler = make_table(tmp_path, {"commit.force-compact": "true"}), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 4)
@@ -351,7 +351,7 @@ def test_an_urgent_commit_does_not_wait_for_a_running_compaction(tmp_path: Path)
     assert stored(table) == in_snapshots(table)
 
 
-def test_an_urgent_commit_also_reaches_a_bucket_that_is_being_opened(tmp_path: Path) -> None:
+def test_cancelling_compactions_also_reaches_a_bucket_that_is_being_opened(tmp_path: Path) -> None:
     Streaming(make_table(tmp_path).context, GatedScheduler()).put(1, 4)
     table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"commit.force-compact": "true"})
     compactor_factory = compact_manager_factory(GatedScheduler())  # whoever waits for these, waits for ever

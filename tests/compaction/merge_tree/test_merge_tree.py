@@ -91,7 +91,7 @@ def test_a_compaction_without_rows_writes_no_file(tree_of: MakeBucket) -> None:
     assert stored(context) == {file.file_name for file in files}
 
 
-def test_a_file_with_an_unknown_delete_count_is_rewritten_instead_of_upgraded(
+def test_a_file_with_a_wrong_delete_count_is_rewritten_instead_of_upgraded(
     tree_of: MakeBucket,
 ) -> None:
     """As files of pypaimon do. On the highest level readers believe what the metadata say."""

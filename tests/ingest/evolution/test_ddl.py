@@ -178,7 +178,7 @@ def test_a_key_can_t_be_dropped_which_stops_the_pipeline() -> None:
 
 
 @pytest.mark.parametrize("name", ["_orders_gho", "_orders_ghc", "_orders_del", "_orders_new", "_orders_old"])
-def test_shadow_tables_of_online_ddl_are_recognised_only_by_name(name: str) -> None:
+def test_shadow_tables_of_online_ddl_are_routed_only_by_their_own_name(name: str) -> None:
     source = SourceTable("topic", "shop", None, name)
     assert TableRouter([Route("a.b", ["shop.*"])]).table_of(source) is None
     assert TableRouter([Route("a.b", [name])]).table_of(source) == "a.b"

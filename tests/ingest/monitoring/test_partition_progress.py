@@ -55,7 +55,7 @@ def test_the_end_of_the_log_is_not_before_what_was_read() -> None:
     assert (progress.end, progress.lag) == (7, 7)
 
 
-def test_records_behind_a_pending_batch_count_as_lag() -> None:
+def test_offsets_without_records_behind_a_pending_batch_count_as_lag() -> None:
     progress = PartitionProgress(0, 0, 0)
     progress.was_read(batch([0], [9]), 0, NOW_MS)
     progress.was_read(batch([], next_offset=4), 0, NOW_MS)

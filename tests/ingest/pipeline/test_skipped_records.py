@@ -28,7 +28,7 @@ async def test_the_next_bad_record_stops_the_pipeline() -> None:
     assert table.rows == [(0, "a")]
 
 
-async def test_a_skipped_good_record_is_written_and_logged() -> None:
+async def test_a_skipped_good_record_is_written_and_reported() -> None:
     table, source = FakeTable("t"), FakeSource([raw_batch([0], [b"a"], topic="t")])
     metrics = await Rig(source, [table], skip=[(T0, 0)]).pipeline.run()
     assert table.rows == [(0, "a")]

@@ -183,5 +183,5 @@ def test_options_that_java_accepts_are_accepted(options: Mapping[str, str], engi
     assert schema_with(options, engine).options["merge-engine"] == engine
 
 
-def test_without_a_primary_key_merge_options_are_refused() -> None:
+def test_without_a_primary_key_merge_options_are_not_checked() -> None:
     assert schema_with({"fields.a.aggregate-function": "sum"}, has_key=False).primary_keys == ()

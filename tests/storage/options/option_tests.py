@@ -24,7 +24,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
     },
     "tests/compaction/test_compacting_writer.py": {
-        "test_an_urgent_commit_also_reaches_a_bucket_that_is_being_opened": ("commit.force-compact",),
+        "test_cancelling_compactions_also_reaches_a_bucket_that_is_being_opened": ("commit.force-compact",),
         "test_a_failed_compaction_fails_the_writer_and_leaves_no_files": ("num-sorted-run.compaction-trigger",),
         "test_a_full_compaction_starts_after_the_running_one": ("full-compaction.delta-commits",),
         "test_options_decide_which_commits_compact": (
@@ -321,7 +321,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "tests/storage/read/test_merge_engines.py": {
         "test_a_delete_that_would_leave_null_in_a_not_null_column_is_refused": ("fields.<column>.sequence-group",),
-        "test_a_non_removing_sequence_group_restores_a_row_deleted_by_another_group": (
+        "test_a_delete_is_refused_if_a_non_removing_sequence_group_would_keep_the_row": (
             "partial-update.remove-record-on-sequence-group",
         ),
         "test_not_null_columns_accept_deletes_that_leave_no_null": (

@@ -221,7 +221,7 @@ def test_not_null_columns_accept_deletes_that_leave_no_null(options: Mapping[str
     assert table.scan(columns=["a"]).to_arrow().to_pylist() == ([] if left is None else [{"a": left}])
 
 
-def test_a_non_removing_sequence_group_restores_a_row_deleted_by_another_group() -> None:
+def test_a_delete_is_refused_if_a_non_removing_sequence_group_would_keep_the_row() -> None:
     table = new_table(TWO_GROUPS | {"partial-update.remove-record-on-sequence-group": "g"}, NO_NULL_A)
     with (
         table.writer() as writer,

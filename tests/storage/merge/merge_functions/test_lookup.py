@@ -75,7 +75,7 @@ def test_higher_levels_are_left_out_key_by_key(drawn: list[tuple[Record, int]]) 
         pytest.param({"changelog-producer": "full-compaction"}, False, id="a changelog by full compaction"),
     ],
 )
-def test_tables_with_lookup_compaction_require_levels(options: dict[str, str], looks_up: bool) -> None:
+def test_tables_with_lookup_compaction_need_the_level_column(options: dict[str, str], looks_up: bool) -> None:
     needed = merge_function(TYPES, SUM | options).columns_needed(TYPES)
     assert needed == (("_LEVEL",) if looks_up else ())
 

@@ -77,7 +77,7 @@ def test_out_of_range_timestamps_in_nested_columns_are_refused_with_the_column()
     assert read("orc", data, fields[1:])[0].to_pydict() == {"b": [1]}
 
 
-def test_timestamps_before_1970_have_millisecond_precision() -> None:
+def test_timestamps_before_1970_are_written_only_in_whole_milliseconds() -> None:
     fields, batch = batch_of_columns({"t": (timestamp(6), [-1_000, -62_135_596_800_000_000, None])})
     data, _ = write("orc", fields, [batch])
     assert read("orc", data, fields)[0].column("t").cast(pa.int64()).to_pylist() == [
