@@ -17,6 +17,7 @@ import tidelake
 from storage.files import writer as file_writer
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge import sections
+from storage.write.memory_budget import MemoryBudget
 from tests.compaction.invariants import check_tree
 from tests.support.levels import examples
 
@@ -130,7 +131,7 @@ class Played:
             for identifier, commit in enumerate(played, 1):
                 for flush in commit.flushes:
                     self._write(writer, flush)
-                    writer._writer._memory.limit_bytes = 1  # the next write flushes this one
+                    self.memory.limit_bytes = 1  # the next write flushes this one
                 writer.commit(identifier)
                 if commit.ending == "reopen":
                     writer.close()
@@ -144,7 +145,8 @@ class Played:
         self.check()
 
     def _writer(self) -> tidelake.Writer:
-        return self.catalog.table("db.t").writer(commit_user="u")
+        self.memory = MemoryBudget(1 << 28)
+        return self.catalog.table("db.t").writer(commit_user="u", memory=self.memory)
 
     def _write(self, writer: tidelake.Writer, flush: list[tuple[int, int | None, bool]]) -> None:
         written: list[Row] = []

@@ -27,6 +27,7 @@ from storage.manifests.snapshot_files import delta_entries
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.compactor import Compactor, RestoredBucket
+from storage.write.memory_budget import MemoryBudget, MemoryOwner
 from storage.write.table_writer import TableWriter
 from tests.compaction.invariants import check_tree
 from tests.support.faulty_file_io import Fault, FaultyFileIO
@@ -58,13 +59,31 @@ class GatedScheduler(CompactionScheduler):
         return task
 
 
+class CountingBudget(MemoryBudget):
+    """A memory budget that knows how many buckets are open."""
+
+    def __init__(self) -> None:
+        super().__init__(1 << 28)
+        self.owners = set[MemoryOwner]()
+
+    def join(self, holder: MemoryOwner) -> None:
+        super().join(holder)
+        self.owners.add(holder)
+
+    def leave(self, holder: MemoryOwner) -> None:
+        super().leave(holder)
+        self.owners.discard(holder)
+
+
 class Streaming:
     """A writer of a table with one bucket, and its commits."""
 
     def __init__(self, context: TableContext, scheduler: CompactionScheduler | None = None) -> None:
         self.context = context
         self.scheduler = scheduler or CompactionScheduler(1)
-        self.writer = TableWriter(context, compactor_factory=compact_manager_factory(self.scheduler))
+        self.memory = CountingBudget()
+        factory = compact_manager_factory(self.scheduler)
+        self.writer = TableWriter(context, memory=self.memory, compactor_factory=factory)
         self.committer = TableCommit(context, "etl", on_lost_compaction=self.writer.restart_compaction)
         self.identifier = 0
 
@@ -237,12 +256,12 @@ def test_a_bucket_is_closed_when_its_compaction_is_committed(tmp_path: Path) -> 
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 5)
     streaming.commit(6)
-    assert len(streaming.writer._buckets) == 1
+    assert len(streaming.memory.owners) == 1
     scheduler.gate.set()
     scheduler.submit("other", lambda _: None).result()
     streaming.commit(7)
     streaming.commit(8)
-    assert not streaming.writer._buckets
+    assert not streaming.memory.owners
     streaming.put(9, 9)
     assert kinds(table) == ["1", "2", "3", "4", "5", "6", "7", "7c", "8", "9"]
     check_rows(table, 9)
@@ -328,8 +347,8 @@ def test_aborting_deletes_all_files_of_a_compaction(tmp_path: Path, state: str) 
         scheduler.submit("other", lambda _: None).result()
     if state == "is taken":
         streaming.write(6)
-        next(iter(streaming.writer._buckets.values())).flush_memory()
-        streaming.writer._memory.limit_bytes = 1
+        streaming.memory.limit_bytes = 1
+        streaming.memory.rebalance()
         streaming.write(7)
     streaming.writer.abort()
     assert stored(table) == in_snapshots(table)

@@ -15,9 +15,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tidelake
+from compaction.compact_manager import compact_manager_factory
+from compaction.scheduler import InlineScheduler
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.lookup.row_lookup import lookup_newest_rows
 from storage.snapshots.snapshot import SnapshotStore
 from storage.verify import inspect, verify
+from storage.write.memory_budget import MemoryBudget
+from storage.write.table_writer import TableWriter
 from tests.compaction.test_changelog_histories import LAYOUTS, OFTEN_COMPACTED, STEPS, new_table, write
 from tests.support.changelog_fold import check_changelog
 from tests.support.levels import examples
@@ -162,14 +168,16 @@ def test_a_deleted_key_leaves_no_row_and_no_delete() -> None:
 
 
 def test_several_compactions_in_one_commit_leave_one_index_file() -> None:
-    table = small_table()
-    with table.writer() as writer:
-        for v in (200, 300, 400):
-            for k in (7, v // 100):
-                writer.write(change(k, v))
-            for bucket in writer._writer._buckets.values():
-                bucket.prepare_commit(wait_compaction=True)
-        writer.commit()
+    table = small_table(write_buffer_spillable="false")
+    compactions = list[object]()
+    factory = compact_manager_factory(InlineScheduler(), listener=lambda *done: compactions.append(done))
+    writer = TableWriter(table.context, memory=MemoryBudget(1), compactor_factory=factory)  # flushes each write
+    for v in (200, 300, 400):
+        for k in (7, v // 100):
+            writer.write(change(k, v))
+    TableCommit(table.context, "etl").commit(Committable(1, writer.prepare_commit(1)))
+    writer.abort()
+    assert len(compactions) > 1
     assert rows_of(table, filter=tidelake.col("k") == 7) == [(7, 400, None)]
     report = inspect(table.context, deep=True)
     assert not report.findings

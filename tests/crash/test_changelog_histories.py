@@ -174,8 +174,9 @@ Step = Callable[[Table, FileIO], None]
 def _commit(rows: pa.Table, number: int, *, write_only: bool) -> Step:
     def commit(table: Table, io: FileIO) -> None:
         context = with_io(table, io)
-        with Writer(context.with_options({"write-only": "true"}) if write_only else context, USER) as writer:
-            writer._commit._publisher._environment = NO_WAIT
+        if write_only:
+            context = context.with_options({"write-only": "true"})
+        with Writer(context, USER, environment=NO_WAIT) as writer:
             writer.write(rows)
             writer.commit(number)
 

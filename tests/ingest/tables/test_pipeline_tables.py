@@ -103,7 +103,9 @@ def test_old_images_are_required_where_they_are_needed(
     ],
     ids=str,
 )
-def test_a_table_with_sequence_columns_is_marked_as_ordered_by_columns(lake: Lake, options: dict[str, str], is_ordered: bool) -> None:
+def test_a_table_with_sequence_columns_is_marked_as_ordered_by_columns(
+    lake: Lake, options: dict[str, str], is_ordered: bool
+) -> None:
     lake.catalog.create_database("shop")
     schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
     lake.catalog.create_table("shop.orders", schema, primary_key=["id"], options=options)

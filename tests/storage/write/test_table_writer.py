@@ -83,8 +83,9 @@ def test_when_one_bucket_fails_the_files_of_all_are_deleted(
     catalog.create_database("shop")
     table = catalog.create_table("shop.t", SCHEMA, primary_key=primary_key, options=options)
     writer = TableWriter(table.context)
-    writer.write(rows([*ONE, *OTHER], "a"))
-    first, last = list(writer._buckets)
+    (batch,) = rows([*ONE, *OTHER], "a").to_batches()
+    first, last = [key for key, _ in writer.route(batch).parts]
+    writer.write(batch)
     assert first.bucket < last.bucket
     (tmp_path / "shop.db" / "t" / f"bucket-{last.bucket}").write_text("a file where the bucket's directory must be")
     with pytest.raises(OSError, match="bucket-"):

@@ -182,7 +182,7 @@ def test_format_options_are_refused_with_the_same_message_as_without_spark(tmp_p
     with pytest.raises(BadInput) as without_spark:
         build_pipeline(settings)
     with pytest.raises(BadInput) as on_spark:
-        pipeline_query._sinks(settings)
+        pipeline_query.sinks_of(settings)
     assert str(on_spark.value) == str(without_spark.value)
 
 
@@ -195,7 +195,7 @@ def test_format_options_are_refused_with_the_same_message_as_without_spark(tmp_p
     ],
 )
 def test_dead_letters_are_written_where_configured(tmp_path: Path, more: str, place: str | None) -> None:
-    found = {table_sink.dead_letters for table_sink in pipeline_query._sinks(config(tmp_path, more))}
+    found = {table_sink.dead_letters for table_sink in pipeline_query.sinks_of(config(tmp_path, more))}
     assert found == {place and place.format(home=tmp_path)}
 
 
@@ -218,7 +218,7 @@ def test_dead_letters_are_written_where_configured(tmp_path: Path, more: str, pl
 def test_a_warning_names_settings_without_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, reported: list[str]
 ) -> None:
-    pipeline_query._refuse(config(tmp_path, more))
+    pipeline_query.check_settings(config(tmp_path, more))
     assert [getattr(record, FIELDS)["settings"] for record in caplog.records] == ([reported] if reported else [])
 
 
@@ -231,11 +231,11 @@ def test_a_kafka_setting_reaches_the_connector_or_is_refused_or_named(
     other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else "other"
     source = structs.replace(plain, **{setting: other})
     try:
-        pipeline_query._refuse(structs.replace(config(tmp_path), source=source))
+        pipeline_query.check_settings(structs.replace(config(tmp_path), source=source))
         refused = False
     except UnsupportedFeature as error:
         refused = f"source.{setting}: " in str(error)
-    reaches = pipeline_query._kafka_options(source) != pipeline_query._kafka_options(plain)
+    reaches = pipeline_query.kafka_options(source) != pipeline_query.kafka_options(plain)
     named = [f"source.{setting}"] in [getattr(record, FIELDS)["settings"] for record in caplog.records]
     assert [reaches, refused, named].count(True) == 1
 
@@ -323,7 +323,7 @@ def test_a_table_of_a_kafka_source_sees_its_topics_only(
     records = lines.selectExpr(
         "topic", "partition", "offset", "timestamp_millis(timestamp_ms) AS timestamp", "key", "value"
     )
-    monkeypatch.setattr(pipeline_query, "_source", lambda *_: records)
+    monkeypatch.setattr(pipeline_query, "read_source", lambda *_: records)
     text = (
         f"warehouse: {tmp_path}/lake\n"
         "source: {type: kafka, bootstrap_servers: 'b:9092', topic_pattern: 'shop[.].*', until: end}\n"
@@ -364,7 +364,7 @@ def test_kafka_settings_are_passed_under_the_connectors_names(source: str, optio
     text = f"warehouse: lake\nsource: {{type: kafka, {source}}}\ntables: [{{name: shop.orders}}]\n"
     settings = parse_config(text, "shop.yaml", pipeline="shop").source
     assert isinstance(settings, KafkaSettings)
-    assert options.items() <= pipeline_query._kafka_options(settings).items()
+    assert options.items() <= pipeline_query.kafka_options(settings).items()
 
 
 def asked(running: PipelineQuery, path: str) -> dict[str, Any]:

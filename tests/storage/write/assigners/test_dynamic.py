@@ -252,26 +252,31 @@ def test_rows_may_be_written_between_prepare_and_commit() -> None:
 
 @pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["one partition", "partitions"])
 def test_reads_files_is_false_only_if_no_file_is_read(monkeypatch: pytest.MonkeyPatch, partition_by: list[str]) -> None:
-    """Who routes rows where nothing may wait goes by it. Of which partitions the next rows are nobody knows."""
+    """Callers that must not wait while they route rows rely on it. The partitions of the next rows are unknown."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
     key = ["k", *partition_by]
-    table = catalog.create_table("db.t", SCHEMA, primary_key=key, partition_by=partition_by, options=FOUR_KEYS)
-    said = list[bool]()
-    with table.writer(commit_user="one") as writer:
-        for batch in range(6):
-            said.append(writer._writer.reads_files)
-            with monkeypatch.context() as patched:
-                if not said[-1]:
-                    for name in ("read", "open_input", "exists", "size_bytes", "list_directory"):
-                        patched.setattr(type(table.context.io), name, _no_file)
-                writer._writer.route(rows(range(batch * 2, batch * 2 + 4)).to_batches()[0])
-            writer.write(rows(range(batch * 2, batch * 2 + 4)))
-            if batch % 3 == 2:
-                writer.commit(batch)
-                write(table, rows([100 + batch]))
-    by_batch = [True, False, False] * 2  # after a commit it looks what others wrote
-    assert said == ([True] * 6 if partition_by else by_batch)
+    options = {**FOUR_KEYS, "sequence.field": "v"}  # another writer may commit to the same buckets
+    table = catalog.create_table("db.t", SCHEMA, primary_key=key, partition_by=partition_by, options=options)
+    reported = list[bool]()
+    writer, commit = TableWriter(table.context), TableCommit(table.context, "one")
+    for number in range(6):
+        batch = rows(range(number * 2, number * 2 + 4))
+        reported.append(writer.reads_files)
+        with monkeypatch.context() as patched:
+            if not reported[-1]:
+                for name in ("read", "open_input", "exists", "size_bytes", "list_directory"):
+                    patched.setattr(type(table.context.io), name, _no_file)
+            writer.route(batch.to_batches()[0])
+        writer.write(batch)
+        if number % 3 == 2:
+            published = commit.commit(Committable(number, writer.prepare_commit(number)))
+            assert published is not None
+            writer.committed(published)
+            write(table, rows([100 + number]))
+    writer.abort()
+    by_batch = [True, False, False] * 2  # after a commit it reads what others wrote
+    assert reported == ([True] * 6 if partition_by else by_batch)
     assert sum(sizes(table).values()) == 16
 
 
