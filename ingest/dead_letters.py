@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 _SUFFIX: Final = ".jsonl"
 _QUIET_MS: Final = 10_000  # between two log lines
-_HELD_BYTES_MAX: Final = 16 << 20
+HELD_BYTES_MAX: Final = 16 << 20
 _WRITTEN_AT_ONCE: Final = 8
 # Not the names that earlier releases gave, `<topic>-<partition>-<first offset>-<…>`: they may hold dead letters of
 # other partitions, of any offset. Nor those that the Spark sink gives.
@@ -124,7 +124,7 @@ class DeadLetters:
     @property
     def should_flush(self) -> bool:
         """Whether those in memory should be written down before more come."""
-        return self._waiting_bytes >= _HELD_BYTES_MAX
+        return self._waiting_bytes >= HELD_BYTES_MAX
 
     def flush(self) -> None:
         """Make all dead letters durable: when this returns, positions may pass their records.

@@ -45,7 +45,7 @@ from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, w
 
 _log = get_logger(__name__)
 
-_COMMIT_BYTES_MAX: Final = 8 << 30  # of input: so that much work is safe in the table before more is begun
+COMMIT_BYTES_MAX: Final = 8 << 30  # of input: so that much work is safe in the table before more is begun
 _LOST_IN_A_ROW_MAX: Final = 5
 # Writers go on however long a job waits, so waits that double only keep its work from the table: 13 s during 20 commits
 # a second.
@@ -428,7 +428,7 @@ def _groups(tasks: Sequence[CompactTask]) -> Iterator[list[CompactTask]]:
     for task in tasks:
         group.append(task)
         size += task.size_bytes
-        if size >= _COMMIT_BYTES_MAX:
+        if size >= COMMIT_BYTES_MAX:
             yield group
             group, size = [], 0
     if group:

@@ -44,7 +44,7 @@ class _Line(msgspec.Struct, gc=False):  # without gc: a block's worth of tracked
 
 _LINE_END: Final = re.compile(rb"\n")
 _SHOWN_BYTES: Final = 120
-_PIECE_BYTES: Final = 1 << 20  # the objects of so many lines stay in the processor's cache; of a block, they would not
+PIECE_BYTES: Final = 1 << 20  # the objects of so many lines stay in the processor's cache; of a block, they would not
 
 _line_decoder: Final = msgspec.json.Decoder(_Line)
 _headers_decoder: Final = msgspec.json.Decoder(list[tuple[str, str | None]] | None)
@@ -131,7 +131,7 @@ def _parsed(pieces: Iterable[memoryview], kept_headers: Collection[str]) -> list
 def _pieces(block: bytes | memoryview) -> Iterator[memoryview]:
     view, start = memoryview(block), 0
     while start < len(view):
-        line_end = _LINE_END.search(view, start + _PIECE_BYTES)
+        line_end = _LINE_END.search(view, start + PIECE_BYTES)
         end = len(view) if line_end is None else line_end.end()
         yield view[start:end]
         start = end
@@ -139,7 +139,7 @@ def _pieces(block: bytes | memoryview) -> Iterator[memoryview]:
 
 def _pieces_of_lines(lines: pa.StringArray) -> Iterator[memoryview]:
     """Without a Python object a line."""
-    rows = 1 + len(lines) * _PIECE_BYTES // max(1, lines.nbytes)
+    rows = 1 + len(lines) * PIECE_BYTES // max(1, lines.nbytes)
     for start in range(0, len(lines), rows):
         ended = pc.binary_join_element_wise(lines.slice(start, rows), "", "\n")
         _, positions, text = ended.buffers()

@@ -45,7 +45,7 @@ _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # that a tas
 _FIXED_PLAN: Final = {"spark.sql.adaptive.enabled": "false"}
 _BLOBS_BYTES: Final = str(8 << 20)  # of blobs that a task takes in at once
 _COMMITS_AT_ONCE: Final = 8
-_PLANS_BYTES_SENT_TO_ALL: Final = 1 << 20
+PLANS_BYTES_SENT_TO_ALL: Final = 1 << 20
 
 Tables = Sequence[tuple[TableContext, BatchInput]]
 
@@ -130,7 +130,7 @@ class BatchBlobs:
         """plans: of each task. Small ones travel with the work, which every task is sent: a source of their own would
         cost Spark two more tasks. What one task does is done where the blobs are read, without a shuffle.
         """
-        if sum(map(len, plans)) <= _PLANS_BYTES_SENT_TO_ALL:
+        if sum(map(len, plans)) <= PLANS_BYTES_SENT_TO_ALL:
             planned = PlannedWork(work, shuffle.task_of_partition, plans)
             if shuffle.tasks == 1:
                 return blobs.coalesce(1).mapInArrow(planned, SHUFFLE_SCHEMA)

@@ -35,7 +35,7 @@ _FIRST_ROW: Final = pa.array([0])
 _CHECK_ROWS: Final = 1_000  # Java looks at the size of a file after every so many rows of a writer
 _PART_ROWS: Final = 65_000  # rows that go into a file at once, however far away its target is; a multiple of these
 # A lookup decodes a row group for each key; ones this small take 0.03 % more of the disk, and no longer to read.
-_LOOKED_UP_ROWS: Final = 130_000
+LOOKED_UP_ROWS: Final = 130_000
 
 
 def file_fields(context: TableContext) -> tuple[DataField, ...]:
@@ -189,7 +189,7 @@ class FilePlan:
             compression=options.changelog_file_compression(level) if changelog else options.file_compression(level),
             zstd_level=options.zstd_level,
             block_size_bytes=options.file_block_size_bytes,
-            block_rows=_LOOKED_UP_ROWS if options.needs_lookup and not changelog else None,
+            block_rows=LOOKED_UP_ROWS if options.needs_lookup and not changelog else None,
             options=options.format_options(format_name),
             bounds_for=self.collector().bounds_for,
             target_bytes=options.target_file_size_bytes(has_primary_key=schema.has_primary_key),

@@ -15,7 +15,7 @@ import pyarrow as pa
 OWNER_BYTES_MAX: Final = 1 << 30  # whatever the limit: a column of what is written down together has 32-bit offsets
 # Of rows this large a copy counts: they are merged as runs of one row each, and come where there is room for them.
 LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
-_PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
+PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
 class MemoryOwner(Protocol):
@@ -107,6 +107,6 @@ def large_row_bytes(nbytes: int, num_rows: int) -> int:
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """A batch that is too large to fit with the buffered rows of its bucket is split."""
-    count = max(1, -(-batch.nbytes // _PIECE_BYTES))
+    count = max(1, -(-batch.nbytes // PIECE_BYTES))
     rows = max(1, -(-batch.num_rows // count))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))

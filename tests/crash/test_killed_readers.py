@@ -98,7 +98,7 @@ def test_readers_that_crash_anywhere_see_every_change_once(steps: list[tuple[Any
         feed = Feed(catalog.table("db.t", {"write-only": "true"}))
         readers = [KeptReader(catalog.table("db.t", {"consumer.mode": m}), f"r{i}") for i, m in enumerate(MODES)]
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(change_reader, "_BATCH_ROWS", 3)
+            patched.setattr(change_reader, "BATCH_ROWS", 3)
             for reader in readers:
                 reader.read(0, dies=False)
                 reader.read(1, dies=False)  # it is there from the beginning, as a consumer

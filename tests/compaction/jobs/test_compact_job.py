@@ -354,7 +354,7 @@ def test_published_work_is_not_repeated_when_a_later_part_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another job replaces the second partition's files while the first is being sorted."""
-    monkeypatch.setattr("compaction.jobs.compact_job._COMMIT_BYTES_MAX", 1)  # each partition is committed by itself
+    monkeypatch.setattr("compaction.jobs.compact_job.COMMIT_BYTES_MAX", 1)  # each partition is committed by itself
     table = new_table(tmp_path, partitioned=True)
     write(table, *commits(6, partitions="ab"))
     rows = content(table)

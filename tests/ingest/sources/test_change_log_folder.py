@@ -155,7 +155,7 @@ def test_a_block_may_be_read_in_pieces_of_any_size(
     )
     whole = parse_records(block, DebeziumJson.KEPT_HEADERS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(change_log_record, "_PIECE_BYTES", data.draw(st.integers(0, len(block))))
+        patch.setattr(change_log_record, "PIECE_BYTES", data.draw(st.integers(0, len(block))))
         in_pieces = parse_records(block, DebeziumJson.KEPT_HEADERS)
         as_lines = parse_lines(pa.array(block.decode().split("\n")), DebeziumJson.KEPT_HEADERS)
     for found, expected in [*zip(in_pieces, whole, strict=True), *zip(as_lines, whole, strict=True)]:
@@ -190,8 +190,8 @@ def test_lines_are_complete_across_block_boundaries(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_log_file, "BLOCK_BYTES", 150)
-    monkeypatch.setattr(change_log_file, "_READ_BYTES", 7)
-    monkeypatch.setattr(change_log_file, "_COMPRESSED_READ_BYTES", 5)
+    monkeypatch.setattr(change_log_file, "READ_BYTES", 7)
+    monkeypatch.setattr(change_log_file, "COMPRESSED_READ_BYTES", 5)
     (tmp_path / f"a{suffix}").write_bytes(FORMS[suffix](b"".join(line(n, value="x" * n) for n in range(200))))
     batches = read_all(tmp_path)
     assert offsets_of(batches) == {T0: list(range(200))}
@@ -297,7 +297,7 @@ def test_an_invalid_line_is_named_by_file_and_line(tmp_path: Path, suffix: str, 
 
 def test_the_line_number_is_correct_in_later_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_log_file, "BLOCK_BYTES", 500)
-    monkeypatch.setattr(change_log_file, "_READ_BYTES", 64)
+    monkeypatch.setattr(change_log_file, "READ_BYTES", 64)
     (tmp_path / "a.jsonl").write_bytes(lines(*range(100)) + b"oops\n")
     with pytest.raises(BadInput, match=r"a\.jsonl:101: not a change record"):
         read_all(tmp_path)

@@ -124,7 +124,7 @@ def batch_of(rows: Sequence[tuple[int, str, int, int]], times: Iterator[int]) ->
 @pytest.fixture(autouse=True)
 def _many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for little work."""
-    monkeypatch.setattr("ingest.spark.shuffling.task_plan._TASK_COST_BYTES", 1)
+    monkeypatch.setattr("ingest.spark.shuffling.task_plan.TASK_COST_BYTES", 1)
 
 
 def check(table: tidelake.Table, key: Sequence[str], model: Mapping[tuple[Any, ...], tuple[int, str, int]]) -> None:

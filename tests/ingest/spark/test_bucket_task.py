@@ -161,7 +161,7 @@ def test_shuffle_partitions_of_a_row_moved_between_buckets_are_linked(
 
 
 def test_rows_larger_than_memory_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.spark.bucket_task._CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("ingest.spark.bucket_task.CHUNK_BYTES", 2_000)
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string()), ("at", pa.int64())])

@@ -27,7 +27,7 @@ KEYS: Final = {"keys keep their partition": ["day", "id"], "keys change it": ["i
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
-    monkeypatch.setattr("ingest.spark.shuffling.task_plan._TASK_COST_BYTES", 1)  # several tasks for little work
+    monkeypatch.setattr("ingest.spark.shuffling.task_plan.TASK_COST_BYTES", 1)  # several tasks for little work
     return Stream(spark, tmp_path, "id long, day string, v long, at int", options={"order_by": ["at"]})
 
 

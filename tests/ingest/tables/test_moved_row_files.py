@@ -106,7 +106,7 @@ def test_rows_that_are_too_old_are_dropped_and_recorded(now_ms: int, is_kept: bo
 
 
 def test_rows_never_seen_leaving_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.tables.moved_rows.moved_rows._EARLY_MAX", 3)
+    monkeypatch.setattr("ingest.tables.moved_rows.moved_rows.EARLY_MAX", 3)
     rows = moved()
     for number in range(5):
         rows.add_arrival(change(number))

@@ -21,7 +21,7 @@ MINE = b"mine"
 @pytest.fixture(autouse=True)
 def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     backoff = {"init_backoff": timedelta(microseconds=1), "max_backoff": timedelta(microseconds=2), "base": 2}
-    monkeypatch.setattr(stores, "_RETRY", {"max_retries": 3, "backoff": backoff})
+    monkeypatch.setattr(stores, "RETRY", {"max_retries": 3, "backoff": backoff})
 
 
 @dataclass(frozen=True)

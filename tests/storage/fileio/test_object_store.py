@@ -184,7 +184,7 @@ def test_wrong_credentials_raise_a_permission_error_without_the_secret(
 
 
 def test_a_store_that_does_not_answer_raises_an_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_RETRY", {"max_retries": 1, "backoff": {"init_backoff": timedelta(microseconds=1)}})
+    monkeypatch.setattr(stores, "RETRY", {"max_retries": 1, "backoff": {"init_backoff": timedelta(microseconds=1)}})
     s3 = open_file_io("s3://b/f", {"s3.endpoint": "http://127.0.0.1:1", "s3.access-key": "a", "s3.secret-key": "b"})
     with pytest.raises(OSError, match="s3://b/f"):
         s3.read("s3://b/f")

@@ -23,7 +23,7 @@ DATA = Random(7).randbytes(200_000)
 @pytest.fixture(autouse=True)
 def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     backoff = {"init_backoff": timedelta(microseconds=1), "max_backoff": timedelta(microseconds=2), "base": 2}
-    monkeypatch.setattr(stores, "_RETRY", {"max_retries": 4, "backoff": backoff})
+    monkeypatch.setattr(stores, "RETRY", {"max_retries": 4, "backoff": backoff})
 
 
 def file_of(server: ScriptedS3) -> FileIO:

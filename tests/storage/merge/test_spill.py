@@ -132,7 +132,7 @@ def test_without_file_locks_old_folders_of_other_hosts_are_deleted(
 
 def test_a_live_process_touches_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it spills nothing new."""
-    monkeypatch.setattr(spill_folder, "_TOUCHED_EVERY_S", 0.01)
+    monkeypatch.setattr(spill_folder, "TOUCHED_EVERY_S", 0.01)
     folders = SpillFolders()
     file = folders.new_file(str(tmp_path))
     lock = file.parent / "lock"

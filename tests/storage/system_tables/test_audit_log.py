@@ -95,7 +95,7 @@ def test_the_binlog_has_an_update_in_one_row(catalog: tidelake.Catalog) -> None:
 def test_an_update_is_one_row_across_batch_boundaries(
     catalog: tidelake.Catalog, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_reader, "_BATCH_ROWS", size)
+    monkeypatch.setattr(change_reader, "BATCH_ROWS", size)
     batches = list(catalog.table("db.t$binlog").follow(start=3, end=3))
     assert [kind for batch in batches for kind in batch.rows["rowkind"].to_pylist()] == ["+U", "-D", "+I"]
     rest = [

@@ -101,7 +101,7 @@ def test_files_flushed_together_equal_files_flushed_alone(
     together = every_type(options, tmp_path / "together")
     rows = rows_of_every_type(together, 90)
     found = messages_of(together, rows)
-    monkeypatch.setattr(small_flush, "_BUCKETS_MIN", BUCKETS + 1)
+    monkeypatch.setattr(small_flush, "BUCKETS_MIN", BUCKETS + 1)
     alone = every_type(options, tmp_path / "alone")
     expected = messages_of(alone, rows)
     assert len(found) == BUCKETS
@@ -153,7 +153,7 @@ def test_only_columns_of_more_than_a_few_bytes_are_compressed(tmp_path: Path) ->
 
 
 def test_rows_of_all_rounds_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_flush, "_ROUND_BYTES", 500)
+    monkeypatch.setattr(small_flush, "ROUND_BYTES", 500)
     context = simple(tmp_path)
     writer = TableWriter(context)
     writer.write(numbers(range(200)))

@@ -188,7 +188,7 @@ def test_a_table_larger_than_memory_is_written_in_slices(
         rebalance(budget)
 
     monkeypatch.setattr(MemoryBudget, "rebalance", watched)
-    monkeypatch.setattr(memory_budget, "_PIECE_BYTES", 10_000)
+    monkeypatch.setattr(memory_budget, "PIECE_BYTES", 10_000)
     whole = rows(list(range(2_000)), "x" * 100)
     limit_bytes = whole.nbytes // 10
     writer = TableWriter(table().context, memory=MemoryBudget(limit_bytes))

@@ -34,7 +34,7 @@ def table() -> Iterator[tidelake.Table]:
     for number, rows in enumerate([12, 5]):
         add(table, rows, number + 10)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(change_reader, "_BATCH_ROWS", 5)
+        patched.setattr(change_reader, "BATCH_ROWS", 5)
         yield table
     catalog.drop_database("shop", cascade=True)
 

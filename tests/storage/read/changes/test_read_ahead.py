@@ -81,7 +81,7 @@ def test_large_snapshots_are_read_ahead_with_the_same_changes(tmp_path: Path, mo
         writer.write(pa.table({"id": range(200)}, schema))
         writer.commit()
     whole = [row for change in table.changes(start=1) for row in change.rows["id"].to_pylist()]
-    monkeypatch.setattr(change_reader, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(change_reader, "BATCH_ROWS", 7)
     asked: list[int] = []
 
     def counted(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

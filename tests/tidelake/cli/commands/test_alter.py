@@ -137,7 +137,7 @@ def test_impossible_changes_are_refused_with_the_reason(
 def test_every_documented_change_is_parsed() -> None:
     verb = dict(leaves(build_parser()))["table", "alter"]
     offered = {option for action in verb._actions if action.dest == "changes" for option in action.option_strings}
-    assert offered == set(alter._OPTIONS)
+    assert offered == set(alter.OPTIONS)
 
 
 _NAMES = st.text(min_size=1, max_size=8).filter(lambda name: "\0" not in name)

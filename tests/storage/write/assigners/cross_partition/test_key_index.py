@@ -46,7 +46,7 @@ def test_every_key_has_its_last_location(
 
 @pytest.mark.parametrize("num_words", [1, 2])
 def test_runs_are_merged_incrementally(num_words: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "_PIECE_KEYS", 7)
+    monkeypatch.setattr(key_index, "PIECE_KEYS", 7)
     index = KeyIndex(num_words, 2_000)
     keys = np.random.default_rng(3).permutation(1_000)
     for part in np.array_split(keys, 30):
