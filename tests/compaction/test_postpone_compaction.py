@@ -16,6 +16,7 @@ from storage.format import CommitKind
 from storage.manifests.snapshot_files import live_entries
 from storage.verify.inspection import verify
 from storage.write.table_writer import TableWriter
+from tests.support.commit_races import before_publishing
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False), ("v", pa.string())]
@@ -143,17 +144,7 @@ def test_the_second_of_two_jobs_starts_over(tmp_path: Path, monkeypatch: pytest.
     table = new_table(tmp_path)
     write(table, [(1, "a", "x")])
     other = tidelake.open_catalog(str(tmp_path)).table("db.t")
-    real = postpone_compaction._PostponeCompaction._into_buckets
-    calls = []
-
-    def slow(self: Any, waiting: Any) -> Any:
-        calls.append(waiting)
-        written = real(self, waiting)
-        if len(calls) == 1:
-            postpone_compaction.compact_postponed(other.context)
-        return written
-
-    monkeypatch.setattr(postpone_compaction._PostponeCompaction, "_into_buckets", slow)
+    before_publishing(monkeypatch, lambda: postpone_compaction.compact_postponed(other.context))
     assert table.compact().snapshot_ids == ()
     assert rows(table) == [(1, "a", "x")]
     assert len(table.snapshots()) == 2

@@ -40,7 +40,7 @@ OF_CATALOGS: Final = {
 
 @pytest.fixture(scope="module")
 def declared(java_oracle: JavaOracle) -> list[dict[str, Any]]:
-    return java_oracle._server.ask(["options"])
+    return java_oracle.options()
 
 
 def registry_of(option: dict[str, Any]) -> OptionRegistry:

@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,11 @@ class JavaOracle:
     ) -> list[dict[str, Json]]:
         """What a streaming reader gets for snapshots start to end, both included: rows with `_snapshot` and `_kind`."""
         return self.command("stream", warehouse, table, **{"from": start}, to=end, branch=branch, option=options)
+
+    def options(self) -> list[dict[str, Any]]:
+        """All options that Java declares. The members of each include its key, type, default and fallback keys."""
+        declared: list[dict[str, Any]] = self._server.ask(["options"])
+        return declared
 
     def system(
         self, warehouse: Path | str, table: str, system_table: str, *, options: Mapping[str, str] | None = None

@@ -20,7 +20,7 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 
 class Held:
-    """Wraps a method: it waits behind a gate, and tells when it begins and ends."""
+    """Wraps a method, which waits behind a gate. Records when it begins and ends."""
 
     def __init__(self, name: str, method: Callable[..., object], said: list[str]) -> None:
         self.has_begun, self.gate = threading.Event(), threading.Event()
@@ -35,6 +35,17 @@ class Held:
             self._said.append(f"{self._name} has ended")
 
 
+def hold(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, said: list[str]) -> Held:
+    """Holds every call of this method of the blocking API."""
+    held = Held(name, getattr(owner, name), said)
+
+    def method(*args: object, **kwargs: object) -> object:  # a function, so that it is bound to its object
+        return held(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, method)
+    return held
+
+
 @pytest.mark.parametrize("name", ["write", "commit"])
 async def test_a_writer_is_closed_after_its_cancelled_call(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -44,15 +55,14 @@ async def test_a_writer_is_closed_after_its_cancelled_call(
     table = await catalog.create_table("db.t", ROWS.schema)
     said: list[str] = []
     writer = table.writer()
-    held = Held(name, getattr(writer._inner, name), said)
-    monkeypatch.setattr(writer._inner, name, held)
-    close = writer._inner.close
+    held = hold(monkeypatch, tidelake.Writer, name, said)
+    close = tidelake.Writer.close
 
-    def reported() -> None:
+    def reported(writer: tidelake.Writer) -> None:
         said.append("closes")
-        close()
+        close(writer)
 
-    monkeypatch.setattr(writer._inner, "close", reported)
+    monkeypatch.setattr(tidelake.Writer, "close", reported)
 
     async def work() -> None:
         async with writer:
@@ -105,8 +115,7 @@ async def test_a_writing_call_is_awaited_despite_repeated_cancellation(
     table = await catalog.create_table("db.t", ROWS.schema)
     owner = catalog if call.of == "catalog" else table
     said: list[str] = []
-    held = Held(call.name, getattr(owner._inner, call.name), said)
-    monkeypatch.setattr(owner._inner, call.name, held)
+    held = hold(monkeypatch, tidelake.Catalog if call.of == "catalog" else tidelake.Table, call.name, said)
 
     async def work() -> None:
         try:
@@ -161,7 +170,7 @@ async def test_abandoned_batches_are_closed_in_a_thread(
     scan = await (await catalog.create_table("db.t", ROWS.schema)).scan()
     closed_by = asyncio.get_running_loop().create_future()
 
-    def batches(_splits: object) -> Iterator[pa.RecordBatch]:
+    def batches(_scan: tidelake.Scan, _splits: object) -> Iterator[pa.RecordBatch]:
         try:
             while True:
                 yield ROWS.to_batches()[0]
@@ -169,7 +178,7 @@ async def test_abandoned_batches_are_closed_in_a_thread(
             loop.call_soon_threadsafe(closed_by.set_result, threading.current_thread())
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(scan._inner, "to_batches", batches)
+    monkeypatch.setattr(tidelake.Scan, "to_batches", batches)
     if how == "closed":
         async with aclosing(scan.to_batches()) as read:  # type: ignore[type-var]
             assert (await anext(read)).num_rows == 3

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tidelake
 from storage.row_level import column_update
 from storage.types import DataField, parse_type
+from tests.support.commit_races import before_publishing
 from tests.support.levels import examples
 from tidelake import BadInput, CommitConflict, UnsupportedFeature, col
 
@@ -117,17 +118,7 @@ def test_rows_have_the_last_written_value_of_each_column(data: st.DataObject) ->
 def test_an_update_that_lost_a_race_is_applied_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table()
     append(table, 0, 3)
-    groups = column_update._groups
-    overtaken: list[bool] = []
-
-    def late(context: Any, snapshot: Any) -> Any:
-        found = list(groups(context, snapshot))
-        if not overtaken:
-            overtaken.append(True)
-            table.update_columns(update([0], v=[7]))
-        return iter(found)
-
-    monkeypatch.setattr(column_update, "_groups", late)
+    before_publishing(monkeypatch, lambda: table.update_columns(update([0], v=[7])))
     table.update_columns(update([1], v=[8]))
     assert [row["v"] for row in by_id(table).values()] == [7, 8, 2]
 
@@ -154,14 +145,7 @@ def test_columns_of_the_same_rows_may_be_written_concurrently(monkeypatch: pytes
 def test_rows_removed_by_a_concurrent_overwrite_are_not_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table()
     append(table, 0, 3)
-    groups = column_update._groups
-
-    def late(context: Any, snapshot: Any) -> Any:
-        found = list(groups(context, snapshot))
-        table.truncate()
-        return iter(found)
-
-    monkeypatch.setattr(column_update, "_groups", late)
+    before_publishing(monkeypatch, table.truncate)
     with pytest.raises((BadInput, CommitConflict), match=r"no row 0|changed rows"):
         table.update_columns(update([0], v=[8]))
     assert by_id(table) == {}

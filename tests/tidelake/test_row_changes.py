@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import tidelake
 import tidelake.aio
 from storage.format import CommitKind
-from storage.row_level import row_changes
 from storage.verify import inspect
+from tests.support.commit_races import before_publishing
 from tests.support.levels import examples
 from tidelake import col
 
@@ -211,15 +211,7 @@ def test_a_concurrent_compaction_does_not_restore_deleted_rows(layout: str, monk
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Once, after the first row change has read the table and before it commits."""
-    marked = row_changes._marked
-
-    def then_act(*given: Any) -> Any:
-        monkeypatch.setattr(row_changes, "_marked", marked)
-        messages = marked(*given)
-        action()
-        return messages
-
-    monkeypatch.setattr(row_changes, "_marked", then_act)
+    before_publishing(monkeypatch, action)
 
 
 def test_without_matching_rows_nothing_is_committed() -> None:

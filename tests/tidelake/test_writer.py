@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.verify import verify
+from storage.write.table_writer import TableWriter
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -179,14 +181,21 @@ def test_a_writer_whose_abort_fails_still_deletes_the_files_of_a_failed_commit(
         slow.commit()
     io.fault = nothing
 
-    def fail() -> None:
+    def fail(_: TableWriter) -> None:
         raise PermissionError(13, "not allowed")
 
-    monkeypatch.setattr(slow._writer, "abort", fail)
+    closings, close = list[bool](), MaintenanceWorker.close
+
+    def observed(worker: MaintenanceWorker, *, finish: bool) -> None:
+        closings.append(finish)
+        close(worker, finish=finish)
+
+    monkeypatch.setattr(TableWriter, "abort", fail)
+    monkeypatch.setattr(MaintenanceWorker, "close", observed)
     with pytest.raises(PermissionError):
         slow.close()
     assert files_of(tmp_path) == live_files_of(table)
-    assert slow._maintenance.is_closing
+    assert closings == [True]
 
 
 # ---------------------------------------------------------------- replays

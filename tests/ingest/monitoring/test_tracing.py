@@ -29,9 +29,9 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict[str,
     module.get_tracer = lambda scope: Tracer()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "opentelemetry", package)
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
-    tracing._tracer.cache_clear()
+    tracing.cached_tracer.cache_clear()
     yield found
-    tracing._tracer.cache_clear()
+    tracing.cached_tracer.cache_clear()
 
 
 async def test_each_checkpoint_and_each_tables_commit_is_a_span(spans: list[tuple[str, dict[str, Any]]]) -> None:
@@ -47,6 +47,6 @@ async def test_each_checkpoint_and_each_tables_commit_is_a_span(spans: list[tupl
 
 def test_without_the_package_no_spans_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
-    tracing._tracer.cache_clear()
+    tracing.cached_tracer.cache_clear()
     assert isinstance(tracing.span("checkpoint"), nullcontext)
-    tracing._tracer.cache_clear()
+    tracing.cached_tracer.cache_clear()

@@ -43,13 +43,21 @@ def _s3(request: pytest.FixtureRequest) -> tuple[FileIO, str]:
     return open_file_io(root, server.options), f"{root}/lake"
 
 
+class ObservedCatalog(FileSystemCatalog):
+    """A catalog that shows the FileIO it was opened with."""
+
+    def __init__(self, io: FileIO, warehouse: str, *, now_ms: Callable[[], int]) -> None:
+        super().__init__(io, warehouse, now_ms=now_ms)
+        self.io = io
+
+
 @pytest.fixture(
     params=[_local, _memory, pytest.param(_s3, marks=pytest.mark.needs("S3 server"))], ids=["local", "memory", "s3"]
 )
 def catalog(request: pytest.FixtureRequest) -> FileSystemCatalog:
     make: Callable[[pytest.FixtureRequest], tuple[FileIO, str]] = request.param
     io, warehouse = make(request)
-    return FileSystemCatalog(io, warehouse, now_ms=lambda: NOW_MS)
+    return ObservedCatalog(io, warehouse, now_ms=lambda: NOW_MS)
 
 
 @pytest.fixture
@@ -61,7 +69,8 @@ def shop(catalog: FileSystemCatalog) -> FileSystemCatalog:
 
 
 def io_of(catalog: FileSystemCatalog) -> FileIO:
-    return catalog._io
+    assert isinstance(catalog, ObservedCatalog)
+    return catalog.io
 
 
 def paths_of(catalog: FileSystemCatalog, table: str = "shop.orders") -> TablePaths:
@@ -421,7 +430,8 @@ def test_a_change_that_always_loses_the_race_gives_up(tmp_path: Path) -> None:
         if call.name == "create_if_absent":
             here.alter_table("shop.orders", [UpdateComment(uuid4().hex)])
 
-    late = FileSystemCatalog(FaultyFileIO(io_of(here), other_goes_first), here.warehouse)
+    io = FaultyFileIO(open_file_io(str(tmp_path)), other_goes_first)
+    late = FileSystemCatalog(io, here.warehouse)
     with pytest.raises(CommitConflict, match=r"shop\.orders: others changed the schema \d+ times; try again later"):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.snapshots.tags import TagStore
 from tidelake import SnapshotExpired, Table
@@ -135,8 +134,7 @@ def test_a_missing_file_of_an_existing_snapshot_is_corrupt(table: Table) -> None
 
 
 def remove_a_data_file(table: Table, tag: str | None) -> None:
-    scan = table.scan(tag=tag)
-    split = TableScan(table.context).plan(scan._snapshot)[0]
+    split = table.scan(tag=tag).splits()[0]
     (path,) = Path(table.location).rglob(split.files[0].file_name)
     path.unlink()
 

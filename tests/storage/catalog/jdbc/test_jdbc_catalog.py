@@ -143,7 +143,8 @@ def test_the_catalog_pickles_and_shows_no_secret(tmp_path: Path) -> None:
     assert "secret" not in repr(inner)
     inner.create_database("shop")
     assert pickle.loads(pickle.dumps(inner)).list_databases() == ["shop"]
-    assert isinstance(inner._io, LocalFileIO)
+    inner.create_table("shop.t", SCHEMA)
+    assert isinstance(inner.load("shop.t").io, LocalFileIO)
 
 
 def test_an_unavailable_database_is_named(tmp_path: Path) -> None:

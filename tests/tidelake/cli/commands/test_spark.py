@@ -73,7 +73,7 @@ def test_a_master_that_contradicts_spark_submit_is_refused(config: Path, tmp_pat
     create_shop_tables(tmp_path / "lake")
     script = str(tidelake.__main__.__file__)
     command = [
-        spark._spark_submit(),
+        spark.spark_submit_program(),
         "--master",
         "local[1]",
         script,

@@ -11,9 +11,9 @@ import pytest
 import tidelake
 from storage.errors import BadInput
 from storage.format import CommitKind, RowKind
+from tests.support.commit_races import before_publishing
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import delete, merge, update, write
-from tidelake.spark.actions import row_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,16 +150,13 @@ def test_a_change_that_lost_a_race_is_recomputed(
 ) -> None:
     """Or its row would be lost: 30 was read, and 31 would have become 130 instead of 131."""
     table = create(lake)
-    publish, others = row_changes._Change.publish, [31]
 
-    def other_first(*arguments: Any) -> int | None:
-        if others:
-            with table.writer() as writer:
-                writer.write(pa.table({"id": [3], "name": ["other"], "amount": [others.pop()]}, SCHEMA))
-                writer.commit()
-        return publish(*arguments)
+    def write() -> None:
+        with table.writer() as writer:
+            writer.write(pa.table({"id": [3], "name": ["other"], "amount": [31]}, SCHEMA))
+            writer.commit()
 
-    monkeypatch.setattr(row_changes._Change, "publish", other_first)
+    before_publishing(monkeypatch, write)
     update(spark, "shop.t", lake, {"amount": "amount + 100"}, "id = 3")
     assert (3, "other", 131) in rows_of(table)
 
