@@ -29,7 +29,7 @@ random = np.random.default_rng(7)
 patch.object(write_buffer, "PIECE_ROWS_MAX", 128).start()  # fails where the name is gone; an assignment would not
 patch.object(sections, "SECTION_MEMORY_BYTES", 2**20).start()
 # what a writer waits for where rows compress to nothing
-patch.object(parquet_writer, "_ROW_GROUP_HELD_BYTES", 2**22).start()
+patch.object(parquet_writer, "ROW_GROUP_HELD_BYTES", 2**22).start()
 
 
 def some_rows():

@@ -50,7 +50,7 @@ class ModelDisk:
         self._directories = {root.stat().st_ino}
         self._pins: list[int] = []  # an inode that is open is not given to another file
         monkeypatch.setattr(local, "os", _Os(self))
-        monkeypatch.setattr(local, "_keeps_names", lambda _: keeps_names)
+        monkeypatch.setattr(local, "keeps_names", lambda _: keeps_names)
 
     def close(self) -> None:
         for descriptor in self._pins:

@@ -74,13 +74,13 @@ def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trace:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that promises no more than POSIX does."""
-    monkeypatch.setattr(local, "_keeps_names", lambda _: False)
+    monkeypatch.setattr(local, "keeps_names", lambda _: False)
 
 
 @pytest.fixture
 def journaling(monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose fsync of a file keeps its name too."""
-    monkeypatch.setattr(local, "_keeps_names", lambda _: True)
+    monkeypatch.setattr(local, "keeps_names", lambda _: True)
 
 
 def test_create_if_absent_makes_the_content_durable_before_the_name(io: FileIO, tmp_path: Path, trace: Trace) -> None:
@@ -194,7 +194,7 @@ def test_file_systems_that_persist_names_with_files_are_recognised(
             return 0 if number else -1
 
     monkeypatch.setattr(local, "_libc", LibC)
-    assert local._keeps_names(str(tmp_path)) is keeps
+    assert local.keeps_names(str(tmp_path)) is keeps
 
 
 # ---------------------------------------------------------------- a full disk

@@ -32,7 +32,7 @@ def record_batches(
     options: KafkaReadOptions, schema: StructType, ranges: Sequence[RecordRange]
 ) -> Iterator[pa.RecordBatch]:
     """Raises PositionRefused for records that are gone, or logs which ones, as the options say."""
-    consumer = _Consumer.of(options.settings)
+    consumer = KeptConsumer.of(options.settings)
     form = arrow_form(schema)
     for part in ranges:
         position = part.start
@@ -78,13 +78,13 @@ def _lost(part: RecordRange, gone: OffsetsGone) -> tuple[RecordRange, int]:
     return RecordRange(part.partition, max(gone.position, gone.held.end), part.end), part.end
 
 
-class _Consumer:
+class KeptConsumer:
     """A connected consumer, and the event loop that it lives in. The loop runs while a task waits for records only."""
 
-    _kept: tuple[bytes, _Consumer] | None = None  # of this process: a worker runs one task at a time
+    _kept: tuple[bytes, KeptConsumer] | None = None  # of this process: a worker runs one task at a time
 
     @classmethod
-    def of(cls, settings: KafkaSettings) -> _Consumer:
+    def of(cls, settings: KafkaSettings) -> KeptConsumer:
         """The one of the task before, if it had the same settings."""
         key = pickle.dumps(settings)
         if cls._kept is None or cls._kept[0] != key:

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.interop
 @pytest.fixture(autouse=True)
 def no_consumer_is_left() -> Iterator[None]:
     yield
-    record_reading._Consumer.close_kept()
+    record_reading.KeptConsumer.close_kept()
 
 
 def send(broker: KafkaBroker, topic: str, count: int, *, partition: int = 0, first: int = 0) -> None:
