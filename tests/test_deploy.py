@@ -1,4 +1,4 @@
-"""The unit and the manifests of `deploy/` say what the command line, the configuration and the endpoint know."""
+"""The unit and the manifests of `deploy/` agree with the command line, the configuration and the endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of `docker/` say what the command line, the configuration and the image know."""
+"""The files of `docker/` agree with the command line, the configuration and the image."""
 
 from __future__ import annotations
 

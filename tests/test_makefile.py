@@ -1,4 +1,4 @@
-"""What a newcomer sees of `make`."""
+"""The output of `make` for a newcomer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The repository as others meet it: what is tracked, what the version is, how the packages import."""
+"""The published repository: its tracked files, its version, and how its packages import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every suite of vectors has its test, or is listed here with what it waits for."""
+"""Every suite of vectors has a test, or is listed here with the missing feature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks`: rows per CPU-second and peak memory, beside other implementations.
+"""`python -m tests.benchmarks`: measures rows per CPU-second and peak memory, next to other implementations.
 
 Prints Markdown as it goes. A whole run, at the published size, also becomes docs/benchmarks.md; with `--page` a run of
 some suites replaces its sections there.

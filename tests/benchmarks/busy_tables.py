@@ -1,5 +1,5 @@
-"""A hundred tables that all change all the time, a checkpoint every two seconds: what a table's commit costs, and how
-late the checkpoints are.
+"""A hundred tables that change continuously, with a checkpoint every two seconds: the cost of one table's commit, and
+the delay of checkpoints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The recorded orders as a long change log: the capture again and again, every record with an offset of its own."""
+"""The recorded orders as a long change log: the capture is repeated, and every record has its own offset."""
 
 from __future__ import annotations
 

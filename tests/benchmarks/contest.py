@@ -1,4 +1,4 @@
-"""Runs several contenders in turns, ours each time in a process of its own.
+"""Runs several contenders alternately. Each of our runs has its own process.
 
 A machine that is shared slows down and speeds up; contenders that take turns meet the same weather. So what counts is
 the median over pairs of neighbours, and never a single run.

@@ -1,4 +1,4 @@
-"""Rows into tables whose buckets an index chooses: dynamic buckets, and keys that move between partitions.
+"""Writes into tables whose buckets an index chooses: dynamic buckets, and keys that move between partitions.
 
 Run as a program it is one of the jobs of Tidelake: the public API, rows in memory before the clock starts.
 """

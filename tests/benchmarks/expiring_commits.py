@@ -1,4 +1,4 @@
-"""How long a commit takes in a table that always holds two thousand snapshots, while older ones expire beside it.
+"""The time of a commit to a table that always holds two thousand snapshots, while older ones expire.
 
 Without fsync, which measures the disk. Run as a program it is the job.
 """

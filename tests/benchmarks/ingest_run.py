@@ -1,4 +1,4 @@
-"""One run of a pipeline in a process of its own: its peak memory is the pipeline's, without what knows the truth."""
+"""One run of a pipeline in its own process, so that the peak memory is that of the pipeline, without the expected rows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Java Paimon as a contender: its compaction and its writer, in the JVM of the Java oracle with everything it has
-switched on.
-"""
+"""Java Paimon as a contender: its compaction and its writer, in the JVM of the Java oracle with default settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a service is away that is started again on a table with a long past.
+"""The restart time of a service on a table with a long history.
 
 Run as a program it is the job that makes the past: a pipeline with many checkpoints.
 """

@@ -1,4 +1,4 @@
-"""The rows that all contenders get: the same on every machine, made once and kept as Arrow files.
+"""The rows that all contenders get. They are the same on every machine, generated once and stored as Arrow files.
 
 Runs in the Python of peers, too, which have their own Arrow.
 

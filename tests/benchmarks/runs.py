@@ -1,4 +1,4 @@
-"""Tables of ten sorted runs on level 0, whose keys overlap everywhere: what reads and compactions get to merge."""
+"""Tables of ten overlapping sorted runs on level 0, as input for reads and compactions."""
 
 from __future__ import annotations
 

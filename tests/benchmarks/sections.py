@@ -1,4 +1,4 @@
-"""What a benchmark found, as a section of a page."""
+"""The result of a benchmark as a section of a page."""
 
 from __future__ import annotations
 

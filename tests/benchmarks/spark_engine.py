@@ -1,4 +1,4 @@
-"""Spark as engine, on two cores of this machine: batches over many buckets and tables, beside what Spark does alone.
+"""Spark as engine, on two cores of this machine: batches over many buckets and tables, compared with Spark alone.
 
 Run as a program it is one of these jobs. Contenders of a job take turns in one session.
 """

@@ -1,4 +1,4 @@
-"""The benchmarks run, at a size at which their figures say nothing, and without peers."""
+"""The benchmarks run, at a size too small for meaningful figures, and without peers."""
 
 from __future__ import annotations
 

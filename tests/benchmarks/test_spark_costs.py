@@ -1,4 +1,4 @@
-"""The costs of a driver are those of its real steps, and what is computed from them is in proportion."""
+"""The measured costs of a driver are those of its real steps, and the extrapolated costs are proportional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same rows read with and without deletion vectors: files as they are, and runs that are merged.
+"""The same rows read with and without deletion vectors: files read directly, and runs that are merged.
 
 Run as a program it is the job.
 """

@@ -1,4 +1,4 @@
-"""How long after it was sent a message is visible to who reads the table, at half of the load that the machine takes.
+"""The time from sending a message until readers of the table see it, at half of the maximum load.
 
 Run as a program it is the producer, or the pipeline until it gets a SIGTERM.
 """

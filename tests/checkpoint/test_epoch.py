@@ -1,4 +1,4 @@
-"""The epoch that a snapshot carries."""
+"""The epoch that a snapshot stores."""
 
 from __future__ import annotations
 

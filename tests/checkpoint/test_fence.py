@@ -1,4 +1,4 @@
-"""Who may commit, seen from the snapshots that came since we looked."""
+"""Which processes may commit, decided by the snapshots since the last look."""
 
 from __future__ import annotations
 

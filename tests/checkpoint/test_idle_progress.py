@@ -1,4 +1,4 @@
-"""The progress file's text."""
+"""The text of the progress file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a snapshot says of rows on their way is read as it was written, or refused."""
+"""The moved rows stored in a snapshot are read back, or refused."""
 
 from __future__ import annotations
 

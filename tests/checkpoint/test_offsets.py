@@ -1,4 +1,4 @@
-"""Positions advance without gap or overlap, and a broken chain is seen."""
+"""Positions advance without gap or overlap, and a broken chain is detected."""
 
 from __future__ import annotations
 

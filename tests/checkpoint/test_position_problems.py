@@ -1,4 +1,4 @@
-"""A position beside the source as it is now."""
+"""A position compared with the current source."""
 
 from __future__ import annotations
 

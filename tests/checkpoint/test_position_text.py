@@ -1,4 +1,4 @@
-"""Positions survive being written into a snapshot, stay short, and are never guessed from a broken text."""
+"""Positions are read back from snapshots, stay short, and are never guessed from a broken text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a pipeline stands in a table: its own snapshots decide, and what it left beside them may refuse."""
+"""Where a pipeline continues in a table: its own snapshots decide, and its progress file may lead to a refusal."""
 
 from __future__ import annotations
 

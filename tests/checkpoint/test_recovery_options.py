@@ -1,4 +1,6 @@
-"""What each option makes of a position. That they lead on is shown with a real broker (tests/integration)."""
+"""How each recovery option changes a position. tests/integration shows with a real broker that the pipeline then
+continues.
+"""
 
 from __future__ import annotations
 

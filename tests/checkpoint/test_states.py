@@ -1,4 +1,4 @@
-"""Every (state, event) pair: what is in the table happens, what is not raises."""
+"""Every pair of state and event: transitions of the table happen, all others raise."""
 
 from __future__ import annotations
 

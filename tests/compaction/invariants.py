@@ -1,4 +1,4 @@
-"""What must hold of a bucket's files whatever was done to them. Reads every file."""
+"""Invariants of a bucket's files that hold after every operation. The check reads every file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a table, its changelog tells it: folded up to a snapshot that carries one, it is the table."""
+"""After any history of a table, the changes up to a snapshot with a changelog add up to the table."""
 
 from __future__ import annotations
 

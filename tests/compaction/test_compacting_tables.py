@@ -1,4 +1,6 @@
-"""Tables that are compacted while they are written hold what a dict holds, in files that keep the rules of the tree."""
+"""Tables that are compacted while they are written hold the same rows as a dict, in files that keep the invariants of
+the tree.
+"""
 
 from __future__ import annotations
 

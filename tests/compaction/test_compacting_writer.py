@@ -1,4 +1,4 @@
-"""When a writer compacts, when it waits, and what becomes of a compaction that nobody can use."""
+"""When a writer compacts, when it waits, and what happens to the result of a useless compaction."""
 
 from __future__ import annotations
 

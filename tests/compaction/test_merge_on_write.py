@@ -1,5 +1,5 @@
-"""Tables with a primary key and deletion vectors: compaction marks the rows that newer ones replace, and readers pass
-them over without a merge.
+"""Tables with a primary key and deletion vectors: compaction marks replaced rows, and readers skip them without a
+merge.
 """
 
 from __future__ import annotations

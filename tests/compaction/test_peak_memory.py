@@ -1,4 +1,4 @@
-"""A compaction of gigabytes takes no more memory than one of megabytes, whoever wrote its files."""
+"""A compaction of gigabytes needs no more memory than one of megabytes, with files of any writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with `bucket = -2`: rows wait, and compacting the table gives them buckets."""
+"""Tables with `bucket = -2`: rows are staged, and a compaction of the table places them into buckets."""
 
 from __future__ import annotations
 

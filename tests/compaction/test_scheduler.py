@@ -1,4 +1,4 @@
-"""Whose turn it is, and what stopping leaves behind."""
+"""The order of compactions, and what cancelling leaves behind."""
 
 from __future__ import annotations
 

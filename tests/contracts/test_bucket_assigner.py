@@ -1,5 +1,5 @@
-"""What storage/write/assigners/base.py promises, held by every assigner, and by one with an index of keys.
-That one is drawn here, as dynamic buckets are with two keys each.
+"""The contract of storage/write/assigners/base.py, checked for every assigner and for one with an index of keys. The
+latter is defined here: like dynamic buckets with two keys each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tidelake ingest run` and `tidelake spark run` make the same tables of one configuration and one history.
+"""`tidelake ingest run` and `tidelake spark run` make the same tables from one configuration and one history.
 
 Or they refuse it in the same words. What only one of them does, the other refuses by name (`test_pipeline_query.py`).
 """

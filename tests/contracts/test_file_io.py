@@ -1,4 +1,4 @@
-"""What storage/fileio/base.py promises, said once and held by every FileIO: local disk, memory, a real S3 server."""
+"""The contract of storage/fileio/base.py, checked for every FileIO: local disk, memory, a real S3 server."""
 
 from __future__ import annotations
 

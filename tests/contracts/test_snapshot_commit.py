@@ -1,5 +1,6 @@
-"""What storage/snapshots/snapshot_commit.py promises, held by the file system's commit, by that under a lock in a
-database, and by a catalog that keeps the ids itself. The last is drawn here as a REST catalog would be.
+"""The contract of storage/snapshots/snapshot_commit.py, checked for the commit of the file system, for the commit under
+a database lock, and for a catalog that stores the ids itself. The last one is defined here and resembles a REST
+catalog.
 """
 
 from __future__ import annotations

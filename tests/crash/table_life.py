@@ -1,4 +1,6 @@
-"""A small table's life: made, written, committed a few times. It may end at any call, and another process goes on."""
+"""The life of a small table: it is created, written and committed a few times. It may end at any call, and another
+process continues.
+"""
 
 from __future__ import annotations
 

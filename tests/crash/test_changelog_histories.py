@@ -1,6 +1,6 @@
-"""Whatever goes wrong in whichever call: the changelog tells the table, be it made by compaction, by writers, or be it
-what they wrote. Random histories of all engines, whose writers and jobs fail, die, and are followed by others that
-repeat what was not committed.
+"""After a fault in any call, the changelog still adds up to the table, whether compaction or writers made it, or
+whether it is the input. Random histories of all engines: writers and jobs fail or die, and successors repeat what was
+not committed.
 """
 
 from __future__ import annotations

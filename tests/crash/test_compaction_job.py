@@ -1,4 +1,6 @@
-"""A fault at any call of a compaction job: the table is as before or as after, and the next job completes it."""
+"""A fault in any call of a compaction job: the table is in the old or the new state, and the next job completes the
+work.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of changes that are killed at random, while a table is written to and its snapshots expire: each sees every
+"""Readers of changes are killed at random while the table is written and its snapshots expire. Each reader sees every
 change exactly once.
 """
 

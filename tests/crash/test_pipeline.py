@@ -1,4 +1,4 @@
-"""A fault at any call of a pipeline's life: start-up, flush, commit, dead letters, progress, shutdown."""
+"""A fault in any call of a pipeline's life: start-up, flush, commit, dead letters, progress, shutdown."""
 
 from __future__ import annotations
 

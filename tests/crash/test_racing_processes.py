@@ -1,4 +1,4 @@
-"""Processes that commit to one table at the same time: each commit is there once, and no row is lost."""
+"""Processes that commit to one table concurrently: each commit is published once, and no row is lost."""
 
 from __future__ import annotations
 

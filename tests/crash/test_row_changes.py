@@ -1,4 +1,4 @@
-"""A fault at any call of rows being deleted or updated by a condition."""
+"""A fault in any call of a conditional delete or update."""
 
 from __future__ import annotations
 

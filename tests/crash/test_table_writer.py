@@ -1,4 +1,4 @@
-"""A fault at any call of a table's life: an error, a lost or late answer, half a file, the end of the process."""
+"""A fault in any call of a table's life: an error, a lost or late answer, half a file, the end of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong with one call, and with which calls it is tried."""
+"""The faults of one call, and the calls in which they are injected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables that Java Paimon and pypaimon wrote read to exactly the rows that their writers read, or are refused aloud."""
+"""Tables of Java Paimon and pypaimon are read with exactly the rows that their writers read, or are refused with an
+error.
+"""
 
 from __future__ import annotations
 

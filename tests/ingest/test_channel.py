@@ -1,4 +1,4 @@
-"""A channel holds so many bytes, ends once, and a cancelled wait leaves nothing behind."""
+"""A channel holds bounded bytes, ends once, and a cancelled wait has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for an event, but no longer than so."""
+"""Waiting for an event up to a time limit."""
 
 from __future__ import annotations
 

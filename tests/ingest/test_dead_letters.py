@@ -1,4 +1,4 @@
-"""Dead letters: readable, durable when told, one a record."""
+"""Dead letters are readable, durable after a flush, and one per record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded orders in one pipeline of four tables, a merge engine each, and what the tables must hold at the end.
+"""The recorded orders in one pipeline of four tables, one per merge engine, and the expected rows at the end.
 
 Every table has a topic of its own with the same records, so that one pipeline feeds them all. A key that deduplicates
 hides a repeated record; an append table and exact sums don't.

@@ -1,4 +1,4 @@
-"""Captures read from a real broker, by Spark alone and by drivers that take turns, leave what their databases held.
+"""Captures read from a real broker, by Spark alone and by alternating drivers, give the content of their databases.
 
 All tables of a variant are one pipeline. A change of drivers is what docs/positions.md says: Spark begins where the
 tables end, and the pipeline is told once to go on behind what Spark has read. Spark or drivers in turns, into tables

@@ -1,4 +1,4 @@
-"""Captures whose source tables changed while they ran: a table made from the first record follows to the end."""
+"""Captures whose source tables changed during the recording: a table created from the first record follows to the end."""
 
 from __future__ import annotations
 

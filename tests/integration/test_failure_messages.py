@@ -1,4 +1,4 @@
-"""What a commit says when it can't be made: what happened, what is known to be safe, what to do. Reviewed as text."""
+"""The messages of failed commits: what happened, what is known to be safe, and what to do. They are reviewed as text."""
 
 from __future__ import annotations
 

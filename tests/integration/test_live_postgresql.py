@@ -1,4 +1,4 @@
-"""PostgreSQL, a Debezium process, a broker and the service, all real: every table is its source, whatever is killed."""
+"""Real PostgreSQL, Debezium, broker and service: every table equals its source after any kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many tables in one process, whose schemas change while process and broker are killed: truth in every table."""
+"""Many tables in one process, whose schemas change while process and broker are killed: every table is correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows whose primary key changes come with the values that they had: of a real source, over a broker, through kills."""
+"""Rows whose primary key changes keep their values: with a real source, through a broker, and across kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sync-database` beside a broker: topics that come up while it runs become tables, and truncates empty them."""
+"""`sync-database` with a broker: topics that are created during the run become tables, and truncates empty them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two hundred tables of one process, one of them poisoned: the other 199 are committed as often as without it.
+"""Two hundred tables in one process, one of them poisoned: the other 199 are committed as often as without it.
 
 The test counts commits. How long rounds took is printed, with and without: time decides nothing.
 """

@@ -1,4 +1,6 @@
-"""A pipeline's position beside Java: its expiry spares it, its snapshots don't hide it, its rollback is noticed."""
+"""A pipeline's position next to Java: Java's expiry keeps it, its snapshots do not hide it, and its rollback is
+detected.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each release of PySpark that we name, and Spark Connect: what works on it, and what it says of what doesn't."""
+"""Each supported release of PySpark, and Spark Connect: what works, and the errors for what does not."""
 
 from __future__ import annotations
 

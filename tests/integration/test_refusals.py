@@ -1,4 +1,4 @@
-"""A pipeline that can't prove where it stands refuses, and every way out that it offers leads on.
+"""A pipeline that cannot prove its position refuses to start, and every offered recovery flag lets it continue.
 
 Each case damages what a first run left, on a real broker. The refusal is compared with `failure_messages.txt`, to be
 read as text; then each command it prints is run, on the same state.

@@ -1,4 +1,4 @@
-"""A service that is stopped in the middle of its work goes on as if nothing had been, however it was stopped."""
+"""A service that is stopped in the middle of its work continues as without the stop, for each way to stop it."""
 
 from __future__ import annotations
 

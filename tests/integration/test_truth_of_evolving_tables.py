@@ -1,4 +1,4 @@
-"""Tables that are made from the first record and follow the source's schema end as the source database did."""
+"""Tables that are created from the first record and follow the source schema equal the source database at the end."""
 
 from __future__ import annotations
 

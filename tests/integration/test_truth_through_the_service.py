@@ -1,4 +1,4 @@
-"""What a source database held at the end is what our tables hold after the service has read its change stream."""
+"""After the service has read the change stream of a source database, our tables equal the database."""
 
 from __future__ import annotations
 

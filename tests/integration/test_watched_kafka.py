@@ -1,4 +1,4 @@
-"""Lag and readiness of a pipeline that reads from a real broker; dead letters replayed out of its log."""
+"""Lag and readiness of a pipeline that reads from a real broker, and dead letters replayed from its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running pipeline beside those who watch it: a real Prometheus with the dashboard's queries, a real browser."""
+"""A monitored pipeline: a real Prometheus with the dashboard's queries, and a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that sleeps while another one takes its pipeline over must not write when it wakes."""
+"""A process that is paused while another one takes over its pipeline must not write when it resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A column of every type, with the values that go wrong: extremes, NaN, negative zero, 1969, other alphabets, nulls."""
+"""A column of every type, with critical values: extremes, NaN, negative zero, 1969, other alphabets, nulls."""
 
 from __future__ import annotations
 

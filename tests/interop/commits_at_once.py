@@ -1,4 +1,4 @@
-"""Many commits of ours and of Java's into one table of a shared catalog, at the same time."""
+"""Many concurrent commits of Tidelake and Java into one table of a shared catalog."""
 
 from __future__ import annotations
 

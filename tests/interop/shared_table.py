@@ -1,4 +1,4 @@
-"""One table that Tidelake, Java and pypaimon share, beside the naive model of what it must hold."""
+"""One table that Tidelake, Java and pypaimon share, and the naive model of its rows."""
 
 from __future__ import annotations
 

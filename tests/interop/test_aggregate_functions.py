@@ -1,4 +1,4 @@
-"""Every aggregate function gives, to the byte, what Java's gives; each side goes on with and compacts the other's."""
+"""Every aggregate function gives the same bytes as Java's. Each side continues and compacts tables of the other."""
 
 from __future__ import annotations
 

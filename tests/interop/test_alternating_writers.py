@@ -1,4 +1,6 @@
-"""Java and Tidelake take turns on one table; each goes on from what the other left, and both always read the same."""
+"""Java and Tidelake write one table alternately. Each continues from the state of the other, and both always read the
+same.
+"""
 
 from __future__ import annotations
 

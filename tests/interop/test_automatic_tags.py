@@ -1,4 +1,4 @@
-"""The same commits under the same schedule: Java and we tag the same snapshots with the same names."""
+"""The same commits under the same schedule give the same tags in Java and Tidelake."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tags, branches and rollbacks that Java makes, in any order, between writes of both: what we let expire on one branch
-never takes what Java or we can still read on another.
+"""Java makes tags, branches and rollbacks in any order between writes of both. Our expiry on one branch never removes
+files that Java or Tidelake can still read on another branch.
 
 Java's own expiry is not among the steps: it looks at no branch (`test_expiry` compares the two).
 """

@@ -1,4 +1,4 @@
-"""Changelogs that compaction makes: Java streams ours as we read them, and makes the same ones of the same commits."""
+"""Changelogs of compaction: Java streams ours as we read them, and makes the same ones from the same commits."""
 
 from __future__ import annotations
 

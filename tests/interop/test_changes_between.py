@@ -1,4 +1,4 @@
-"""What came between two snapshots, and the system tables of changes, are what Java makes of the same table."""
+"""Changes between two snapshots, and the system tables of changes, equal Java's for the same table."""
 
 from __future__ import annotations
 

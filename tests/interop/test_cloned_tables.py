@@ -1,4 +1,4 @@
-"""A clone of a golden table: Java and we read the same rows in it as in the original."""
+"""A clone of a golden table: Java and Tidelake read the same rows from it as from the original."""
 
 from __future__ import annotations
 

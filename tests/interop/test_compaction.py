@@ -1,4 +1,4 @@
-"""Java and Tidelake compact one table: both pick the same, and each goes on from what the other made."""
+"""Java and Tidelake compact one table: both pick the same files, and each continues from the result of the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our compaction job on tables that Java and pypaimon write, and they on what it made of them."""
+"""Our compaction job on tables that Java and pypaimon write, and their work on its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java and Tidelake write a table in turns whose keys move between partitions: no key has two rows, whoever moved it.
+"""Java and Tidelake alternately write a table whose keys move between partitions: no key has two rows.
 
 Java's side is its own GlobalIndexAssigner, as one task of Flink's sink has it.
 """

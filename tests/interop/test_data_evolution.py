@@ -1,5 +1,5 @@
-"""Tables whose columns lie in several files, written by Java: we read what Java reads, however the columns were spread,
-replaced, renamed and dropped, and whatever is asked.
+"""Tables of Java whose columns are spread over several files: we read what Java reads, after columns were replaced,
+renamed and dropped, for any projection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data files that we write are read by Java Paimon and by pypaimon with the same values, in every format."""
+"""Java Paimon and pypaimon read our data files with the same values, in every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changelogs that outlive their snapshots: Java streams ours, and we follow Java's."""
+"""Decoupled changelogs: Java streams ours, and we follow Java's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with deletion vectors that Java writes: we read what Java reads, whichever form the vectors have."""
+"""Tables with Java's deletion vectors: we read what Java reads, in both vector formats."""
 
 from __future__ import annotations
 

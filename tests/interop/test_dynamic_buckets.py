@@ -1,4 +1,4 @@
-"""Java and Tidelake write a table with dynamic buckets in turns: each goes on from the other's index of keys."""
+"""Java and Tidelake alternately write a table with dynamic buckets. Each continues from the key index of the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tidelake expires what Java would, file by file; each reads on after the other's expiry."""
+"""Tidelake expires the same files as Java, and each reads the table after the expiry of the other."""
 
 from __future__ import annotations
 

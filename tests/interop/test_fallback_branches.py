@@ -1,4 +1,4 @@
-"""Partitions that a branch lacks, read from another one, as Java reads them."""
+"""Partitions missing in a branch are read from another one, as in Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""File indexes beside Java: the same bytes for the same rows, and the same rows found through each other's."""
+"""File indexes compared with Java's: the same bytes for the same rows, and the same rows found with the indexes of the
+other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format tables that Java made and wrote, and Tidelake's in Java: in a REST catalog and in a Hive metastore."""
+"""Java uses Tidelake's format tables and Tidelake uses Java's: in a REST catalog and in a Hive metastore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java reads what Tidelake's tags, branches, fast-forwards and rollbacks leave, and goes on there."""
+"""Java reads the results of Tidelake's tags, branches, fast-forwards and rollbacks, and continues from them."""
 
 from __future__ import annotations
 

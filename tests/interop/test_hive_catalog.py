@@ -1,4 +1,4 @@
-"""Java and Tidelake work on one Hive metastore at once: names, schemas, partitions, commits under its lock."""
+"""Java and Tidelake use one Hive metastore concurrently: names, schemas, partitions, and commits under its lock."""
 
 from __future__ import annotations
 

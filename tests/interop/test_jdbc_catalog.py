@@ -1,4 +1,4 @@
-"""Java and Tidelake work on one JDBC catalog at once: names, schemas, commits under its lock."""
+"""Java and Tidelake use one JDBC catalog concurrently: names, schemas, and commits under its lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Option `manifest.format`: what it says is written, Java opens it, and everything else works with it."""
+"""Option `manifest.format`: manifests are written in this format, Java opens them, and everything else works with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The same rows, written here and by Java, merge to the same rows; both read, go on with and compact the other's."""
+"""The same rows, written by Tidelake and by Java, merge to the same rows. Both read, continue and compact tables of the
+other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java reads, writes and compacts what was a folder of somebody else's files."""
+"""Java reads, writes and compacts a table that was migrated from a folder of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object tables in both hands: made by one, listed by the other."""
+"""Object tables in Java and Tidelake: created by one, listed by the other."""
 
 from __future__ import annotations
 

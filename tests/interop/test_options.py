@@ -1,4 +1,4 @@
-"""The registry of options holds all that Java's classes declare, with Java's types, defaults and older names."""
+"""The registry contains all options that Java's classes declare, with Java's types, defaults and fallback names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that say which row of a key wins, or what kind a row is: Java and Tidelake agree, whoever wrote the rows."""
+"""Options that decide which row of a key wins, or the kind of a row: Java and Tidelake agree for rows of either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that wait for their bucket: Java moves ours, we move Java's."""
+"""Rows in the postpone bucket: Java places ours into buckets, and we place Java's."""
 
 from __future__ import annotations
 

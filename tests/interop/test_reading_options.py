@@ -1,4 +1,4 @@
-"""Options of where reading begins mean what they mean to Java."""
+"""Options for the start of a read have the same meaning as in Java."""
 
 from __future__ import annotations
 

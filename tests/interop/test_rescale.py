@@ -1,4 +1,4 @@
-"""Java goes on in a table whose partitions were given another number of buckets."""
+"""Java continues a table whose partitions were rescaled."""
 
 from __future__ import annotations
 

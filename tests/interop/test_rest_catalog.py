@@ -1,4 +1,4 @@
-"""Java's client of REST catalogs and ours on one server."""
+"""Java's REST catalog client and ours use one server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with row ids that we write: Java and pypaimon read our rows, ids and blobs, and write on."""
+"""Our tables with row ids: Java and pypaimon read our rows, ids and blobs, and continue to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`$row_tracking`: ids and sequence numbers of rows that Java wrote, deleted and compacted, as Java reads them."""
+"""`$row_tracking`: row ids and sequence numbers after Java's writes, deletes and compactions equal those that Java
+reads.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rows of older schemas, as every reader sees them under the newest one, whoever wrote them and whoever altered the
-table.
+"""Every reader reads rows of older schemas the same under the newest schema, for any writer and any engine that altered
+the table.
 """
 
 from __future__ import annotations

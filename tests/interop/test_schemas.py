@@ -1,4 +1,4 @@
-"""Schemas made and changed by Java and by us are the same schemas."""
+"""Schemas created and changed by Java and by Tidelake are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tidelake and Java write and compact the same table in turns; everyone reads the same rows, at every snapshot."""
+"""Tidelake and Java alternately write and compact one table. All readers read the same rows, at every snapshot."""
 
 from __future__ import annotations
 

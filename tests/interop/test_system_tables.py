@@ -1,4 +1,4 @@
-"""The same commits made by Tidelake and by Java look the same in Java's system tables."""
+"""The same commits of Tidelake and Java give the same rows in Java's system tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System tables of the golden tables: Tidelake reads what Java reads, row for row and column for column."""
+"""System tables of the golden tables: Tidelake reads the same rows and columns as Java."""
 
 from __future__ import annotations
 

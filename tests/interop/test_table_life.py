@@ -1,5 +1,5 @@
-"""What Java does to a table besides writing (tags, branches, rollback, expiry, new schemas), seen by readers and
-writers here.
+"""Operations of Java besides writing (tags, branches, rollback, expiry, new schemas), as our readers and writers see
+them.
 """
 
 from __future__ import annotations

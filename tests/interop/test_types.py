@@ -1,4 +1,4 @@
-"""Every type as key, as partition and as what decides the bucket: as in Java."""
+"""Every type as key, as partition, and as bucket key, compared with Java."""
 
 from __future__ import annotations
 

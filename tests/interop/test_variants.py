@@ -1,6 +1,4 @@
-"""Variants that Java writes, in one part or shredded: we read the bytes that Java reads; of a JSON text we make the
-bytes that Java makes.
-"""
+"""Variants of Java, plain or shredded: we read the same bytes as Java, and make the same bytes from JSON text."""
 
 from __future__ import annotations
 

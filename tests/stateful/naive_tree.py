@@ -1,4 +1,4 @@
-"""What must be in every data file of a table, told row by row from what went into it.
+"""The expected rows of every data file of a table, computed row by row from its input.
 
 The model is told of every flush and every compaction, merges the same rows by the naive engines of `tests.support`, and
 looks into the files that were made. So each step of a tree's life is checked, not only what readers see in the end.

@@ -1,4 +1,4 @@
-"""Compaction beside writing without threads, watched by the model."""
+"""Compaction during writing without threads, observed by the model."""
 
 from __future__ import annotations
 

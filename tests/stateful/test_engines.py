@@ -1,4 +1,4 @@
-"""Whatever happens to a table of any merge engine, its files hold what row-by-row merging says, and so do readers.
+"""After any history of a table of any merge engine, files and readers have the rows of row-by-row merging.
 
 Deterministic: compactions beside the writer run when the machine lets them, a process dies in a call of its FileIO.
 """

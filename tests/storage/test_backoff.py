@@ -1,4 +1,4 @@
-"""Waits between tries."""
+"""Waits between retries."""
 
 from __future__ import annotations
 

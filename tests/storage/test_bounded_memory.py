@@ -1,4 +1,4 @@
-"""Far more rows than the memory they may take: writing spills, reading and compacting merge batch by batch."""
+"""Far more rows than the allowed memory: writing spills, and reading and compacting merge batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collector rests while anybody asks for it, and is as it was afterwards."""
+"""Garbage collection is paused while any caller requests it, and restored afterwards."""
 
 from __future__ import annotations
 

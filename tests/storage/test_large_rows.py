@@ -1,4 +1,6 @@
-"""What rows of many megabytes take, written, read and compacted: a few times the largest, not a few times all."""
+"""The memory for rows of many megabytes: written, read and compacted, it is a small multiple of the largest row, not of
+all rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket of more files than a process may have open is read, and compacted."""
+"""A bucket of more files than a process may open is read and compacted."""
 
 from __future__ import annotations
 

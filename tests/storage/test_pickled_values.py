@@ -1,4 +1,4 @@
-"""What travels between Spark's driver and its tasks comes out as it went in, with little besides its values."""
+"""Values sent between Spark's driver and its tasks are equal after pickling, with little overhead."""
 
 from __future__ import annotations
 

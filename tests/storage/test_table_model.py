@@ -1,4 +1,4 @@
-"""A table and a dict go through the same life: whatever happens, a reader sees exactly the last commit."""
+"""A table and a dict go through the same history: a reader always sees exactly the last commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in threads is waited for, whatever happens to the one who waits; work that makes objects takes turns."""
+"""Work in threads is awaited even if its caller is cancelled. CPU-bound work runs one piece at a time."""
 
 from __future__ import annotations
 

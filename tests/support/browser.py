@@ -1,4 +1,4 @@
-"""A page in a real browser without a window, driven as a person would: Chromium's DevTools protocol."""
+"""A page in a real headless browser, controlled through Chromium's DevTools protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`expect_error` of a vector: an error of ours that says the same in our words."""
+"""`expect_error` of a vector: a Tidelake error with the same meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The material tests stand on: vectors, golden tables and recordings, and where they lie.
+"""Test material: vectors, golden tables and recordings, and their folders.
 
 TIDELAKE_VECTORS    folder of <suite>.json files                          (default: tests/vectors)
 TIDELAKE_GOLDEN     folder of table folders or of <name>.tar.zst files, or of folders of these (default: tests/golden)

@@ -1,4 +1,4 @@
-"""Decoded change records folded into a table's final rows, one row at a time: the naive truth of a decoder."""
+"""Applies decoded change records to a table one row at a time: the naive model of a decoder."""
 
 from __future__ import annotations
 

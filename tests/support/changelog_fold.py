@@ -1,5 +1,5 @@
-"""A table's changelog folded row by row: the naive copy that somebody who follows it has. Where changes are rows as
-they were written, the copy is a table of the same engine that is given them.
+"""Applies the changelog of a table row by row: the naive copy that a follower keeps. If changes are the written rows,
+the copy is a table with the same merge engine.
 """
 
 from __future__ import annotations

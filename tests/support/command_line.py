@@ -1,4 +1,4 @@
-"""Calls the command line inside this process, and gives back all that it said."""
+"""Calls the command line inside this process, and returns its output."""
 
 from __future__ import annotations
 

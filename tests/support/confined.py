@@ -1,4 +1,4 @@
-"""Programs on a small disk, and without the right to write: as the kernel has it, not as a stand-in would."""
+"""Programs on a small disk, and without write permission, enforced by the kernel."""
 
 from __future__ import annotations
 

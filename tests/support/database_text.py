@@ -1,4 +1,4 @@
-"""Values as a database prints them (`expected.json` of a recording) and as a table holds them, brought to one form."""
+"""Values as a database prints them (`expected.json` of a recording) and as a table stores them, converted to one form."""
 
 from __future__ import annotations
 

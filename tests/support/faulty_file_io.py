@@ -1,4 +1,4 @@
-"""A FileIO that fails where a test wants it to: an error before or after the work, no answer, half a file, a crash."""
+"""A FileIO with injected faults: an error before or after the work, no answer, half a file, a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Paimon Java as the judge of what we write: reads, streams, writes, compacts (tests/tools/java-oracle)."""
+"""Java Paimon as the reference for our tables: it reads, streams, writes and compacts (tests/tools/java-oracle)."""
 
 from __future__ import annotations
 

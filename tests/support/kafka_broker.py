@@ -1,4 +1,4 @@
-"""A real Kafka broker (tests/tools/kafka), with topics and recordings put into it."""
+"""A real Kafka broker (tests/tools/kafka), with functions to create topics and send recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log in memory: topics, partitions, records with offsets. A source reads it as Kafka is read, up to its end."""
+"""A log in memory: topics, partitions, records with offsets. A source reads it like Kafka, up to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of the suite `merge_functions` as records of one key, and what the product makes of them."""
+"""Cases of the suite `merge_functions` as records of one key, and the product's result for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Set-ups of every merge engine over one set of columns, and random rows for them."""
+"""Configurations of every merge engine over one set of columns, and random rows for them."""
 
 from __future__ import annotations
 

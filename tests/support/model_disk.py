@@ -1,4 +1,5 @@
-"""What a power cut leaves of files that `storage.fileio.local` wrote: a model of a disk with a cache before it.
+"""The files that remain after a power cut of those that `storage.fileio.local` wrote: a model of a disk with a write
+cache.
 
 Files lie in a real folder; fsync only notes what would be durable now. Every system call that changes the disk is a
 step, and the process can be made to die before any of them. Then `after_power_cut` makes a folder as the machine could

@@ -1,4 +1,4 @@
-"""The recordings as tables: what to create, how to decode, and what the table must hold at the end.
+"""The recordings as tables: what to create, how to decode, and the expected rows at the end.
 
     @pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
         ... create recorded.schema with recorded.primary_key, ingest recorded.files, read the table ...

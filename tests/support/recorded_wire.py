@@ -1,4 +1,4 @@
-"""What a recording shows that `expected.json` does not say: settings, columns that are gone, truncates."""
+"""Facts of a recording that `expected.json` does not contain: settings, dropped columns, truncates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A REST catalog's server, small and in memory: the part of Paimon's API that clients of tables use.
+"""A small REST catalog server in memory: the part of Paimon's API that table clients use.
 
 Tables lie in a folder, so that every client reads them. A commit is taken when it names the snapshot that is the
 newest, and the server itself writes the file. Java's client talks to it as well as ours.

@@ -1,4 +1,4 @@
-"""A command of `tidelake` that runs a pipeline, in processes of its own, to be killed."""
+"""Runs a `tidelake` command with a pipeline in its own processes, so that they can be killed."""
 
 from __future__ import annotations
 

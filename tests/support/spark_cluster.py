@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master and workers, each a process of its own."""
+"""A Spark standalone cluster on this machine: a master and workers in separate processes."""
 
 from __future__ import annotations
 

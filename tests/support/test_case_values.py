@@ -1,4 +1,4 @@
-"""Types and values of vectors are read from whatever JSON says, or refused by name."""
+"""Types and values of vectors are read from any JSON form, or refused by name."""
 
 from __future__ import annotations
 

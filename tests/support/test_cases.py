@@ -1,4 +1,4 @@
-"""The material is found in its folders, ours or a hook's, packed or plain."""
+"""Test material is found in our folders or those of a hook, packed or plain."""
 
 from __future__ import annotations
 

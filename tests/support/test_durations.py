@@ -1,4 +1,4 @@
-"""The end of a run says which tests took long."""
+"""The end of a run reports the longest tests."""
 
 from __future__ import annotations
 

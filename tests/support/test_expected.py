@@ -1,4 +1,4 @@
-"""Values compare by meaning: neither too strict about spelling nor blind to a real difference."""
+"""Values are compared by meaning: different forms of one value are equal, and real differences are found."""
 
 from __future__ import annotations
 

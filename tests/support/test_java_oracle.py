@@ -1,4 +1,4 @@
-"""The oracle is what other tests believe: what it writes comes back, and what it refuses says why."""
+"""Other tests rely on the oracle: rows that it writes are read back, and its refusals contain the reason."""
 
 from __future__ import annotations
 

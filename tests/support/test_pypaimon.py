@@ -1,4 +1,4 @@
-"""pypaimon and its Rust route answer from an environment of their own, and never take one route for the other."""
+"""pypaimon and its Rust reader run in their own environment, and never replace one another silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captures are found as they lie in a folder, whatever their names; what they are is read from themselves."""
+"""Captures of any name are found in a folder, and described by their own files."""
 
 from __future__ import annotations
 

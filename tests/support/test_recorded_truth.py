@@ -1,4 +1,4 @@
-"""The comparison finds what it is there to find."""
+"""The comparison finds every difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's Python workers, of which some die or fall asleep when a task has written its files.
+"""Spark's Python workers, some of which die or sleep after a task has written its files.
 
 Whoever wants that gives a lot; the next task that has written draws it. One that sleeps does so until a copy of it, on
 another host, has written the same rows: then both hand over what they wrote. Only a first attempt does: Spark copies a

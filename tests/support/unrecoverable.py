@@ -1,4 +1,4 @@
-"""`unrecoverable.json` beside a capture: cells and rows whose truth is not in the records, with the reason.
+"""`unrecoverable.json` next to a capture: cells and rows whose values are not in the records, with the reason.
 
 A list (or an object with one list in it) of entries:
 

@@ -1,4 +1,4 @@
-"""What tests/tidelake/test_bad_disks.py runs on disks that refuse. Tells as JSON what came of it.
+"""Programs that tests/tidelake/test_bad_disks.py runs on full or read-only disks. They print the result as JSON.
 
 usage: python -m tests.tidelake.confined_programs FOLDER full|readonly|unreadable|expire|ingest
 """

@@ -1,4 +1,4 @@
-"""What reading tables with async loads."""
+"""The modules that an async read of tables imports."""
 
 from __future__ import annotations
 

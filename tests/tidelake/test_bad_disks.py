@@ -1,4 +1,4 @@
-"""A disk that is full, or that nobody may write to: the error says so, and the table is what it was."""
+"""A full or read-only disk: the error names the reason, and the table is unchanged."""
 
 from __future__ import annotations
 

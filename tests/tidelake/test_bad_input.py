@@ -1,4 +1,4 @@
-"""Whatever is wrong with what comes in, or with the table's files, an error says so, and the table stays as it was."""
+"""For any bad input or damaged table file an error names the reason, and the table is unchanged."""
 
 from __future__ import annotations
 

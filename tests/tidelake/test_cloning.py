@@ -1,4 +1,4 @@
-"""`Catalog.clone_table` and `tidelake table clone`: another table with the rows that a table has at a snapshot."""
+"""`Catalog.clone_table` and `tidelake table clone`: another table with the rows of a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of rows that are there, written again by row id."""
+"""Columns of existing rows, rewritten by row id."""
 
 from __future__ import annotations
 

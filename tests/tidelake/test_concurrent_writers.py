@@ -1,4 +1,4 @@
-"""Several writers of one bucket at a time, none of which knows of the others."""
+"""Several independent concurrent writers of one bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo: its shop, its proof, and the whole of it on both engines."""
+"""The demo: its shop, its comparison, and complete runs on both engines."""
 
 from __future__ import annotations
 

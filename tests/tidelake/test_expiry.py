@@ -1,4 +1,4 @@
-"""Writers expire what their commits make superfluous; `Table.expire` does it at once."""
+"""Writers expire old snapshots after their commits; `Table.expire` does it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags, branches, rollbacks and orphans as users make and remove them."""
+"""Tags, branches, rollbacks and orphans, as users create and delete them."""
 
 from __future__ import annotations
 

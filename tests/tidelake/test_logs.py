@@ -1,4 +1,4 @@
-"""A library is quiet; a program says where it talks."""
+"""The library logs nothing by default; a program chooses where it logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is handed to a public function, it works or is refused with an error of ours, which names the argument."""
+"""Any argument of a public function works, or raises our error, which names the argument."""
 
 from __future__ import annotations
 

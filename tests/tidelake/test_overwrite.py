@@ -1,4 +1,4 @@
-"""Rows that replace rows: all of them, of the partitions written to, or of the partitions named."""
+"""Overwrites: of all rows, of the written partitions, or of named partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether Spark can run here, told without starting it."""
+"""Checks whether Spark can run here, without starting it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `import tidelake` gives, and when."""
+"""The names of `import tidelake`, and when they are loaded."""
 
 from __future__ import annotations
 

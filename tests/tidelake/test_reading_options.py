@@ -1,4 +1,4 @@
-"""Where reading begins when its caller names no place: the options of the table say."""
+"""The start of a read without an argument: the options of the table decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README says what can be done: it is done here, line by line."""
+"""The examples of the README work, line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that are given another number of buckets."""
+"""Partitions that are rescaled to another number of buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that outlive what they were opened for: a closed writer, a fork, a table dropped or created again."""
+"""Objects that outlive their resource: a closed writer, a fork, a dropped or recreated table."""
 
 from __future__ import annotations
 

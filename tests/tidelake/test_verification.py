@@ -1,4 +1,4 @@
-"""The chain of a pipeline's positions, as an inspection tells of it."""
+"""The chain of a pipeline's positions in an inspection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Table.writer`: what a failed commit leaves to the next one, and to the table when the writer is closed."""
+"""`Table.writer`: the state after a failed commit, for the next commit and for the table after closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/writing-tables.md` says what `write` and `commit` do: they do it."""
+"""`write` and `commit` behave as `docs/writing-tables.md` says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions along curves: ranks, interleaving, Hilbert's curve."""
+"""Positions along curves: ranks, interleaving, and the Hilbert curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorting in bounded memory: what comes out, and what stays on the disk."""
+"""Sorting in bounded memory: the result, and the files left on disk."""
 
 from __future__ import annotations
 

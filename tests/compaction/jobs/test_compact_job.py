@@ -1,4 +1,4 @@
-"""A compaction job on tables that others write to: what it does, and what it leaves alone."""
+"""A compaction job on tables that other writers use: what it compacts, and what it leaves alone."""
 
 from __future__ import annotations
 

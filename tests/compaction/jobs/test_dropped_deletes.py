@@ -1,5 +1,5 @@
-"""A compaction leaves the rows of a table as they are, also where writers that know nothing of each other write, delete
-and compact in one bucket, and `sequence.field` lets a row that is committed later be the older one.
+"""A compaction does not change the rows of a table. This includes independent writers that write, delete and compact in
+one bucket, where `sequence.field` makes a row that is committed later the older one.
 """
 
 from __future__ import annotations

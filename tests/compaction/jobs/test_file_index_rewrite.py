@@ -1,4 +1,4 @@
-"""Files that are there get the indexes that the options name now, and old indexes go when nobody needs them."""
+"""Existing files get the indexes of the current options, and unused indexes are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job that is to end sees of a bucket that others write to, or compact."""
+"""What a one-off job sees of a bucket that others write to or compact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction as a service beside writers that leave it to others."""
+"""Compaction as a service for write-only writers."""
 
 from __future__ import annotations
 

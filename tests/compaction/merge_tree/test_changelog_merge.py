@@ -1,4 +1,4 @@
-"""What a compaction tells of each key that it merges."""
+"""The changes that a compaction emits for each merged key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of one bucket's tree."""
+"""The levels of one bucket's merge tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rows that a compaction takes out of level 0, in tables that look rows up, are merged even where they are alone."""
+"""In tables with lookups, rows that a compaction moves out of level 0 are merged even if no other row of their key
+takes part.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bucket: what is picked from its files, and what compacting them leaves."""
+"""One bucket: the picked files, and the result of compacting them."""
 
 from __future__ import annotations
 

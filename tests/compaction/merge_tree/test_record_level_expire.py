@@ -1,4 +1,4 @@
-"""When a row is too old."""
+"""When a row expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is rewritten, what is only raised, and when deletes are dropped."""
+"""Which files are rewritten, which are only upgraded, and when deletes are dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations: three layers, checked as a whole, with messages that say where, why and what to do."""
+"""Configurations: three layers, checked together, with messages that name place, reason and remedy."""
 
 from __future__ import annotations
 

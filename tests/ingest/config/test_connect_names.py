@@ -1,4 +1,4 @@
-"""What Kafka Connect calls them is understood: each of its names acts, changes nothing, or is refused with the way."""
+"""Kafka Connect's names of settings: each acts, has no effect, or is refused with a remedy."""
 
 from __future__ import annotations
 

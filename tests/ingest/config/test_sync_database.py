@@ -1,4 +1,4 @@
-"""Paimon's arguments for many tables say what a configuration would."""
+"""Paimon's arguments for many tables map to a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paimon's arguments say what a configuration would, or are refused by name."""
+"""Paimon's arguments map to a configuration, or are refused by name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Options of tables are looked at before a table is made: when the configuration is read, and once its columns are
-known. A table is made whole, or not at all.
+"""Table options are checked before a table is created: when the configuration is parsed, and once the columns are
+known. A table is created completely or not at all.
 """
 
 from __future__ import annotations

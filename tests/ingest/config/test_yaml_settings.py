@@ -1,4 +1,4 @@
-"""Whatever a configuration file holds, what is wrong with it is told with its place: nothing ends in a traceback."""
+"""Errors in a configuration file are reported with their place, for any content. None ends in a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paimon's functions over columns: what each makes of a value, and what it refuses."""
+"""Paimon's functions over columns: the results, and the refused arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derived columns through a pipeline: computed ones as partitions and keys, metadata ones, and records at fault."""
+"""Derived columns in a pipeline: computed columns as partitions and keys, metadata columns, and bad records."""
 
 from __future__ import annotations
 

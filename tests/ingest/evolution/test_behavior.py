@@ -1,4 +1,4 @@
-"""Which change of the source's columns is made, ignored, or stops the pipeline."""
+"""Which changes of the source columns are applied, ignored, or stop the pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of columns that a pipeline makes: declared, mapped, or as the source suggests."""
+"""The types of columns that a pipeline creates: declared, mapped, or derived from the source."""
 
 from __future__ import annotations
 

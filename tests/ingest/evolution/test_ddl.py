@@ -1,4 +1,4 @@
-"""DDL in the change stream: columns are renamed and dropped where the configuration includes it."""
+"""DDL in the change stream: columns are renamed and dropped if the configuration includes it."""
 
 from __future__ import annotations
 

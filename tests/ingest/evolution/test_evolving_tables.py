@@ -1,4 +1,4 @@
-"""The source's columns change while a pipeline reads it: the table follows, stops, or stays as it is."""
+"""The source columns change while a pipeline reads: the table follows, the pipeline stops, or the table is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gh-ost and pt-online-schema-change: a copy of the table is altered, and takes its place."""
+"""gh-ost and pt-online-schema-change: a shadow table is altered and then replaces the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns become wider ones of their kind, and nothing else, while a pipeline runs."""
+"""While a pipeline runs, columns are only widened within their kind of type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoders that may only go one way, so that both ways are tested with the same cases."""
+"""Decoders restricted to one path, so that both paths are tested with the same cases."""
 
 from __future__ import annotations
 

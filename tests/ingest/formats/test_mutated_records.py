@@ -1,4 +1,5 @@
-"""Damaged records of every format: rows, a failure, or counted as skipped; never another error, and never nothing.
+"""Damaged records of every format give rows, a failure, or a skip count. They never raise another error and are never
+lost silently.
 
 `make test-long` decodes more than 100,000 of them.
 """

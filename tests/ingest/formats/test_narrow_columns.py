@@ -1,4 +1,4 @@
-"""A column whose type can't hold what the source sends stops the pipeline, unless a setting asks for rounding."""
+"""A column whose type is too narrow for the source stops the pipeline, unless a setting allows rounding."""
 
 from __future__ import annotations
 

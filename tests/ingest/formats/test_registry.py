@@ -1,4 +1,4 @@
-"""Formats are found by name, and nothing outside of a format's package knows what it is."""
+"""Formats are found by name, and no code outside of a format's package depends on it."""
 
 from __future__ import annotations
 

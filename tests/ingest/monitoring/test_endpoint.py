@@ -1,4 +1,4 @@
-"""The endpoint of a real run: every metric against the truth, the probes, the documents."""
+"""The endpoint of a real run: every metric compared with the expected value, the probes, the documents."""
 
 from __future__ import annotations
 

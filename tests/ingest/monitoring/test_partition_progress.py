@@ -1,4 +1,4 @@
-"""How far a partition lags: in offsets, and in time."""
+"""The lag of a partition, in offsets and in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline that commits nothing says so within two intervals, and why; one that has nothing to do is ready."""
+"""A pipeline that commits nothing becomes unready within two intervals, with the reason. An idle pipeline is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files by bucket and level follow the table, whoever commits."""
+"""Files by bucket and level follow the table, for commits of any writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints and commits are spans of OpenTelemetry where its package is there, and cost nothing where it isn't."""
+"""Checkpoints and commits are OpenTelemetry spans if its package is installed, and cost nothing otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a pipeline that do what a test tells them, and remember what was asked of them."""
+"""Scripted parts of a pipeline that record their calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A configuration becomes the parts it names, and what can't be had is said."""
+"""A configuration becomes the parts it names, and missing prerequisites are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline makes of tables that others damaged: while it ran, or after it was killed."""
+"""How a pipeline handles tables that others damaged while it ran, or after it was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A process that starts takes its pipeline over: from older ones, from one that still commits, from one beside it."""
+"""A starting process takes over its pipeline: from older processes, from one that still commits, and from a concurrent
+start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record that its table can't be made from is a bad record: the next one makes the table."""
+"""A record from which its table cannot be created is a bad record. The next record creates the table."""
 
 from __future__ import annotations
 

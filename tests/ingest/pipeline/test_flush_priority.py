@@ -1,4 +1,4 @@
-"""What waits while a checkpoint's rows are on their way into a snapshot, and for how long."""
+"""What is delayed while a checkpoint is flushed and published, and for how long."""
 
 from __future__ import annotations
 

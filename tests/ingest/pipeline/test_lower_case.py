@@ -1,4 +1,4 @@
-"""Pipelines into a catalog that takes no upper-case letters, from a source that writes them."""
+"""Pipelines into a catalog without upper-case letters, from a source that uses them."""
 
 from __future__ import annotations
 

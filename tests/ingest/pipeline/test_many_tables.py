@@ -1,4 +1,4 @@
-"""A start with many tables: they are asked side by side, and the source once for all of them."""
+"""A start with many tables: they are read in parallel, and the source is asked once for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables that records name while a pipeline runs: made by the first of them, and found again by the next process."""
+"""Tables that are named by records while a pipeline runs: created by the first record, and found again by the next
+process.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A table's position is the table's, whoever drives it: pipelines and Spark queries on one table never read twice, and
-leave nothing out, unless somebody chose it.
+"""A table has one position for all its drivers: pipelines and Spark queries on one table repeat and skip no record,
+unless the user accepts it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What waits keeps its order, and not for ever."""
+"""Pending batches keep their order, and wait for a bounded time."""
 
 from __future__ import annotations
 

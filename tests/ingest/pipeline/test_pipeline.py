@@ -1,4 +1,4 @@
-"""From source to tables: what is committed when, and what is left when a run ends in any way."""
+"""From source to tables: what is committed when, and what remains after each way to end a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline leaves beside its snapshots, and what a restart makes of it."""
+"""The progress file of a pipeline, and its use at a restart."""
 
 from __future__ import annotations
 

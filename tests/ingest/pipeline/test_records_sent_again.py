@@ -1,4 +1,4 @@
-"""A connector that was killed sends records again: an update may find its row deleted by what the table has had."""
+"""A killed connector resends records: an update may refer to a row that a later record has already deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery options as the command line spells them."""
+"""Recovery flags of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log says of how long checkpoints take; that tables flush and publish side by side."""
+"""Logged durations of checkpoints, and parallel flushing and publishing of tables."""
 
 from __future__ import annotations
 

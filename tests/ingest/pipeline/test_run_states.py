@@ -1,4 +1,4 @@
-"""What a run may do next, and what a stop means in each of its states."""
+"""The transitions of a run, and the effect of a stop in each state."""
 
 from __future__ import annotations
 

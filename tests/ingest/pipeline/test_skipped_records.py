@@ -1,4 +1,4 @@
-"""A record that stops a pipeline can be passed over: exactly that one, and it is kept as a dead letter."""
+"""A record that stops a pipeline can be skipped: exactly this one, and it becomes a dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A truncate of a source table empties its table exactly where its place among the rows is known, and else stops."""
+"""A truncate of a source table empties its table if its order among the rows is known. Otherwise the pipeline stops."""
 
 from __future__ import annotations
 

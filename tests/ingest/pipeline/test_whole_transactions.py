@@ -1,4 +1,4 @@
-"""Batches end where transactions of the database end, as far as records tell it within bounds."""
+"""Batches end at transaction boundaries of the database, within limits and as far as the records contain them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table that several drivers read one log into: pipelines, and Spark queries without Spark.
+"""A table with several drivers for one log: pipelines, and Spark queries without Spark.
 
 The log has unique records, and all of them are for the table, so whatever is read twice or left out is seen.
 """

@@ -1,4 +1,4 @@
-"""A table that fails neither stops the others nor holds them back, and loses nothing."""
+"""A failing table neither stops nor delays the others, and loses nothing."""
 
 from __future__ import annotations
 

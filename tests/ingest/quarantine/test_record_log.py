@@ -1,4 +1,4 @@
-"""What is kept comes back as it was, however the process ended that kept it."""
+"""Kept records are read back unchanged, however their process ended."""
 
 from __future__ import annotations
 

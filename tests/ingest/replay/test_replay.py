@@ -1,4 +1,4 @@
-"""Dead letters in a table, and their replay: afterwards each table is what it would have been."""
+"""Dead letters in a table, and their replay: afterwards each table equals one without bad records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of change logs is read once, in order, whole, whatever its files look like and however they grow."""
+"""A folder of change logs is read once, in order and completely, for any file form and while files grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables whose buckets an index chooses, written by tasks apart from each other: no key gets into two buckets.
+"""Tables whose buckets an index chooses, written by independent tasks: no key gets into two buckets.
 
 The jobs are run here without Spark, as many tasks as there are; `test_indexed_buckets.py` and the contracts of both
 drivers run them in Spark.

@@ -1,4 +1,4 @@
-"""Offsets of a batch beside those of its table, without Spark."""
+"""Offsets of a batch compared with those of its table, without Spark."""
 
 from __future__ import annotations
 

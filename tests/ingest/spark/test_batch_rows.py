@@ -1,4 +1,4 @@
-"""Columns of a micro-batch become raw batches, one a topic partition."""
+"""Columns of a micro-batch become raw batches, one per topic partition."""
 
 from __future__ import annotations
 

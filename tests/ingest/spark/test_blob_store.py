@@ -1,4 +1,4 @@
-"""Blobs come out of a store as they went in, whether they fit into memory or not."""
+"""Blobs are read back from a store unchanged, in memory and spilled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that writes buckets: rows that moved to another key in a micro-batch, and those of which half is missing."""
+"""A task that writes buckets: rows moved to another key in a micro-batch, and moved rows with a missing record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates that leave a column out which their table got within the same micro-batch."""
+"""Updates without a column that their table got within the same micro-batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query's driver tells of its batches: progress, commits, and whether anything is wrong."""
+"""What a query's driver reports of its batches: progress, commits, and problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `foreachBatch` with our sink promises: each batch once, in order, or a refusal that says what to do."""
+"""The guarantees of `foreachBatch` with our sink: each batch once, in order, or a refusal with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket that takes a large batch: what its task holds does not grow with the rows."""
+"""The memory of a task does not grow with the rows of its bucket."""
 
 from __future__ import annotations
 

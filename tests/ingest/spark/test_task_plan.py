@@ -1,4 +1,6 @@
-"""Which task writes which shuffle partitions: few tasks for little work, even shares of much, linked ones together."""
+"""Which task writes which shuffle partitions: few tasks for little data, even shares of much data, linked partitions
+together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source table whose rows move from key to key, and a pipeline that reads what Debezium makes of it.
+"""A source table whose rows move from key to key, and a pipeline that reads Debezium's records of it.
 
 The source is PostgreSQL as it is by default: old rows are known by their key only, and a large value that an update
 leaves alone is not in its record.

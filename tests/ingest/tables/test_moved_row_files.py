@@ -1,4 +1,4 @@
-"""What is on its way is bounded, and comes out of its file as it went in, as far as the table still has its columns."""
+"""Moved rows are bounded, and are read back from their file as far as the table still has their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row that moved to another key has the values that it had at the source, or its record is refused: never others."""
+"""A row that moved to another key has the values of the source, or its record is refused. It never has other values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PipelineTables of a pipeline: opened where they are, made after their first record where they are not."""
+"""The tables of a pipeline: opened if they exist, created from their first record otherwise."""
 
 from __future__ import annotations
 

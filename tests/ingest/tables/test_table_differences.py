@@ -1,4 +1,4 @@
-"""A configuration that contradicts a table that exists: each difference is shown, and refused or not by its weight."""
+"""A configuration that contradicts an existing table: each difference is shown, and refused or not by its severity."""
 
 from __future__ import annotations
 

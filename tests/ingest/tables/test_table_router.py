@@ -1,4 +1,4 @@
-"""Which table takes which records."""
+"""Which table receives which records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows are cut by the offsets of their records, whole records at a time."""
+"""Rows are sliced by the offsets of their records, whole records at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A left-out value is that of the row before it: in the batch, in the table, or as it was when it left its old key."""
+"""An unavailable value is taken from the previous row: in the batch, in the table, or from the moved row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of a table: what is counted, in which file, and how long snapshots name it."""
+"""Statistics of a table: what is counted, in which file, and how long snapshots reference it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""About how many rows a condition leaves, by the last analysis."""
+"""The estimated number of rows of a condition, from the last analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of tables, taken apart and put together."""
+"""Table names, parsed and printed."""
 
 from __future__ import annotations
 

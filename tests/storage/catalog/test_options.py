@@ -1,4 +1,4 @@
-"""What `open_catalog` takes."""
+"""The options of `open_catalog`."""
 
 from __future__ import annotations
 

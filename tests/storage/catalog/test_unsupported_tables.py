@@ -1,4 +1,6 @@
-"""What a later operation refuses is refused when the table is created or altered; tables of others open and go."""
+"""Options that a later operation refuses are refused when a table is created or altered. Existing tables of other
+writers can be opened and dropped.
+"""
 
 from __future__ import annotations
 

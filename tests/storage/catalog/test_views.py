@@ -1,4 +1,4 @@
-"""Views in each catalog that keeps them: their names, their queries, and what they may not be called."""
+"""Views in each catalog that stores them: names, queries, and invalid names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that others came before is done again."""
+"""Work that lost a race is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conflict rules as tables: what is there, what a commit wants, what it hears."""
+"""Conflict rules as tables: the existing files, the wanted changes, the raised conflict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index files in commits: what an index manifest holds after each, and which commits would lose deleted rows."""
+"""Index files in commits: the index manifest after each commit, and commits that would lose deleted rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits while others commit, stores fail, writers sleep and answers get lost."""
+"""Commits with concurrent commits, failing stores, paused writers and lost answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commits, overwrites and removals make of a table, when nobody interferes."""
+"""Commits, overwrites and removals without concurrent writers."""
 
 from __future__ import annotations
 

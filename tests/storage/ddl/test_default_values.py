@@ -1,4 +1,4 @@
-"""A default is text in the schema; what it is as a value."""
+"""A default is a text in the schema, and a value of the column's type."""
 
 from __future__ import annotations
 

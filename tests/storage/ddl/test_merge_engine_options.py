@@ -1,4 +1,4 @@
-"""Options of the merge engines are checked when a table is created or altered: what is refused, and why."""
+"""Options of merge engines are checked when a table is created or altered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `apply_changes` makes of a schema, and what it refuses."""
+"""The results of `apply_changes`, and the refused changes."""
 
 from __future__ import annotations
 

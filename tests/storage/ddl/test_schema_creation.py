@@ -1,4 +1,4 @@
-"""What `create_schema` makes of a user's columns, keys and options, and what it refuses."""
+"""The results of `create_schema` for columns, keys and options, and the refused schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that no table made here can break, only a schema file gone wrong (the others: test_schema_creation.py)."""
+"""Rules that only a damaged schema file can break (test_schema_creation.py has the others)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deletion vectors and their index files, byte for byte as Java's."""
+"""Deletion vectors and their index files equal Java's byte by byte."""
 
 from __future__ import annotations
 

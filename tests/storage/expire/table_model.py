@@ -1,4 +1,4 @@
-"""A table's random life, beside the naive model of which files each snapshot and tag must still have."""
+"""A table's random history, and the naive model of the files of each snapshot and tag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expiry on a disk without room: what it gives up for the hint that it writes first, and what a crash then leaves."""
+"""Expiry on a full disk: what it deletes first to write the hint, and the state after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever expires on one branch, what any branch still holds can be read to the end."""
+"""Expiry on one branch keeps everything readable that any branch still references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which snapshots the options let go."""
+"""Which snapshots the options retain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What expires, what stays, what is left of it: against a naive model, and cut off wherever it may be."""
+"""Which snapshots and files expire, compared with a naive model, and after a crash in any call."""
 
 from __future__ import annotations
 

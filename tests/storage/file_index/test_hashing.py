@@ -1,4 +1,4 @@
-"""Hashes of many texts at once are xxHash's of each."""
+"""Vectorized hashes of strings equal those of xxHash for each string."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes, byte for byte as Java writes them, and with the answers that Java reads out of them."""
+"""Indexes equal Java's byte by byte, and give the same answers."""
 
 from __future__ import annotations
 

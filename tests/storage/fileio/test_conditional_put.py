@@ -1,4 +1,4 @@
-"""What create_if_absent answers when the store, or the way to it, fails."""
+"""The answers of create_if_absent when the store or the network fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever waits for a file on a local disk hears of it."""
+"""Waiting for a file on a local disk."""
 
 from __future__ import annotations
 

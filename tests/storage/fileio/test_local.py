@@ -1,4 +1,4 @@
-"""What holds for a local disk only: what is fsynced and when, full and read-only disks, file systems without links."""
+"""Guarantees of the local disk only: what is fsynced and when, full and read-only disks, file systems without links."""
 
 from __future__ import annotations
 

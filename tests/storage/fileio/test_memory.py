@@ -1,4 +1,4 @@
-"""Files in memory stay in their process."""
+"""Files in memory belong to one process."""
 
 from __future__ import annotations
 

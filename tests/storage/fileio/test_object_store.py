@@ -1,4 +1,4 @@
-"""What holds for a real S3 server only: how much is fetched, multipart uploads, Hadoop's directories, errors."""
+"""Behaviour of a real S3 server only: fetched bytes, multipart uploads, Hadoop directories, errors."""
 
 from __future__ import annotations
 

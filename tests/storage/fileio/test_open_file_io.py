@@ -1,4 +1,4 @@
-"""Which FileIO a location gets, and what Paimon's options make of the client behind it."""
+"""The FileIO of a location, and the client configuration from Paimon's options."""
 
 from __future__ import annotations
 

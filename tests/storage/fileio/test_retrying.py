@@ -1,4 +1,4 @@
-"""What a store fails at for a passing reason is tried again, if it may be done twice; a commit then lands once."""
+"""Transient store failures are retried if the call may be repeated. A commit then lands once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reads, writes and deletes do when the store, or the way to it, is in trouble: throttling, torn answers."""
+"""Reads, writes and deletes when the store or the network has problems: throttling, truncated answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A changed type reads as in Java: casts.json holds what Java Paimon read after each change that it allows."""
+"""A changed type is read as in Java: casts.json contains what Java Paimon read after each allowed change."""
 
 from __future__ import annotations
 

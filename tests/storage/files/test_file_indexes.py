@@ -1,4 +1,4 @@
-"""Which data files get indexes, where these lie, and that they live and die with their file."""
+"""Which data files get indexes, where the indexes are stored, and that they are created and deleted with their file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file written yesterday, read under today's schema."""
+"""A file of an older schema, read with the current schema."""
 
 from __future__ import annotations
 

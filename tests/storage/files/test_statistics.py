@@ -1,4 +1,4 @@
-"""Bounds from manifests, seen through the current schema: they hold every row, or say that they know nothing."""
+"""Bounds from manifests under the current schema: they include every row, or are unknown."""
 
 from __future__ import annotations
 

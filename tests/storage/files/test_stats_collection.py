@@ -1,4 +1,4 @@
-"""Which statistics a file gets, and in which form; Java's own files are the measure."""
+"""Which statistics a file gets, and in which form, compared with Java's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rolling writer leaves behind: files, and what it tells of them."""
+"""The files of a rolling writer, and their metadata."""
 
 from __future__ import annotations
 

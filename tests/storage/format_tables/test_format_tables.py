@@ -1,4 +1,4 @@
-"""A format table's life in a REST catalog: created, written, overwritten, read; what it can't be is refused."""
+"""A format table in a REST catalog: created, written, overwritten, read, and its refused operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in files of csv, json and text comes back as it was; what could not is refused."""
+"""Values in CSV, JSON and text files are read back, or are refused when written."""
 
 from __future__ import annotations
 

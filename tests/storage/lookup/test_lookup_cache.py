@@ -1,4 +1,4 @@
-"""Files that are kept ready for lookups: within limits, and with the same answers whatever is kept."""
+"""The cache of lookup files: it stays within its limits, and does not change the answers."""
 
 from __future__ import annotations
 

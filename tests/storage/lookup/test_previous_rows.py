@@ -1,4 +1,4 @@
-"""Where a row that was looked up goes among the rows of its key."""
+"""The place of a looked-up row among the rows of its key."""
 
 from __future__ import annotations
 

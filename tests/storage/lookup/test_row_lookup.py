@@ -1,4 +1,4 @@
-"""The newest row of each key is found, whatever the key."""
+"""The newest row is found for every key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which snapshots get a tag by themselves, and what the tag is called."""
+"""Which snapshots get automatic tags, and the names of the tags."""
 
 from __future__ import annotations
 

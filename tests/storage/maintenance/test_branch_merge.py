@@ -1,4 +1,4 @@
-"""Branches merged: what was added there is added here, once, and only where nothing but adding happened."""
+"""Merged branches: rows added in one branch are added to the other once, if both branches only added rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expiry beside commits: when it looks, what it costs them, and what becomes of its errors."""
+"""Expiry next to commits: when it runs, its cost for them, and how its errors are handled."""
 
 from __future__ import annotations
 

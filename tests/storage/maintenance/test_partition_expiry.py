@@ -1,4 +1,4 @@
-"""Which partitions go, when they are looked at, and what is left."""
+"""Which partitions expire, when they are checked, and what remains."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Random writes, compactions, tags by hand and by schedule, branches, rollbacks, expiry of snapshots, tags and
-partitions, and orphan cleaning. Each may die at any call, and another may come between any two calls of one: what is
-retained reads to the end after every step, and reads what it always did.
+"""Random writes, compactions, manual and automatic tags, branches, rollbacks, expiry of snapshots, tags and partitions,
+and orphan cleaning. Each operation may die at any call, and another may run between any two of its calls. After every
+step, all retained states are readable and unchanged.
 """
 
 from __future__ import annotations

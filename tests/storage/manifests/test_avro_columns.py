@@ -1,4 +1,4 @@
-"""Columns out of Avro blocks: the same values that fastavro reads, or nothing."""
+"""Columns decoded from Avro blocks equal the values of fastavro, or decoding is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a snapshot as columns are those that entries tell, whichever way they were read."""
+"""The files of a snapshot as columns equal those of its entries, on both read paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots, manifest lists and manifests of every golden table say what their writer says they say."""
+"""Snapshots, manifest lists and manifests of every golden table have the content that their writer reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java Paimon reads what we commit, and commits on top of it; we read on from there."""
+"""Java Paimon reads our commits and commits on top of them, and we continue to read."""
 
 from __future__ import annotations
 

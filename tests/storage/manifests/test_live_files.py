@@ -1,4 +1,4 @@
-"""What is live after a commit is what was live before it and the commit: found so, and the same as found anew."""
+"""The live files after a commit are those before it, changed by the commit. The incremental result equals a full read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging manifest entries: what is live, what is wrong."""
+"""Merging of manifest entries: live files, and contradictions."""
 
 from __future__ import annotations
 

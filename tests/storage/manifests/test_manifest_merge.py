@@ -1,4 +1,4 @@
-"""Which manifests are joined, and that joining changes nothing that a reader sees."""
+"""Which manifests are merged, and that merging does not change what a reader sees."""
 
 from __future__ import annotations
 

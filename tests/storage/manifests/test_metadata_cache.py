@@ -1,4 +1,4 @@
-"""What is kept of metadata in memory, and what goes when it gets too much."""
+"""What the metadata cache keeps, and what it evicts."""
 
 from __future__ import annotations
 

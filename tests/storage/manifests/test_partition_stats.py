@@ -1,4 +1,4 @@
-"""Bounds of partitions: what a manifest list says, and which manifests it spares."""
+"""Partition bounds in a manifest list, and the manifests that they exclude."""
 
 from __future__ import annotations
 

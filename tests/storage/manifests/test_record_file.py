@@ -1,4 +1,4 @@
-"""Metadata files in every form that writers gave them, and broken ones."""
+"""Metadata files in every form that writers use, and broken ones."""
 
 from __future__ import annotations
 

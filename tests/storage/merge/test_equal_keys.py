@@ -1,4 +1,4 @@
-"""Groups of equal keys: what holds whatever their lengths, short, long or mixed."""
+"""Groups of equal keys of any length: short, long or mixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many keys found in sorted ones."""
+"""A search for many keys in sorted ones."""
 
 from __future__ import annotations
 

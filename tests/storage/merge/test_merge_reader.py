@@ -1,6 +1,4 @@
-"""Merging runs gives what a dict filled in the order of sequence numbers gives, however the runs are cut into
-batches.
-"""
+"""Merging runs gives the rows of a dict filled in sequence-number order, for any batch boundaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that can't all be open merge as if they were."""
+"""Runs that cannot all be open at once merge to the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order words put rows in Paimon's key order, and tell equal keys from unequal ones."""
+"""Normalized keys sort rows in Paimon's key order, and are equal only for equal keys."""
 
 from __future__ import annotations
 

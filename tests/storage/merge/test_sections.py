@@ -1,4 +1,4 @@
-"""In which order the runs of a section are read, and how much of them at once."""
+"""The order in which the runs of a section are read, and how much is read at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections and runs, drawn as intervals of integer keys."""
+"""Sections and sorted runs, drawn as intervals of integer keys."""
 
 from __future__ import annotations
 

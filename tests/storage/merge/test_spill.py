@@ -1,4 +1,4 @@
-"""Spill files go with their process: when its work is done; or, if it was killed, when the next one spills."""
+"""Spill files are deleted with their process: when its work ends, or when the next process spills after it was killed."""
 
 from __future__ import annotations
 

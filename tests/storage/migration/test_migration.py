@@ -1,4 +1,4 @@
-"""A folder of files becomes a table: which ones do, what of the source stays, and what a crash leaves."""
+"""A folder of files becomes a table: which files are accepted, what remains of the source, and the state after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For every option that acts: the test that sets it and would fail if nothing came of it.
+"""For every option that acts: the test that sets it and fails if it has no effect.
 
 An option that the registry newly says acts belongs here; `test_registry.py` fails until it does.
 """

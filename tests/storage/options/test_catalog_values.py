@@ -1,4 +1,4 @@
-"""What the options of catalogs say: the registry is the one place of their defaults."""
+"""Values of catalog options: the registry is the only place of their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that act, each seen where it acts: in files, directories, snapshots, consumers."""
+"""The effects of options: in files, directories, snapshots and consumers."""
 
 from __future__ import annotations
 

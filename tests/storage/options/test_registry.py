@@ -1,4 +1,4 @@
-"""For every option one of three is true: it acts, the operation that it would change refuses it, or nobody can tell."""
+"""Every option acts, is refused by the operation that it would change, or has no observable effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Option values that derive from others."""
+"""Option values that are derived from other options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What conditions on rows may be made of, and that long ones work."""
+"""Valid conditions on rows, including long ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot that expires under its reader says so, and only what is damaged is called damaged."""
+"""A snapshot that expires during its read raises SnapshotExpired. Only damage is reported as damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scan says of each file why it is read or not."""
+"""A scan explains for each file why it is read or skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With indexes a filtered scan gives the rows that it gives without, and reads less."""
+"""A filtered scan with indexes gives the same rows as without, and reads less."""
 
 from __future__ import annotations
 

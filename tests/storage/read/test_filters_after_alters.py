@@ -1,4 +1,4 @@
-"""However a table was altered, a filtered scan gives what filtering the whole scan gives."""
+"""After any schema changes, a filtered scan equals filtering the whole scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of every merge engine, written and read: what is asked for never changes what a row is."""
+"""Tables of every merge engine, written and read: the projection never changes the merged rows."""
 
 from __future__ import annotations
 

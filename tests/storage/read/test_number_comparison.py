@@ -1,4 +1,4 @@
-"""A column of numbers compared with any number gives what exact arithmetic gives."""
+"""Comparing a column of numbers with any number gives the result of exact arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A filter gives the rows that filtering all rows would give, whatever files it spares; and it does spare files."""
+"""A filtered scan equals filtering all rows, and skips files."""
 
 from __future__ import annotations
 

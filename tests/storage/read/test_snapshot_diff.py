@@ -1,4 +1,4 @@
-"""The difference of two states: what must change for the one to be the other."""
+"""The difference of two states: the changes that convert one into the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is lost is left out, and nothing else; a purged table is empty and sound."""
+"""Only lost files are removed from a table. A purged table is empty and sound."""
 
 from __future__ import annotations
 

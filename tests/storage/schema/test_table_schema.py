@@ -1,4 +1,4 @@
-"""Schema files that others wrote come back as they are."""
+"""Schema files of other writers are read and rewritten unchanged."""
 
 from __future__ import annotations
 

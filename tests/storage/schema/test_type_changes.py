@@ -1,4 +1,4 @@
-"""Which types a column may change to. That Java says the same is shown in tests/interop/test_schemas.py."""
+"""Which types a column may change to. tests/interop/test_schemas.py compares this with Java."""
 
 from __future__ import annotations
 

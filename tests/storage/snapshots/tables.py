@@ -1,4 +1,4 @@
-"""Small tables whose data files need not exist: for tests of metadata alone."""
+"""Small tables without data files, for tests of metadata alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshot files, and how the newest, the oldest and the one of a time are found."""
+"""Snapshot files, and the search for the newest, the oldest, and the one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags and branches, read and made."""
+"""Tags and branches, read and created."""
 
 from __future__ import annotations
 

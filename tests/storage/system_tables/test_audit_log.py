@@ -1,4 +1,4 @@
-"""`$audit_log`, `$binlog` and `$ro`: the columns they have, and what of a table's life they show."""
+"""`$audit_log`, `$binlog` and `$ro`: their columns, and their rows for the history of a table."""
 
 from __future__ import annotations
 

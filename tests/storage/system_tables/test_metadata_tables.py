@@ -1,4 +1,4 @@
-"""System tables made of metadata: what they hold, which part of them a condition asks for, and when they are read."""
+"""System tables of metadata: their rows, pushed-down conditions, and when they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`$row_tracking` of tables that others wrote."""
+"""`$row_tracking` of tables of other writers."""
 
 from __future__ import annotations
 

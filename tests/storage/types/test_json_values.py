@@ -1,4 +1,4 @@
-"""Values on their way into JSON: nothing is rounded, cut or left out."""
+"""Values converted to JSON: nothing is rounded, truncated or lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of numbers and times print as `partition_text` prints one value."""
+"""Columns of numbers and times print like `partition_text` prints one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts read as times, as Java reads them."""
+"""Texts parsed as times, as in Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folding a changelog gives the table, or the first key that differs is named."""
+"""A changelog adds up to its table, or the first differing key is named."""
 
 from __future__ import annotations
 

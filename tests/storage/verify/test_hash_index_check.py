@@ -1,4 +1,4 @@
-"""What an inspection says of the index of dynamic buckets."""
+"""Verification of the hash index of dynamic buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums tell the ranges of keys in which two tables differ."""
+"""Checksums identify the key ranges in which two tables differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes of rows: equal where values are, whatever batch they lie in."""
+"""Hashes of rows are equal for equal values, across batches."""
 
 from __future__ import annotations
 

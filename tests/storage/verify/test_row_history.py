@@ -1,4 +1,4 @@
-"""Every version of a row: the snapshot, the file and the merge that it came from."""
+"""Every version of a row, with its snapshot, its file and its merge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verify` says of deletion vectors that are damaged."""
+"""Findings of `verify` for damaged deletion vectors."""
 
 from __future__ import annotations
 

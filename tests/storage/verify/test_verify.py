@@ -1,4 +1,4 @@
-"""A sound table has no findings; whatever is broken in one is found, and named."""
+"""A sound table has no findings. Any damage is found and named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows find their bucket and their partition; arrival order holds inside each."""
+"""Rows are routed to their partition and bucket, and keep their arrival order within each."""
 
 from __future__ import annotations
 

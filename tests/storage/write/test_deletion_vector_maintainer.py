@@ -1,4 +1,4 @@
-"""Deletion vectors of a bucket as they change, and the index files that come of it."""
+"""Changing deletion vectors of a bucket, and the resulting index files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest holders give back until all fit, and none holds more than can be written down together."""
+"""The largest owners flush until all fit, and no owner holds more than one flush can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A partition's directory is named after its values: what no directory can be named is refused before it is taken."""
+"""A partition directory is named after its values. Values that cannot be a directory name are refused before they are
+written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate for rows on their way in: what passes, in which form, and how the rest is refused."""
+"""Conversion of incoming rows: which are accepted, in which form, and how the others are refused."""
 
 from __future__ import annotations
 

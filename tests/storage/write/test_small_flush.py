@@ -1,4 +1,4 @@
-"""Buckets that are flushed together become the files that each would have become alone."""
+"""Buckets that are flushed together give the same files as buckets flushed alone."""
 
 from __future__ import annotations
 

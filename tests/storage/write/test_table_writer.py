@@ -1,4 +1,4 @@
-"""A writer's commit messages: which files, and which snapshot their sequence numbers continue."""
+"""The commit messages of a writer: their files, and the snapshot that their sequence numbers continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values go into a table exactly, at every depth, or are refused with their path and row."""
+"""Values are written exactly, at every depth, or are refused with path and row."""
 
 from __future__ import annotations
 

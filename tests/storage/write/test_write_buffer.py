@@ -1,4 +1,4 @@
-"""Rows that leave memory for a while merge as if they had stayed."""
+"""Spilled rows merge like rows in memory."""
 
 from __future__ import annotations
 

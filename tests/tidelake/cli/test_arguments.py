@@ -1,4 +1,4 @@
-"""What can be typed, and what it costs to ask."""
+"""The arguments of the command line, and the cost of its help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--where`: which rows a condition keeps, and where it points when it can't be read."""
+"""`--where`: which rows a condition keeps, and where a syntax error is marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit codes are a promise to scripts, and messages one to people."""
+"""Exit codes for scripts, and messages for people."""
 
 from __future__ import annotations
 

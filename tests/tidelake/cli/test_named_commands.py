@@ -1,4 +1,4 @@
-"""Every command that a message or a page names can be typed: the parser of the command line takes it."""
+"""Every command that a message or a page names is accepted by the parser of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is typed behind a command, it works or ends with our exit codes and a message that names what is wrong."""
+"""Any argument of a command works, or ends with our exit codes and a message that names the mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a terminal: colours unless they are not wanted, progress on standard error only, questions before damage."""
+"""On a terminal: optional colours, progress on standard error only, and confirmations before data is deleted."""
 
 from __future__ import annotations
 

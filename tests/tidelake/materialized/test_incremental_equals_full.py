@@ -1,4 +1,4 @@
-"""Whatever happens to a source between refreshes, a materialized table holds what its query means."""
+"""After any changes of a source between refreshes, a materialized table equals its query."""
 
 from __future__ import annotations
 

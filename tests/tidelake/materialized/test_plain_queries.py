@@ -1,4 +1,4 @@
-"""Which queries are known through and through, and what is said of the others."""
+"""Which queries are plain, and the reasons for others."""
 
 from __future__ import annotations
 

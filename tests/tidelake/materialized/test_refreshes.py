@@ -1,4 +1,4 @@
-"""Refreshes in this process: which way they go, what they say of it, and what they leave behind."""
+"""Refreshes in this process: full or incremental, their reports, and their results."""
 
 from __future__ import annotations
 

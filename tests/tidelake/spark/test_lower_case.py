@@ -1,4 +1,4 @@
-"""A catalog that takes no upper-case letters: tables that a query makes and follows are those of the service."""
+"""A catalog without upper-case letters: tables that a query creates and follows equal those of the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down find the rows that Spark would find: NULL is unknown, NaN is the greatest number."""
+"""Filters that Spark pushes down find the same rows as in Spark: NULL is unknown, NaN is the greatest number."""
 
 from __future__ import annotations
 

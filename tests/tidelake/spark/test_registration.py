@@ -1,4 +1,4 @@
-"""Spark finds our data sources by itself."""
+"""Spark finds our data sources without registration."""
 
 from __future__ import annotations
 

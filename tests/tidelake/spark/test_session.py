@@ -1,4 +1,4 @@
-"""Sessions that Tidelake starts: what their JVM is told."""
+"""Sessions that Tidelake starts: the settings of their JVM."""
 
 from __future__ import annotations
 

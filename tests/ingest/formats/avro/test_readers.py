@@ -1,4 +1,4 @@
-"""Both readers read what fastavro writes; the columns are the values; bytes that are no record are told, never read."""
+"""Both readers read records of fastavro with the same values, and refuse invalid bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schema is asked for once; a registry that is away is an error in bounded time, an unknown id is a bad record."""
+"""A schema is requested once. An unavailable registry raises within bounded time, and an unknown id is a bad record."""
 
 from __future__ import annotations
 

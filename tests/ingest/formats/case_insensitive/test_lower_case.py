@@ -1,4 +1,4 @@
-"""Tables of a catalog without upper-case letters are decoded into whatever letters the source writes."""
+"""Tables of a catalog without upper-case letters are decoded from any case in the source."""
 
 from __future__ import annotations
 

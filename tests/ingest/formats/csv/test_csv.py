@@ -1,4 +1,4 @@
-"""A csv record is one row; what is none is told, with its fields."""
+"""A CSV record is one row. An invalid record is reported with its fields."""
 
 from __future__ import annotations
 

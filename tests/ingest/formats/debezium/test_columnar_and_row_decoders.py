@@ -1,4 +1,4 @@
-"""The fast way gives what the row decoder gives, and is taken."""
+"""The columnar decoder gives the result of the row decoder, and is used."""
 
 from __future__ import annotations
 

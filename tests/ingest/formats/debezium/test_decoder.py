@@ -1,4 +1,4 @@
-"""What each kind of Debezium record becomes."""
+"""The result of each kind of Debezium record."""
 
 from __future__ import annotations
 

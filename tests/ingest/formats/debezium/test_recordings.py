@@ -1,4 +1,4 @@
-"""What real connectors sent, decoded to the end and folded by key, is what the database held."""
+"""The records of real connectors, decoded and applied by key, equal the content of the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Debezium in Avro is read as the same changes in JSON are, whichever way: by columns, or record by record."""
+"""Debezium in Avro is decoded like the same changes in JSON, by columns and record by record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents of MongoDB: every form of extended JSON, whole documents that replace whole rows, deletes by key alone."""
+"""MongoDB documents: every form of extended JSON, whole documents that replace whole rows, and deletes by key."""
 
 from __future__ import annotations
 

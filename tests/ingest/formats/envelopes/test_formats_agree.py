@@ -1,4 +1,4 @@
-"""One history of rows, told in every format, gives one table."""
+"""One history of rows gives the same table in every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of records that are no plain row changes, and of those that say too little."""
+"""Records that are not plain row changes, and records with missing information."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of each format give the rows that Paimon's own parsers make of them, but where those fail or lose something.
+"""Samples of each format give the rows of Paimon's own parsers, except where those fail or lose values.
 
 `recorded/formats/README.md` says what the samples are.
 """

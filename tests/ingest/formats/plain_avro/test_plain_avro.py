@@ -1,4 +1,4 @@
-"""Records of Avro that are rows, framed or bare, by columns or one by one."""
+"""Avro records that are rows, framed or bare, decoded by columns or one by one."""
 
 from __future__ import annotations
 

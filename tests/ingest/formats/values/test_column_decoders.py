@@ -1,4 +1,4 @@
-"""A kernel gives what the cells give, or refuses."""
+"""A columnar kernel gives the result of the cell decoder, or refuses."""
 
 from __future__ import annotations
 

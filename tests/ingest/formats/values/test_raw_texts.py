@@ -1,4 +1,4 @@
-"""A STRING column of any JSON values is what its values are one by one, and is read at once where that is safe."""
+"""A STRING column of JSON values equals its values decoded one by one, and is decoded at once where that is safe."""
 
 from __future__ import annotations
 

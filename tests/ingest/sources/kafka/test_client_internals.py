@@ -1,4 +1,4 @@
-"""A release of aiokafka that is not as we know it is refused before anything is read."""
+"""An aiokafka release with unknown internals is refused before anything is read."""
 
 from __future__ import annotations
 

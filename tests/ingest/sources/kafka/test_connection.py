@@ -1,4 +1,4 @@
-"""What a client is made of: files and packages that it needs are named when they are missing."""
+"""Files and packages that a client needs are named if they are missing."""
 
 from __future__ import annotations
 

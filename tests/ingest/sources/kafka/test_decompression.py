@@ -1,4 +1,4 @@
-"""Compressed batches give what aiokafka makes of them, up to a limit, and no more memory than that."""
+"""Compressed batches give the same bytes as in aiokafka, up to a limit, in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--until latest` of a real broker: it ends, with all that was there, however a topic's offsets lie."""
+"""`--until latest` with a real broker: the run ends with all existing records, for any layout of offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker that is too old to know topic ids tells."""
+"""Metadata of a broker that is too old for topic ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record batches become the columns of what aiokafka's parser makes of them, and damaged ones are refused."""
+"""Record batches become columns equal to the records of aiokafka's parser, and damaged batches are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader of answers gives what asyncio's own gives, however the bytes come in."""
+"""Our response reader gives the same result as asyncio's, in any pieces."""
 
 from __future__ import annotations
 

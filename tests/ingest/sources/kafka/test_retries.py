@@ -1,4 +1,4 @@
-"""A broker that is away is tried less and less often, and said to be away once a minute."""
+"""An unavailable broker is retried with growing delays, and logged once a minute."""
 
 from __future__ import annotations
 

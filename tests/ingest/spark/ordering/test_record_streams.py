@@ -1,4 +1,4 @@
-"""Blobs that lie in their source's order are read slice by slice, in the order that sorting all of their rows gives."""
+"""Blobs in source order are read slice by slice, in the order that sorting all rows would give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalog in a Hive metastore: what its entries say, what becomes of files and partitions."""
+"""A catalog in a Hive metastore: the content of its entries, its files and its partitions."""
 
 from __future__ import annotations
 

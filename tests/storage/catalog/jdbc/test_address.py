@@ -1,4 +1,4 @@
-"""Addresses of databases as Java spells them."""
+"""Database addresses in Java's form."""
 
 from __future__ import annotations
 

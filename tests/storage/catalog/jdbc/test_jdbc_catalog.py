@@ -1,4 +1,4 @@
-"""A catalog in a database: what its rows say, and what becomes of its files."""
+"""A catalog in a database: the content of its rows, and its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalog that asks a server (tests/support/rest_catalog.py)."""
+"""A catalog client with a server (tests/support/rest_catalog.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials of a table's files: when they are asked for, and what becomes of a server that is away."""
+"""Credentials for a table's files: when they are requested, and how an unavailable server is handled."""
 
 from __future__ import annotations
 

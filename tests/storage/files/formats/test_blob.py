@@ -1,4 +1,4 @@
-"""Blob files: what was written comes back value by value; damage is told; bytes are Java's."""
+"""Blob files: written values are read back one by one, damage is reported, and the bytes equal Java's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet files as Java writes them, and as tolerant a reader."""
+"""Parquet files as Java writes them, and a reader that is as tolerant."""
 
 from __future__ import annotations
 

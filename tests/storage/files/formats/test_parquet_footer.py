@@ -1,4 +1,4 @@
-"""Footers are parsed and put together again without losing anything."""
+"""Footers are parsed and serialized without loss."""
 
 from __future__ import annotations
 

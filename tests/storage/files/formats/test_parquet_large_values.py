@@ -1,4 +1,4 @@
-"""Row groups whose pages are made here are read as any other, by Arrow and with their checksums."""
+"""Row groups with pages written by Tidelake are read like any others, by Arrow and with their checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small Parquet files that are put together here say what Arrow would have written."""
+"""Small Parquet files assembled by Tidelake equal those that Arrow would write."""
 
 from __future__ import annotations
 

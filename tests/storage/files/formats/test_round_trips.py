@@ -1,4 +1,4 @@
-"""What goes into a file of any format comes out of it."""
+"""Values written to a file of any format are read back."""
 
 from __future__ import annotations
 

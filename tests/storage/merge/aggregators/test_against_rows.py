@@ -1,4 +1,4 @@
-"""Column functions give what folding row by row gives, whatever the rows and whatever they do."""
+"""Column functions give the result of row-by-row aggregation, for any rows."""
 
 from __future__ import annotations
 

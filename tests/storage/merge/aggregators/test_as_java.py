@@ -1,4 +1,4 @@
-"""Every aggregate function does, step by step, what Java's does: the suite `aggregators`."""
+"""Every step of every aggregate function gives Java's result: the suite `aggregators`."""
 
 from __future__ import annotations
 

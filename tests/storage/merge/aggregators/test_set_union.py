@@ -1,4 +1,4 @@
-"""The bitmaps of a key are one data structure until the last has joined; Java serialises it after each of them.
+"""The bitmaps of a key are merged in one data structure and serialized once. Java serializes after each of them.
 
 That this gives Java's bytes: `tests/interop/test_aggregate_functions.py`. Here: that it gives what step by step gives.
 """

@@ -1,4 +1,4 @@
-"""Many rows folded at once give what they give one after the other, each onto the array or text that was there before.
+"""Many rows aggregated at once give the result of aggregating one after the other onto the previous array or text.
 
 That is how Java folds them. The order of entries counts: Java puts them into a new hash table for every row.
 """

@@ -1,4 +1,4 @@
-"""Columnar engines give what merging row by row gives, whatever the rows and however keys are mixed."""
+"""Columnar merge engines give the result of row-by-row merging, for any rows and any mix of keys."""
 
 from __future__ import annotations
 

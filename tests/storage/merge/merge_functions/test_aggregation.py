@@ -1,4 +1,4 @@
-"""Merge engine aggregation folds columns as rows fold, one by one."""
+"""Merge engine aggregation: columns are aggregated like single rows."""
 
 from __future__ import annotations
 

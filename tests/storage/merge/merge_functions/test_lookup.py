@@ -1,4 +1,4 @@
-"""Where compaction looks rows up, of the rows above level 0 only the one of the lowest level counts."""
+"""In compactions with lookups, only the row of the lowest level above level 0 counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hash codes and the order of hash tables are Java's."""
+"""Hash codes and the order of hash tables equal Java's."""
 
 from __future__ import annotations
 

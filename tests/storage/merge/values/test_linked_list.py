@@ -1,4 +1,4 @@
-"""A line is a list whose ends and gaps cost nothing; with hash codes, one whose order is that of Java's hash tables."""
+"""A linked list with cheap insertions at its ends and gaps, and one ordered like Java's hash tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which snapshots tell changes, from which files, and how a follower moves from one to the next."""
+"""Which snapshots have changes, in which files, and how a follower moves from one to the next."""
 
 from __future__ import annotations
 

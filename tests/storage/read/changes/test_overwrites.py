@@ -1,4 +1,4 @@
-"""Overwritten rows, where a table asks for them as changes."""
+"""Overwritten rows, for tables that return them as changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader of changes goes on at exactly the row behind the last batch that it dealt with."""
+"""A reader of changes resumes exactly after the last batch that it processed."""
 
 from __future__ import annotations
 

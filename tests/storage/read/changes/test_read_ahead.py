@@ -1,4 +1,4 @@
-"""Batches are read ahead of their reader, so far and no further."""
+"""Batches are read ahead of their reader, up to a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BLOB columns of a table that Java wrote: the bytes themselves, or where they lie."""
+"""BLOB columns of a Java table: the bytes, or descriptors of their location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BLOB columns that lie in ordinary files as descriptors of bytes elsewhere."""
+"""BLOB columns stored in ordinary files as descriptors of bytes elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are read together, and which of them a column comes from."""
+"""Which files are read together, and which of them contains a column."""
 
 from __future__ import annotations
 

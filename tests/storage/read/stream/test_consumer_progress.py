@@ -1,4 +1,4 @@
-"""What a consumer's file says while its reader reads, begins again, or is one of several."""
+"""The consumer file of a reader: during the read, after a restart, and with several readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A follower that waits hears of a commit at once, however long its interval."""
+"""A waiting follower notices a commit at once, even with a long interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What variants hold at a path, as a column of a plain type."""
+"""The value of a variant at a path, as a column of a plain type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with dynamic buckets: a key has one bucket for ever, whoever else writes, and whatever is left undone."""
+"""Tables with dynamic buckets: a key keeps its bucket, with any other writers and after any aborted work."""
 
 from __future__ import annotations
 

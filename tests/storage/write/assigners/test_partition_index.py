@@ -1,4 +1,4 @@
-"""The index from keys to buckets: every vector of Java's assigners, and what a naive dict says."""
+"""The index from keys to buckets: every vector of Java's assigners, and a comparison with a naive dict."""
 
 from __future__ import annotations
 

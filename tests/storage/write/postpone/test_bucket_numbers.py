@@ -1,4 +1,4 @@
-"""How many buckets waiting rows get."""
+"""The number of buckets for postponed rows."""
 
 from __future__ import annotations
 

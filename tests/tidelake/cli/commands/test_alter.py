@@ -1,4 +1,4 @@
-"""`tidelake table alter`: changes that are typed, and the same command as messages give it."""
+"""`tidelake table alter`: typed changes, and the same command in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelake table compact`, and what `table show` says of levels and compactions."""
+"""`tidelake table compact`, and the levels and compactions in `table show`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelake completion`: scripts that shells take, with the commands there are."""
+"""`tidelake completion`: shell scripts with all commands."""
 
 from __future__ import annotations
 

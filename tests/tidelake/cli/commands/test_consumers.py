@@ -1,4 +1,4 @@
-"""`tidelake table consumers`: who holds back expiry, and having them go on elsewhere."""
+"""`tidelake table consumers`: lists consumers that hold back expiry, and resets them."""
 
 from __future__ import annotations
 

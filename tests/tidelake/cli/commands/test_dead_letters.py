@@ -1,4 +1,4 @@
-"""`tidelake dead-letters`: look at what was set aside, and replay it."""
+"""`tidelake dead-letters`: lists, shows and replays dead letters."""
 
 from __future__ import annotations
 

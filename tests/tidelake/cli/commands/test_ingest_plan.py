@@ -1,4 +1,4 @@
-"""`tidelake ingest plan` says what a run would do: the same errors, each difference, in no more lines than it takes."""
+"""`tidelake ingest plan` shows what a run would do: the same errors, and each difference, in few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelake spark run`, in a process and a JVM of its own."""
+"""`tidelake spark run`, in its own process and JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelake ingest status`: what a running pipeline says of itself, and what the warehouse says without one."""
+"""`tidelake ingest status`: the state of a running pipeline, and the state from the warehouse without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelake sync-table`: from a topic into one table by Paimon's arguments."""
+"""`tidelake sync-table`: from a topic into one table, with Paimon's arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelake table …`: what goes in, what comes out, and where."""
+"""`tidelake table …`: its arguments, its output, and its effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that Spark writes, changes and deletes, beside what the same does to a list of rows."""
+"""Rows that Spark writes, changes and deletes, compared with the same changes of a list of rows."""
 
 from __future__ import annotations
 

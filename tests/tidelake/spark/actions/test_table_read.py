@@ -1,4 +1,4 @@
-"""`tidelake.spark.read`: the rows of `format("tidelake")`, read by Spark's own Parquet reader where that may."""
+"""`tidelake.spark.read`: the rows of `format("tidelake")`, read by Spark's own Parquet reader where possible."""
 
 from __future__ import annotations
 

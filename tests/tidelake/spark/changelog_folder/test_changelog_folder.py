@@ -1,4 +1,4 @@
-"""`format("tidelake-changelog-folder")` in a real Spark: Kafka's columns of every record, once."""
+"""`format("tidelake-changelog-folder")` in a real Spark: every record once, with Kafka's columns."""
 
 from __future__ import annotations
 

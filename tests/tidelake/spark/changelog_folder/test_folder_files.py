@@ -1,4 +1,4 @@
-"""Which lines of which files a batch has: whole lines, each once, in the order of the names."""
+"""Which lines of which files a batch contains: complete lines, each once, in file-name order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of `tidelake-kafka`: Spark's connector's words, and a Kafka client's."""
+"""Options of `tidelake-kafka`: those of Spark's connector, and those of a Kafka client."""
 
 from __future__ import annotations
 

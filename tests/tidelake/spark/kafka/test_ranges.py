@@ -1,4 +1,4 @@
-"""Ranges of offsets become tasks; nothing is left out, nothing comes twice."""
+"""Offset ranges become tasks without gaps or duplicates."""
 
 from __future__ import annotations
 

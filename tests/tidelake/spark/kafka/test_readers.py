@@ -1,4 +1,4 @@
-"""`tidelake-kafka` against a real broker: Spark's calls of its readers, made here; then by Spark itself."""
+"""`tidelake-kafka` with a real broker: Spark's calls of its readers, made here, and then by Spark itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files Spark's own reader may read: looked at without a Spark."""
+"""Which files Spark's own reader may read, tested without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paimon's procedures: what they do to a table, called from Python and from the command line."""
+"""Paimon's procedures: their effects on a table, called from Python and from the command line."""
 
 from __future__ import annotations
 

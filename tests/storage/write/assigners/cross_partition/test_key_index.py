@@ -1,4 +1,4 @@
-"""Where keys live, held against a dict: in memory, in files, forgotten after a time."""
+"""The index of key locations, compared with a dict: in memory, in files, and with expired keys."""
 
 from __future__ import annotations
 

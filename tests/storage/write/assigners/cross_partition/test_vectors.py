@@ -1,4 +1,4 @@
-"""Where Java's GlobalIndexAssigner puts rows: every vector."""
+"""The assignments of Java's GlobalIndexAssigner: every vector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables whose keys move between partitions: a key has one row, whoever else writes, and whatever is left undone."""
+"""Tables whose keys move between partitions: a key has one row, with any other writers and after any aborted work."""
 
 from __future__ import annotations
 
