@@ -30,7 +30,7 @@ def config() -> Config:
 
 
 def mounts() -> dict[str, str]:
-    """What lies behind each path inside the service."""
+    """The source of each path inside the service."""
     return {path: source for source, path, *_ in (volume.split(":") for volume in SERVICE["volumes"])}
 
 
@@ -49,7 +49,7 @@ def test_the_service_runs_our_command_with_the_mounted_configuration() -> None:
 
 
 def test_the_service_may_write_its_volumes(config: Config) -> None:
-    """A new volume belongs to whom the directory in the image belongs to, and to root where there is none."""
+    """A new volume gets the owner of the directory in the image, or root if the directory does not exist."""
     assert str(config.write.spill_directory) in mounts()
     before_user, user, _ = re.split(r"^USER (\w+)$", DOCKERFILE, flags=re.MULTILINE)
     for path in (config.write.spill_directory, "/lake"):

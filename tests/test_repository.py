@@ -72,7 +72,7 @@ def test_modules_and_packages_stay_within_their_size_limits() -> None:
     assert {str(path.relative_to(ROOT)): n for path, n in sizes.items() if n > PACKAGE_MODULES_MAX} == {}
 
 
-LAYERED_FROM: Final = 4  # modules and packages, from which on a package says how they lie upon each other
+LAYERED_FROM: Final = 4  # number of modules and packages from which a package needs an import contract
 
 
 def test_each_larger_package_has_an_import_contract() -> None:

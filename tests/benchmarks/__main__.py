@@ -82,7 +82,7 @@ PAGE: Final = REPOSITORY / "docs" / "benchmarks.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 1 when a suite failed; the others are told all the same."""
+    """Exit code 1 when a suite failed. The results of the others are printed."""
     options = _options(arguments)
     scratch = Path(tempfile.mkdtemp(prefix="tidelake-bench-"))
     peers = frozenset(options.peers)

@@ -72,7 +72,7 @@ def _run(config: Config) -> tuple[float, float]:
 
 
 def _pipeline(home: Path, tables: int, *, write_only: bool) -> Config:
-    """A checkpoint for each file: it is due by its bytes. What is due by time comes to the same, and takes longer."""
+    """One checkpoint per file, triggered by its bytes. A trigger by time gives the same result and takes longer."""
     shutil.rmtree(home, ignore_errors=True)
     (home / "changes").mkdir(parents=True)
     catalog = tidelake.open_catalog(str(home / "lake"))

@@ -56,7 +56,7 @@ def _partition(line: bytes) -> bytes:
 
 
 def _moved(lines: Sequence[bytes], lengths: Counter[bytes], number: int) -> Iterator[bytes]:
-    """The lines as they come in pass `number`: offsets go on where the pass before ended."""
+    """The lines of pass `number`. Offsets continue where the previous pass ended."""
     for line in lines:
         head = _HEAD.match(line)
         assert head is not None

@@ -75,7 +75,7 @@ class ReplayOnce:
     full: bool
 
     def run(self) -> Sample:
-        """What goes in is read before the clock starts."""
+        """The input is read before the clock starts."""
         arguments = (f"bench.{TABLE}", "bench.changes")
         *_, cost = self.java.command("replay", self.warehouse, *arguments, option=dict(self.options), full=self.full)
         return Sample(**cost)

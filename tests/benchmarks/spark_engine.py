@@ -331,7 +331,7 @@ def _compactions(spark: SparkSession, scratch: Path, run_rows: int) -> Turns:
     source = lake / "bench.db" / "written"
 
     def linked(name: str) -> str:
-        shutil.copytree(source, source.with_name(name), copy_function=os.link)  # nobody writes into a file again
+        shutil.copytree(source, source.with_name(name), copy_function=os.link)  # files are never modified
         return f"bench.{name}"
 
     names = {(who, turn): linked(f"{who}{turn}") for who in ("spark", "one", "two") for turn in range(_TURNS)}

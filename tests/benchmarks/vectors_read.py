@@ -18,7 +18,7 @@ from tests.benchmarks.runs import TABLE, WARM_UP_TABLE
 from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, race_lines
 
 _WARM_UP_ROWS: Final = 1_000
-# what was compacted lies in runs of unlike sizes, and stays there
+# compacted rows are in runs of different sizes, and are not compacted again
 _OPTIONS: Final = {"bucket": "1", "num-sorted-run.compaction-trigger": "30", "commit.force-compact": "true"}
 _LAYOUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "merged when they are read": {},

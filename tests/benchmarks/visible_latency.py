@@ -179,7 +179,7 @@ async def send_steadily(servers: str, topic: str, rate: int, seconds: float) -> 
 
 
 def _messages() -> list[Iterator[_Message]]:
-    """For ever, of each partition: key, what stands before the time a message is sent at, and what behind. Made
+    """Endless, for each partition: the key, and the text before and after the time of sending. Made
     beforehand: a producer that makes them as it goes takes a core from what is measured.
     """
     random, encode = np.random.default_rng(9), msgspec.json.Encoder().encode

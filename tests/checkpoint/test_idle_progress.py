@@ -45,7 +45,7 @@ def test_the_form_of_an_older_release_is_read() -> None:
 
 
 def test_a_truncated_file_raises() -> None:
-    """A torn file is told from a whole one."""
+    """A torn file is distinguished from a complete one."""
     data = PROGRESS.to_text().encode()
     for length in range(len(data)):
         with pytest.raises(CorruptFile, match="here"):

@@ -281,7 +281,7 @@ def test_a_snapshot_of_an_older_release_without_routing_is_accepted() -> None:
 
 
 def test_progress_under_other_patterns_is_ignored_for_a_table_without_snapshots() -> None:
-    """A pattern that took nothing was mended: what it passed over is wanted."""
+    """The user corrected a pattern that matched nothing, so the skipped records are wanted."""
     idle = IdleProgress(at((50, 50)), {"a": IdleTable(routing=ORDERS)})
     assert recover_table("a", MISSING_TABLE, idle, ORDERS).position == at((50, 50))
     assert recover_table("a", MISSING_TABLE, idle, Routing.of("debezium-json", ["orders*"], ["*"])).position == NOWHERE

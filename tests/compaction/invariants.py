@@ -27,7 +27,7 @@ def live_files(context: TableContext) -> dict[BucketKey, list[DataFileMeta]]:
 
 
 def check_tree(context: TableContext) -> dict[BucketKey, Levels]:
-    """The levels of every bucket. Fails when runs overlap, or when metadata tell other than the files."""
+    """Returns the levels of every bucket. Fails if runs overlap, or if metadata contradict the files."""
     key_types = [field.type for field in context.schema.key_fields]
     trees = {}
     for key, files in live_files(context).items():

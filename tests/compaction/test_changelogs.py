@@ -178,7 +178,7 @@ def test_a_job_makes_the_changelog_that_a_write_only_writer_left_to_it(producer:
 
 
 def test_only_a_due_bucket_emits_its_changelog() -> None:
-    """A job without `full`: a follower has what lies on the highest level, not yet what lies below it."""
+    """A job without `full`: a follower has the rows of the highest level, but not yet those of lower levels."""
     table = new_table(FULL | {"bucket": "2", "write-only": "true", "num-sorted-run.compaction-trigger": "3"})
     write(table, [(INSERT, k, 0) for k in range(8)])
     table.compact(full=True)
@@ -243,7 +243,7 @@ def test_level_0_rows_of_a_crashed_writer_are_looked_up_by_the_next_one() -> Non
 
 
 def test_an_expired_row_is_not_reported_as_a_previous_row() -> None:
-    """`record-level.expire-time`: a row that has expired is gone, for a lookup too."""
+    """`record-level.expire-time`: an expired row does not exist, for a lookup too."""
     table = new_table(LOOKUP | {"record-level.expire-time": "1 h", "record-level.time-field": "v", "num-levels": "3"})
     write(table, [(INSERT, 1, 0), (INSERT, 2, 4_000_000_000)])
     write(table, [(INSERT, 1, 4_000_000_001), (INSERT, 2, 4_000_000_001)])

@@ -289,7 +289,7 @@ def test_a_compaction_that_lost_a_race_is_discarded_and_writing_continues(
     streaming = Streaming(table.context)
     streaming.put(1, 2)
     streaming.write(3)
-    streaming.commit(3, between=lambda: table.compact(full=True))  # somebody else compacts the same files
+    streaming.commit(3, between=lambda: table.compact(full=True))  # another process compacts the same files
     assert kinds(table) == ["1", "2", "*c", "3"]
     check_rows(table, 3)
     assert stored(table) == in_snapshots(table)
@@ -373,7 +373,7 @@ def test_cancelling_compactions_releases_a_commit_that_waits_for_one(tmp_path: P
 def test_cancelling_compactions_also_reaches_a_bucket_that_is_being_opened(tmp_path: Path) -> None:
     Streaming(make_table(tmp_path).context, GatedScheduler()).put(1, 4)
     table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"commit.force-compact": "true"})
-    compactor_factory = compact_manager_factory(GatedScheduler())  # whoever waits for these, waits for ever
+    compactor_factory = compact_manager_factory(GatedScheduler())  # a caller that waits for these never returns
 
     def hurried(context: TableContext, key: BucketKey, bucket: RestoredBucket) -> Compactor | None:
         compactor = compactor_factory(context, key, bucket)
@@ -427,7 +427,7 @@ def test_files_of_a_newer_schema_are_not_compacted_by_an_older_writer(tmp_path: 
 def test_a_crash_in_any_call_of_a_compacting_commit_leaves_the_old_or_the_new_rows(
     tmp_path: Path, fault: Fault
 ) -> None:
-    """The next writer commits the same again, and goes on compacting."""
+    """The next writer repeats the commit, and continues to compact."""
     options = {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true", "commit.max-retries": "0"}
     Streaming(make_table(tmp_path / "before", options).context).put(1, 2)
 

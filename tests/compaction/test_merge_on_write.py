@@ -62,7 +62,7 @@ def test_a_table_with_deletion_vectors_equals_one_without(
     steps: list[tuple[str, int]],
     seed: int,
 ) -> None:
-    """Reading all levels tells it at any time; readers that pass over level 0, once compaction was waited for."""
+    """This holds for reads of all levels at any time, and for readers that skip level 0 after a compaction."""
     engine, producer = case
     options = {"bucket": "1", **OFTEN_COMPACTED, **engine.options, **layout}
     form = {"deletion-vectors.bitmap64": str(bitmap64).lower()}
@@ -189,7 +189,7 @@ def test_several_compactions_in_one_commit_leave_one_index_file() -> None:
 
 
 def life_of_a_key(table: Table) -> None:
-    """Update, delete and insert of one key, by a writer that goes on: it has looked into the file of the base before
+    """Update, delete and insert of one key, by one writer. It reads the file of the base before
     the row there is marked.
     """
     with table.writer(commit_user="etl") as writer:
@@ -199,7 +199,7 @@ def life_of_a_key(table: Table) -> None:
 
 
 def test_an_insert_after_a_delete_is_an_insert_in_the_changelog() -> None:
-    """apache/paimon issue 8204: Java tells -U of the deleted row, +U."""
+    """apache/paimon issue 8204: Java emits -U of the deleted row, and +U."""
     table = small_table(changelog_producer="lookup")
     start = len(table.snapshots()) + 1
     life_of_a_key(table)

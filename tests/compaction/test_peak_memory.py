@@ -65,7 +65,7 @@ def test_five_gigabytes_of_overlapping_runs_are_compacted_in_bounded_memory(tmp_
     catalog.create_database("db")
     table = catalog.create_table(NAME, SCHEMA, primary_key=["k"], options=OPTIONS)
     with table.writer() as writer:
-        for number, rows in enumerate(batches(6_800_000_000), 1):  # a quarter goes by compression
+        for number, rows in enumerate(batches(6_800_000_000), 1):  # compression removes a quarter
             writer.write(rows)
             if number % 60 == 0:
                 writer.commit()

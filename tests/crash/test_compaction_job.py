@@ -76,7 +76,7 @@ class JobWorld:
         return compact_table(context, self.kind.request, threads=1, environment=NO_WAIT)
 
     def watch(self, io: FaultyFileIO) -> None:
-        """The rival may act, before whatever goes wrong in `io`."""
+        """The rival may act, before the fault in `io`."""
         fault: Callable[[Call], Fault | None] = io.fault
 
         def decide(call: Call) -> Fault | None:

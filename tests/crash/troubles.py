@@ -41,7 +41,7 @@ class Trouble:
             land_before(io, number + self.landing, io)
 
     def go_on_in(self, io: FaultyFileIO, before: FaultyFileIO) -> None:
-        """What was under way when the process of `before` died still arrives, while that of `io` goes on."""
+        """Requests in flight when the process of `before` died still arrive, while the process of `io` continues."""
         if self.lands_after_death:
             land_before(io, self.landing, before)
 

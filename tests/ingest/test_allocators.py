@@ -32,7 +32,7 @@ libc.malloc.restype = ctypes.c_void_p
 blocks = [libc.malloc(100_000)]
 threads = [threading.Thread(target=lambda: blocks.append(libc.malloc(100_000))) for _ in range(4)]
 [(thread.start(), thread.join()) for thread in threads]
-one_arena = max(blocks) - min(blocks) < 1 << 30  # those of threads lie elsewhere
+one_arena = max(blocks) - min(blocks) < 1 << 30  # arenas of threads are elsewhere
 print(pa.default_memory_pool().backend_name, pa.array(range(9)).nbytes, faults(100) < 2_000, one_arena)
 """
 

@@ -39,7 +39,7 @@ def lines() -> Sequence[Line]:
 
 
 def taken(count: int, passes: int) -> Iterator[Line]:
-    """The first `count` records, so many times over. Offsets go on from one pass to the next."""
+    """The first `count` records, repeated. Offsets continue from one pass to the next."""
     of_partition = Counter(line["partition"] for line in lines()[:count])
     for number in range(passes):
         for line in lines()[:count]:
@@ -145,7 +145,7 @@ _MANY_COMPACTIONS: Final = {"bucket": "2", "num-sorted-run.compaction-trigger": 
 
 @dataclass(frozen=True)
 class OrdersTable:
-    """is_wrong: of the table's rows, in words. expires: whether its first snapshots are gone at the end."""
+    """is_wrong: describes errors in the table's rows. expires: whether its first snapshots have expired at the end."""
 
     name: str
     schema: pa.Schema

@@ -117,7 +117,7 @@ def of_tables_that_are_there(config: Config, tables: Sequence[RecordedTable], ca
 
 
 def beginning_at_the_tables(config: Config, catalog: tidelake.Catalog, partitions: Mapping[str, int]) -> Config:
-    """partitions: of each topic. A topic whose table nobody has made yet is read from its first record."""
+    """partitions: of each topic. A topic whose table does not exist yet is read from its first record."""
     offsets: dict[str, dict[int, Any]] = {topic: dict.fromkeys(range(n), 0) for topic, n in partitions.items()}
     for name in catalog.list_tables("shop"):
         context = catalog.table(f"shop.{name}").context

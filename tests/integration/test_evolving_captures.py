@@ -1,4 +1,6 @@
-"""Captures whose source tables changed during the recording: a table created from the first record follows to the end."""
+"""Captures whose source tables changed during the recording: a table created from the first record follows to
+the end.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.support.recorded_truth import rows_of
 
 @dataclass(frozen=True)
 class EvolvingCase:
-    """settings: of the table, as YAML. types: some columns at the end. lost: cells that no record tells, by column."""
+    """settings: of the table, as YAML. types: some columns at the end. lost: cells that no record contains, by
+    column.
+    """
 
     capture: str
     variant: str

@@ -1,4 +1,6 @@
-"""The messages of failed commits: what happened, what is known to be safe, and what to do. They are reviewed as text."""
+"""The messages of failed commits: what happened, what is known to be safe, and what to do. They are reviewed as
+text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A service that is killed at any moment, with an unreliable broker and store, counts each record once in every table."""
+"""A service that is killed at any moment, with an unreliable broker and store, counts each record once in every
+table.
+"""
 
 from __future__ import annotations
 

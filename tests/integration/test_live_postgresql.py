@@ -147,7 +147,9 @@ class Shop:
             case type_ if type_.startswith("timestamp"):
                 return f"2024-05-01 10:{random.randrange(60):02}:00.{random.randrange(1000):03}+00"
         if name == "document":
-            return "".join(random.choice("abcdefgh \u2028é") for _ in range(9_000))  # so long that it lies elsewhere
+            return "".join(
+                random.choice("abcdefgh \u2028é") for _ in range(9_000)
+            )  # so long that PostgreSQL stores it out of line
         return f"{name} {random.random()}"[:20]
 
 

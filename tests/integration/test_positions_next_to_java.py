@@ -39,7 +39,7 @@ def test_java_may_expire_snapshots_during_a_pipeline_and_roll_its_table_back(
     for id_ in range(100, 104):
         java_oracle.write(lake, NAME, [{"id": id_}])
     java_oracle.expire(lake, NAME, retain_max=1, retain_min=1)
-    assert table.snapshots()[0].id == own.id  # or nobody would know where it stood
+    assert table.snapshots()[0].id == own.id  # otherwise its position would be unknown
 
     (changes / "1.jsonl").write_text("".join(map(change, range(5, 8))))
     assert call("ingest", "run", config).code == 0

@@ -27,7 +27,7 @@ SLOW_PYTHON: Final = "Python worker failed to connect back"
 
 
 def installed_in_name(folder: Path) -> Path:
-    """What says which version of this package there is, beside the code of this repository."""
+    """Metadata with the version of this package, next to the code of this repository."""
     info = folder / f"tidelake-{version('tidelake')}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tidelake\nVersion: {version('tidelake')}\n")

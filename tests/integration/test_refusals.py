@@ -307,7 +307,7 @@ def test_a_topic_recreated_during_reading_publishes_nothing_under_the_old_id(
 
     def created_again() -> None:
         the_topic_is_created_again(shop)
-        shop.send(*range(100, 115))  # also where reading goes on
+        shop.send(*range(100, 115))  # also the position where reading continues
 
     async def look_too_early(self: KafkaSource, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         there = await look(self, known)

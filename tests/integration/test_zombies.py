@@ -33,7 +33,7 @@ from tidelake.cli.program import main
 def stopping(method, is_moment):
     def stop_and_go_on(*arguments, **more):
         if is_moment(*arguments):
-            # to this thread: a signal to the process may reach another one first, and this one would go on meanwhile
+            # to this thread: a signal to the process may reach another thread first, while this one continues
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return method(*arguments, **more)
     return stop_and_go_on
@@ -119,7 +119,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
 
 
 def fenced(process: subprocess.Popen[str]) -> str:
-    """Let it go on; what it said at the end."""
+    """Resumes the process, and returns its last output."""
     process.send_signal(signal.SIGCONT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == ExitCode.FENCED, errors
@@ -149,7 +149,7 @@ def test_a_paused_process_is_fenced_and_each_record_is_written_once(shop: Shop, 
     assert [s.uuid for s in shop.table.snapshots()] == snapshots
     assert shop.rows() == ALL
     assert shop.history_breaks() == []
-    assert len(shop.data_files()) < len(files)  # what it had written and nobody committed
+    assert len(shop.data_files()) < len(files)  # its written and uncommitted files
 
 
 @pytest.mark.exhaustive

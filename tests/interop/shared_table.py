@@ -44,7 +44,7 @@ class SharedTable:
 
     @property
     def ours(self) -> tidelake.Table:
-        """Under the newest schema, whoever made it."""
+        """The table under the newest schema, made by either side."""
         return tidelake.open_catalog(str(self.warehouse)).table(NAME)
 
     # ------------------------------------------------------------ writing

@@ -27,7 +27,7 @@ PRODUCERS = ["none", "input", "lookup", "full-compaction"]
 def warehouse(
     tmp_path_factory: pytest.TempPathFactory, java_oracle: JavaOracle, request: pytest.FixtureRequest
 ) -> Path:
-    """Java's table of one bucket: inserts, updates told with their -U, deletes; tags `a` and `b` within."""
+    """Java's table of one bucket: inserts, updates with their -U, deletes; tags `a` and `b` in between."""
     warehouse = tmp_path_factory.mktemp(request.param)
     options = {"bucket": "1", "changelog-producer": request.param}
     java_oracle.create(warehouse, NAME, COLUMNS, primary_keys=["id"], options=options)
@@ -120,7 +120,7 @@ def test_sequence_numbers_equal_javas(warehouse: Path, java_oracle: JavaOracle) 
 
 
 def test_java_reads_the_position_of_a_follower(tmp_path: Path, java_oracle: JavaOracle) -> None:
-    """With members of ours, which it passes over; and goes on from it."""
+    """The file has members of ours, which Java ignores. Java continues from the position."""
     java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "1"})
     for number in (1, 2, 3):
         java_oracle.write(tmp_path, NAME, [{"id": number, "v": "a", "n": 1}], commit_user="w")

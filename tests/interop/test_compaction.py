@@ -251,7 +251,7 @@ def test_both_expire_the_same_rows(kind: str, java_oracle: JavaOracle, tmp_path:
 
 
 def test_a_full_compaction_rewrites_only_files_with_expired_rows(java_oracle: JavaOracle, tmp_path: Path) -> None:
-    """Everything lies on the highest level already; the same files go, and the same rows."""
+    """All rows are on the highest level already. Both sides rewrite the same files and drop the same rows."""
     by_java, by_us = tmp_path / "java", tmp_path / "ours"
     options = {"bucket": "1", "record-level.time-field": "at", "compaction.small-file-ratio": "0"}
     java_oracle.create(by_java, NAME, columns(k="INT", at="INT"), primary_keys=["k"], options=options)

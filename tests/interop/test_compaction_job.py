@@ -89,7 +89,7 @@ def test_level_0_that_pypaimon_wrote_is_compacted(new_table: NewTable) -> None:
 
 
 def test_buckets_that_an_index_assigns_are_compacted_and_keep_their_index(new_table: NewTable) -> None:
-    """Which bucket a key lives in is not ours to say, and compaction need not: Java goes on writing by its index."""
+    """Compaction does not choose buckets. Java continues to write with its index."""
     layout = primary_key("dynamic buckets", ["int"], options={"bucket": "-1", "dynamic-bucket.target-row-num": "8"})
     table = make(new_table, layout)
     for turn in range(4):

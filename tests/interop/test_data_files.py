@@ -80,7 +80,7 @@ def all_samples(name: str) -> tuple[list[DataField], pa.RecordBatch]:
 
 
 def _numbered(field: DataField, sample: Sample) -> DataField:
-    """Ids of nested fields are unique in a schema; those of the samples are, beside multiples of 10 far above."""
+    """Ids of nested fields are unique in a schema. Those of the samples differ from multiples of 10 far above."""
     return DataField(field.id + 1000, field.name, sample.type)
 
 
@@ -226,7 +226,7 @@ def test_java_merges_our_files_and_writes_and_compacts_with_them(
 
 
 def readable_by_pypaimon(name: str) -> Iterator[Sample]:
-    """Left out is what pypaimon 2.1.0 can't read from anybody: MULTISET, VECTOR and VARIANT; TIME; ORC beyond 2262;
+    """Excludes what pypaimon 2.1.0 cannot read from any writer: MULTISET, VECTOR and VARIANT; TIME; ORC beyond 2262;
     Avro's lists and maps."""
     unknown = {Root.MULTISET, Root.VECTOR, Root.VARIANT, Root.TIME}
     for sample in SAMPLES:

@@ -174,7 +174,7 @@ SCHEMA: Final = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.i
 def test_keyed_tables_written_alternately_with_java_read_the_same_for_all(
     case: Case, java_oracle: JavaOracle, pypaimon: Pypaimon, tmp_path: Path
 ) -> None:
-    """Beside the merge of the same rows, which a table without vectors tells."""
+    """Compared with the merge of the same rows in a table without vectors."""
     options = {"bucket": "2", "num-sorted-run.compaction-trigger": "4", **case.options}
     java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["k"], options={**options, **VECTORS})
     java_oracle.create(tmp_path, "db.model", COLUMNS, primary_keys=["k"], options={**options, "force-lookup": "true"})

@@ -145,7 +145,7 @@ class Twins:
 
 
 def meaning(name: str, kind: str, data: bytes, values: pa.Array) -> Any:
-    """Bitmaps lie in the order of a hash map where Java wrote them. Their sizes and answers are the same."""
+    """Java writes bitmaps in the order of a hash map. Their sizes and answers are the same."""
     if kind != "bitmap":
         return data.hex()
     data_type = parse_type(TYPES.get(name, "STRING"))

@@ -95,7 +95,7 @@ def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def as_java_keeps(rows: list[dict[str, Any]], format_name: str) -> list[dict[str, Any]]:
-    """Java's csv writer lets escape characters stand as they are, and its reader takes them for what they say."""
+    """Java's CSV writer does not escape escape characters, and its reader interprets them."""
     if format_name != "csv":
         return rows
     return [

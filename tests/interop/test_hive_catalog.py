@@ -54,7 +54,7 @@ def test_created_renamed_and_dropped_tables_are_visible_to_both(
 
 @pytest.fixture
 def more_java(java_with_hive: JavaOracle, hive_metastore: HiveMetastore) -> Iterator[list[JavaOracle]]:
-    """Two JVMs beside each other; `java_with_hive` is the first."""
+    """Two JVMs at once; `java_with_hive` is the first."""
     second = JavaOracle(class_path=hive_metastore.class_path)
     yield [java_with_hive, second]
     second.close()

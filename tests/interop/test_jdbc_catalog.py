@@ -94,7 +94,7 @@ def test_created_renamed_and_dropped_tables_are_visible_to_both(shared: SharedCa
 
 @pytest.fixture
 def more_java(java_oracle: JavaOracle) -> Iterator[list[JavaOracle]]:
-    """Two JVMs beside each other; `java_oracle` is the first."""
+    """Two JVMs at once; `java_oracle` is the first."""
     second = JavaOracle()
     yield [java_oracle, second]
     second.close()

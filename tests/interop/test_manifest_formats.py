@@ -1,4 +1,6 @@
-"""Option `manifest.format`: manifests are written in this format, Java opens them, and everything else works with them."""
+"""Option `manifest.format`: manifests are written in this format, Java opens them, and everything else works
+with them.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_refresh_replaces_all_rows_in_one_snapshot(
     assert totals(lake) == {}
     order(lake, (4, "friday", 2), overwrite=True)
     assert refresh_materialized_table(spark, "shop.totals", home, sources=SOURCES) == 3
-    assert totals(lake) == {"friday": 2}  # partitions that the query no longer gives are gone
+    assert totals(lake) == {"friday": 2}  # partitions that the query no longer returns are removed
     assert java_oracle.read(Path(home), "shop.totals") == [{"day": "friday", "total": 2}]
     options = {row["key"]: row["value"] for row in java_oracle.system(Path(home), "shop.totals", "options")}
     assert tidelake.MaterializedDefinition.of(options) == tidelake.MaterializedDefinition(QUERY, 3, "day")

@@ -112,7 +112,9 @@ LOOKED_UP: Final = (
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", LOOKED_UP, ids=lambda engine: engine.about)
 def test_levels_already_looked_up_by_compaction_are_not_merged_again(engine: Engine, new_table: NewTable) -> None:
-    """Java moves level 0 up beside the large file on the highest level, whose rows the files between then hold too."""
+    """Java upgrades level 0 below the large file on the highest level. The files in between then contain its
+    rows too.
+    """
     options = {"bucket": "1", "changelog-producer": "lookup", **engine.options}
     table = new_table(columns(), primary_key=["k"], options=options)
     many = Rows(engine).batch(1500).set_column(0, SCHEMA.field("k"), pa.array(range(6, 1506), pa.int32()))

@@ -33,7 +33,7 @@ def test_several_writers_continue_one_table(layout: Layout, new_table: NewTable)
     table.java_writes(rows(range(30, 75), turn=2))
     table.java_compacts(full=True)
     table.check()
-    table.write(rows(range(0, 75, 2), turn=3))  # over rows that lie in level 5 now
+    table.write(rows(range(0, 75, 2), turn=3))  # newer than rows that are in level 5 now
     table.java_compacts()
     table.write(rows(range(60, 90), turn=4))
     table.java_writes(rows(range(0, 90, 4), turn=5))

@@ -85,7 +85,7 @@ def test_a_consumer_of_ours_protects_snapshots_from_javas_expiry(table: SharedTa
 
 @contextmanager
 def open_writer(table: SharedTable, first: pa.Table) -> Iterator[tidelake.Writer]:
-    """A writer in the middle of its life: one commit, identifier 1, lies behind it."""
+    """A writer that has made one commit, with identifier 1."""
     with table.ours.writer(commit_user="etl") as writer:
         writer.write(first)
         assert writer.commit(1) is not None
@@ -197,7 +197,7 @@ def test_a_writer_detects_that_java_rolled_back_its_commit(table: SharedTable) -
             writer.commit(2)
     assert table.ours.scan().to_arrow().equals(at_first)
     assert [snapshot.id for snapshot in table.ours.snapshots()] == [1]
-    table.write(LAYOUT.rows(range(10), turn=2), identifier=1)  # rolled back: nobody knows of identifier 1
+    table.write(LAYOUT.rows(range(10), turn=2), identifier=1)  # rolled back: identifier 1 is unknown
     table.check()
 
 

@@ -143,6 +143,6 @@ def test_times_have_no_hive_bucket_in_java_either(new_table: NewTable) -> None:
 
 
 def buckets(table: SharedTable) -> dict[int, int]:
-    """Which bucket each row (by `v`) lies in."""
+    """The bucket of each row, by `v`."""
     scan = table.ours.scan(columns=["v"])
     return {v: split.bucket for split in scan.splits() for v in scan.to_arrow([split]).column("v").to_pylist()}

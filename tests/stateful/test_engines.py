@@ -160,7 +160,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        """A writer whose base expired behind others' snapshots is told to begin again: its rows were not committed."""
+        """A writer whose base snapshot expired must start again: its rows were not committed."""
         self.identifier += 1
         committable = Committable(self.identifier, self.writer.prepare_commit(self.identifier))
         try:
@@ -214,7 +214,7 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_troubled)
     @rule(number=st.integers(0, 60), done=st.booleans(), count=SOME_ROWS, dies=st.booleans())
     def trouble_in_a_commit(self, number: int, done: bool, count: int, dies: bool) -> None:
-        """A call fails, or the process dies in it; done: after it had done its work. Another process goes on."""
+        """A call fails, or the process dies in it. done: after the call did its work. Another process continues."""
         last = self.identifier
         with self._trouble_in(self.io, number, done, dies):
             self.write_and_commit(count, True)

@@ -26,7 +26,7 @@ warehouse, runs, texts_are = sys.argv[1], int(sys.argv[2]), sys.argv[3]  # runs:
 ROWS, PARTS, PART_ROWS = 100_000, 100, 1_000
 SCHEMA = pa.schema([("k", pa.int64()), ("text", pa.string())])
 random = np.random.default_rng(7)
-patch.object(write_buffer, "PIECE_ROWS_MAX", 128).start()  # fails where the name is gone; an assignment would not
+patch.object(write_buffer, "PIECE_ROWS_MAX", 128).start()  # fails if the name no longer exists; an assignment would not
 patch.object(sections, "SECTION_MEMORY_BYTES", 2**20).start()
 # what a writer waits for where rows compress to nothing
 patch.object(parquet_writer, "ROW_GROUP_HELD_BYTES", 2**22).start()

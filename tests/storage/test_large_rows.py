@@ -114,7 +114,7 @@ def run(
 
 
 def bound_mib(buffer_mib: int, row_mib: int) -> int:
-    """The buffer and three rows: the one that its caller makes, one that is encoded, and what comes of it."""
+    """The buffer and three rows: the one that the caller creates, the one being encoded, and the encoded result."""
     return buffer_mib + 3 * row_mib
 
 

@@ -18,7 +18,7 @@ import tidelake
 from storage.merge import multi_pass_merge
 
 warehouse, engine, threshold = sys.argv[1:]
-patch.object(multi_pass_merge, "FAN_IN", 12).start()  # fails where the name is gone
+patch.object(multi_pass_merge, "FAN_IN", 12).start()  # fails if the name no longer exists
 FILES = 40
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.string())])
 catalog = tidelake.open_catalog(warehouse)

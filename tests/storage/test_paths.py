@@ -14,7 +14,7 @@ from storage.paths import DataFileNames, MetadataFileNames, TablePaths, file_ext
 TABLE = TablePaths("/w/shop.db/orders")
 BRANCH = TABLE.for_branch("dev")
 
-# ---------------------------------------------------------------- where files lie
+# ---------------------------------------------------------------- locations of files
 
 
 @pytest.mark.parametrize(

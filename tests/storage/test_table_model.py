@@ -167,7 +167,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(flushed=st.booleans())
     def crash(self, flushed: bool) -> None:
-        """Nobody tidies up. flushed: it happens after the files were made, before they were committed."""
+        """The process dies without cleanup. flushed: after the files were written, before they were committed."""
         if flushed:
             self.writer.prepare_commit()
         self.memory = MemoryBudget(self.memory.limit_bytes)

@@ -183,7 +183,9 @@ async def test_cpu_bound_work_runs_in_one_thread_in_request_order() -> None:
     first = asyncio.create_task(run_cpu_bound(gate))
     await gate.reached()
     others = [asyncio.create_task(run_cpu_bound(done.append, name)) for name in "abc"]
-    await asyncio.gather(*(run_uncancellable(lambda: None) for _ in range(8)))  # whoever waits elsewhere isn't held up
+    await asyncio.gather(
+        *(run_uncancellable(lambda: None) for _ in range(8))
+    )  # callers that wait elsewhere are not delayed
     assert done == []
     gate.open()
     await asyncio.gather(first, *others)
@@ -279,7 +281,7 @@ def _busy(milliseconds: float) -> bool:
 
 
 async def test_short_work_runs_in_the_event_loop_while_it_stays_short() -> None:
-    """The first time nobody knows how long it takes. Long or short is what the last time took."""
+    """The duration of the first call is unknown. Later calls are long or short by the duration of the last one."""
     short_work = ShortWork(short_ms=500)
     assert [await short_work(_busy, ms) for ms in (0, 0, 600, 0, 0)] == [False, True, True, False, True]
 

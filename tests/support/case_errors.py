@@ -30,7 +30,9 @@ _MEANINGS: Final = (
 
 @contextmanager
 def refused_as(reported: Any) -> Iterator[None]:
-    """The block raises what the case tells. told: its `expect_error`; True where it doesn't say which error."""
+    """Checks that the block raises the error of the case. told: its `expect_error`; True if the case does not say which
+    error.
+    """
     with pytest.raises((BadInput, UnsupportedFeature)) as caught:
         yield
     check_meaning(reported, str(caught.value))

@@ -91,7 +91,7 @@ class ModelDisk:
         self._fill(self.root.stat().st_ino, self.root, kept, target)
 
     def _fill(self, directory: int, now: Path, kept: Kept, target: Path) -> None:
-        """now: where the directory lies if it still does."""
+        """now: the current path of the directory, if it still exists."""
         target.mkdir()
         names = dict(self._names[directory])
         if kept is Kept.ALL or (kept is Kept.SNAPSHOTS and now.name == "snapshot"):

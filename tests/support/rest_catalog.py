@@ -34,7 +34,7 @@ TOKEN = "a token of the tests"
 
 
 class Answer(Exception):
-    """resource: what kind of thing there is none of; Java's client asks."""
+    """resource: the kind of the missing object, which Java's client reads."""
 
     def __init__(self, status: int, message: str, resource: str = "TABLE") -> None:
         super().__init__(message)
@@ -44,16 +44,16 @@ class Answer(Exception):
 
 @dataclass
 class RestCatalogServer:
-    """folder: where tables lie.
+    """folder: folder of the tables.
     page_size: of lists.
     ids: of tables, by name.
-    statistics: what each commit told about partitions.
-    prefix: of the catalog, as clients are told; None: they are not.
+    statistics: partition statistics of each commit.
+    prefix: of the catalog, sent to clients; None: not sent.
     headers: of the last request.
     views, format_tables: by name, as clients sent them.
-    lose_answers: of how many commits to come the answer gets lost after they are done.
-    credentials: for the files of any table, given for a day; asked_for: by name, each time.
-    client_options: more of them.
+    lose_answers: number of next commits whose response is dropped after the commit.
+    credentials: for the files of any table, valid for a day. asked_for: table names of all requests for them.
+    client_options: additional options of clients.
     """
 
     folder: Path

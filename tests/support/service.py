@@ -18,7 +18,7 @@ PATIENCE_S: Final = 1200  # only a test that fails waits so long
 class Service:
     """A pipeline's processes, one after the other. Its `with` block leaves none behind.
 
-    command: `ingest run`, say. What each process says on standard error is kept beside the configuration.
+    command: `ingest run`, say. The standard error of each process is stored next to the configuration.
     """
 
     def __init__(self, home: Path, command: Sequence[str], configuration: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Service:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
 
     def kill(self) -> None:
-        """kill -9, with all that it started. Fails when it had ended before: a service goes on through what we do."""
+        """Kills the process and its children (kill -9). Fails if it had ended before: a service must keep running."""
         process = self._running()
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, self.said()

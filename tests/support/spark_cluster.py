@@ -23,7 +23,7 @@ _START_SECONDS = 90
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """url: for `--master`. page: of the master, which tells what ran."""
+    """url: for `--master`. page: of the master, which lists the applications."""
 
     url: str
     page: str

@@ -29,7 +29,7 @@ PAGE_BYTES: Final = 4096
 
 
 def error_of(do: Callable[[], object]) -> str | None:
-    """Type and text of what it raises; None when all goes well."""
+    """Type and message of the raised error; None without an error."""
     try:
         do()
     except Exception as e:
@@ -104,7 +104,7 @@ def expire(folder: Path) -> dict[str, Any]:
 
 
 def ingest(folder: Path) -> dict[str, Any]:
-    """What `ingest run` says on a disk that fills up, and whether it goes on with room."""
+    """The output of `ingest run` on a disk that fills up, and its result once space is available."""
     log = folder / "log"
     log.mkdir()
     line = {"topic": "log", "partition": 0, "timestamp": 0, "key": None, "headers": []}
@@ -149,7 +149,7 @@ def follow_two(table: tidelake.Table) -> None:
 
 
 def readonly(folder: Path) -> dict[str, Any]:
-    """What each operation says of a table that lies where nothing may be written."""
+    """The error of each operation on a table in a read-only place."""
     warehouse = str(folder / "lake")
     catalog = tidelake.open_catalog(warehouse)
     table = catalog.table(NAME)

@@ -136,7 +136,7 @@ def test_a_batch_with_invalid_rows_is_refused_completely(case: BadRows, warehous
 
 @pytest.mark.parametrize("case", BAD_ROWS, ids=lambda case: case.id)
 def test_a_writer_continues_after_refused_rows(case: BadRows, warehouse: Path) -> None:
-    """What came before and comes after is committed, of the bad rows none: not even the good ones beside them."""
+    """Rows before and after the bad batch are committed. No row of the bad batch is, not even its good rows."""
     with opened(warehouse).writer(commit_user="etl") as writer:
         writer.write(good(10))
         with pytest.raises(tidelake.BadInput):
@@ -308,7 +308,7 @@ def test_a_damaged_file_is_named_and_nothing_is_written(
     if (ends := damage.ends(whole)) is not None:
         assert error.value.offset is not None
         assert ends // 2 < error.value.offset <= ends
-    if not pattern.startswith("bucket-0"):  # the rows of older files are none of a writer's business
+    if not pattern.startswith("bucket-0"):  # a writer does not check rows of older files
         with pytest.raises(tidelake.CorruptFile, match=path.name):
             write_one(opened(warehouse))
     said = call("table", "scan", NAME, "--warehouse", warehouse)

@@ -101,7 +101,7 @@ def write(writer: tidelake.Writer, identifier: int, value: int) -> int | None:
 
 
 def test_a_writer_that_repeatedly_loses_races_leaves_no_file_and_loses_no_row(tmp_path: Path) -> None:
-    """Also where it compacts: what it compacted beside rows that got new numbers is thrown away."""
+    """Also if it compacts: compactions of rows that got new sequence numbers are discarded."""
     table = make_table(tmp_path, {"full-compaction.delta-commits": "1"})
     with table.writer(commit_user="slow") as slow, table.writer(commit_user="quick") as quick:
         for n in range(1, 5):

@@ -32,7 +32,7 @@ def make_table(place: Path, columns: pa.Schema = COLUMNS) -> tidelake.Table:
 def make_anew(place: Path, columns: pa.Schema = COLUMNS) -> tidelake.Table:
     made_ms = tidelake.open_catalog(str(place)).table("db.t").context.schema.time_ms
     tidelake.open_catalog(str(place)).drop_table("db.t")
-    while time.time_ns() // 1_000_000 == made_ms:  # tables are told apart by the millisecond
+    while time.time_ns() // 1_000_000 == made_ms:  # tables are distinguished by the millisecond of their creation
         time.sleep(0.001)
     return make_table(place, columns)
 

@@ -120,7 +120,7 @@ def test_a_commit_that_may_have_landed_keeps_its_files_and_can_only_be_repeated(
     error: type[BaseException],
     landed: bool,
 ) -> None:
-    """publishing, afterwards: what goes wrong when the rows' snapshot is created, and from then on."""
+    """publishing, afterwards: the fault when the rows' snapshot is created, and the fault after it."""
     table = make_table(tmp_path)
     io, same = faulty(table)
     with same.writer(commit_user="etl") as writer:
@@ -204,7 +204,7 @@ def test_a_writer_whose_abort_fails_still_deletes_the_files_of_a_failed_commit(
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("overwrite", [False, True], ids=["commit", "overwrite"])
 def test_a_replayed_identifier_leaves_no_files(tmp_path: Path, producer: str, overwrite: bool) -> None:
-    """Neither data, changelog nor what was compacted; and the writer goes on."""
+    """Neither data nor changelog nor compacted files; and the writer continues."""
     table = make_table(tmp_path, {"changelog-producer": producer})
     with table.writer(commit_user="etl") as writer:
         write(writer, 1)

@@ -85,7 +85,7 @@ def test_in_a_bucket_only_neighbouring_files_are_joined(case: Case) -> None:
 
 @dataclass(frozen=True)
 class DeletedCase:
-    """sizes: of files of ten rows. deleted: rows of some of them; None where nobody counted."""
+    """sizes: of files of ten rows. deleted: number of deleted rows of some files; None if unknown."""
 
     id: str
     sizes: tuple[int, ...]

@@ -262,11 +262,11 @@ def test_all_types_and_nulls_pass_through(tmp_path: Path) -> None:
     assert repr(table.scan().to_arrow().to_pylist()) == repr(before.to_pylist())
 
 
-# ---------------------------------------------------------------- beside others
+# ---------------------------------------------------------------- with other writers
 
 
 def before_commits(io: FaultyFileIO, action: Callable[[], object], times: int = 1) -> None:
-    """Somebody else acts whenever a snapshot is about to be created."""
+    """Another process acts whenever a snapshot is about to be created."""
     left = [times]
 
     def act(call: Call) -> Fault | None:
@@ -561,7 +561,7 @@ def test_repeated_conflicts_end_the_job_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_writers_and_two_jobs_at_once_lose_no_row(tmp_path: Path) -> None:
-    """Threads against each other: whoever loses plans again, and in the end every row is there once."""
+    """Concurrent threads: a loser of a race plans again, and in the end every row exists once."""
     table = new_table(tmp_path, keyed=True, options={"bucket": "2", "num-sorted-run.compaction-trigger": "2"})
     has_ended = threading.Event()
     failures: list[BaseException] = []
@@ -731,7 +731,7 @@ async def test_cancelling_waits_until_the_compaction_has_ended(tmp_path: Path) -
 
 
 def test_a_job_next_to_busy_writers_waits_only_briefly_between_attempts(tmp_path: Path) -> None:
-    """Writers go on meanwhile: waits that double came to 13 s beside 20 commits a second."""
+    """Writers continue: doubling waits added up to 13 s next to 20 commits a second."""
     table = new_table(tmp_path, keyed=True)
     waits: list[float] = []
     write(table, *commits(3))

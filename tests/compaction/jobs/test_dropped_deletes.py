@@ -151,7 +151,7 @@ def test_a_job_next_to_write_only_writers_keeps_needed_deletes_and_its_work(tmp_
         assert [snapshot.commit_kind for snapshot in table.snapshots()][-1] is CommitKind.COMPACT
         assert deletes_added(table) == 2
         check_compactions_change_no_row(table)
-        table.compact(full=True)  # nobody interferes now
+        table.compact(full=True)  # no other writer commits now
     assert rows_at(table) == {2: 1, 4: 1}
     (live,) = table.scan().splits()[0].files
     assert (live.level, live.delete_row_count) == (5, 0)

@@ -33,7 +33,7 @@ MINOR = CompactionRequest()
 
 
 class Watching:
-    """A watch in a thread, and what it tells."""
+    """A watch in a thread, and its reports."""
 
     def __init__(self) -> None:
         self.cancellation = CancellationToken()
@@ -101,7 +101,7 @@ def test_the_watch_keeps_levels_few_next_to_a_write_only_writer(tmp_path: Path) 
 
 
 def test_the_watch_ignores_its_own_snapshots(tmp_path: Path) -> None:
-    """With full compactions of the same file, or with files that stay small, it would else go on for ever."""
+    """Otherwise it would never end: full compactions of the same file, or files that stay small."""
     table = new_table(tmp_path, options={**OFTEN, "compaction.min.file-num": "2"})
     write(table, *commits(2))
     has_looked_again = threading.Event()

@@ -79,7 +79,7 @@ def test_full_compaction_emits_the_changes_of_a_key(case: Case) -> None:
 
 
 class Above:
-    """The level above, with one row or none. asked: how often somebody looked a key up."""
+    """The level above, with one row or none. asked: number of lookups."""
 
     def __init__(self, row: pa.RecordBatch) -> None:
         self.row = row

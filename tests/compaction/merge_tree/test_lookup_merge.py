@@ -64,7 +64,7 @@ def test_a_delete_without_a_matching_row_is_merged(
     [pytest.param(GROUP | LOOKUP, None, id="looked up"), pytest.param(GROUP, 5, id="left as it is")],
 )
 def test_a_row_without_a_sequence_value_is_merged(options: Mapping[str, str], left: int | None) -> None:
-    """The first file is only raised to the highest level, and its row is left as it is: nobody writes to it."""
+    """The first file is only upgraded to the highest level. Its row is unchanged, because the file is not rewritten."""
     found = seen(options, (INSERT, 1, 5, None), (INSERT, 2, 5, None))
     assert found == [[(1, 5)], [(1, 5), (2, left)]]
 

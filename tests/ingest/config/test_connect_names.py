@@ -21,7 +21,7 @@ def errors(text: str = "", flags: Sequence[str] = (), **environment: str) -> Err
 
 @dataclass(frozen=True)
 class Case:
-    """expected: the settings that come of it, or what the refusal says."""
+    """expected: the resulting settings, or the message of the refusal."""
 
     name: str
     value: str

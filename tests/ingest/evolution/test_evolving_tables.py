@@ -1,4 +1,6 @@
-"""The source columns change while a pipeline reads: the table follows, the pipeline stops, or the table is unchanged."""
+"""The source columns change while a pipeline reads: the table follows, the pipeline stops, or the table is
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -213,7 +215,7 @@ def test_try_evolve_continues_with_a_dead_letter(columns: dict[str, str], row: d
 
 
 class Meddler(FaultyFileIO):
-    """Somebody else alters the table, once, just before our first snapshot with rows."""
+    """Another writer alters the table once, just before our first snapshot with rows."""
 
     def __init__(self, world: EvolvingWorld, *changes: Any) -> None:
         super().__init__(world.store, self._meddle)
@@ -250,7 +252,7 @@ def test_a_schema_change_of_another_writer_is_detected_and_adopted(changes: list
 
 
 class Undoer(FaultyFileIO):
-    """Somebody else drops each column that we add, at once."""
+    """Another writer immediately drops each column that we add."""
 
     def __init__(self, world: EvolvingWorld) -> None:
         super().__init__(world.store, self._undo)

@@ -10,7 +10,7 @@ from ingest.formats.debezium import decoder as decoder_module
 
 
 class NoColumnarDecoder:
-    """Stands in for the fast way: closed."""
+    """Replaces the columnar decoder, and refuses to decode."""
 
     def __init__(self, *_: Any) -> None:
         raise ValueError("left to the row decoder")

@@ -56,7 +56,7 @@ def test_a_value_without_its_braces_is_refused(row: int) -> None:
     ids=["plain", "behind an escaped quote", "behind an escaped backslash"],
 )
 def test_texts_that_run_into_the_next_value_are_refused(values: list[bytes]) -> None:
-    """Side by side these are as many objects as values, and none of them is one of the values."""
+    """Concatenated, these are as many objects as values, but none of them equals a value."""
     assert len(msgspec.json.Decoder().decode_lines(b"".join(values))) == len(values)
     with pytest.raises(ValueError, match="a text that its value does not close"):
         concatenate_objects(pa.array(values, pa.binary()), np.arange(len(values)))

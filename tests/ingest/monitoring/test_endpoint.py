@@ -139,7 +139,7 @@ async def test_every_metric_matches_the_run(tmp_path: Path, new_ms: int) -> None
         assert labelled(samples, "tidelake_source_records_total") == {("shop",): 13}
         assert labelled(samples, "tidelake_source_bytes_total") == {("shop",): metrics.source_bytes}
         assert labelled(samples, "tidelake_source_committed_offset") == {("0", "shop"): 11, ("1", "shop"): 2}
-        assert labelled(samples, "tidelake_source_end_offset") == {}  # a folder can't tell
+        assert labelled(samples, "tidelake_source_end_offset") == {}  # a folder does not report it
         assert labelled(samples, "tidelake_source_lag_records") == {("0", "shop"): 0, ("1", "shop"): 0}
         assert labelled(samples, "tidelake_source_lag_seconds") == {("0", "shop"): 0, ("1", "shop"): 0}
         assert labelled(samples, "tidelake_skipped_records_total") == {("table not configured",): 1}

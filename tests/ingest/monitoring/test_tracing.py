@@ -16,7 +16,7 @@ from tests.ingest.pipeline.test_truncates import TruncatingWorld
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """Those that were begun: a stand-in for the package, of the one function that is called."""
+    """The started spans. A fake replaces the package and has only the one function that is called."""
     found: list[tuple[str, dict[str, Any]]] = []
 
     class Tracer:

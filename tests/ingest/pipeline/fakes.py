@@ -105,7 +105,7 @@ class FakeSource:
         self.was_closed = False
         self.is_unreachable = False
         self.first_offset = 0
-        self.held: dict[TopicPartition, OffsetRange] = {}  # what `bounds` tells
+        self.held: dict[TopicPartition, OffsetRange] = {}  # the result of `bounds`
         self.at_check: Callable[[], None] = lambda: None  # called before what was read is published; it may raise
 
     async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
@@ -152,8 +152,11 @@ class FakeSource:
 class FakeDecoder:
     """A row (offset, value) for each record, for table `t`, or for `orders` when the record says `orders/…`.
 
-    `bad` is a bad record, `new column` has one that the table lacks; `same:<id>` left its value out: the row of that id
-    has it. `gone:<id>` deletes that row, which comes under another key: `moved:<id>` is that, and left its value out.
+    bad: a bad record
+    new column: has an unknown column
+    same:<id>: has an unavailable value, which is in the row of that id
+    gone:<id>: deletes that row, which moves to another key
+    moved:<id>: inserts the moved row, with an unavailable value
     """
 
     FAILURES: ClassVar = {"bad": FailureKind.BAD_RECORD, "new column": FailureKind.UNKNOWN_COLUMN}
@@ -374,7 +377,7 @@ class FakeSink:
 
 
 class Gate:
-    """A step in a worker thread waits here until the test lets it go on."""
+    """A step in a worker thread waits here until the test opens the gate."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
@@ -392,7 +395,7 @@ class Gate:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """For what a pipeline shows to nobody who could wait for it."""
+    """Waits for a condition that a pipeline signals by no event."""
     async with asyncio.timeout(30):
         while not is_so():
             await asyncio.to_thread(time.sleep, 0.001)

@@ -89,7 +89,9 @@ def test_unsupported_sources_are_refused(tmp_path: Path, flags: list[str], error
 def test_an_incompatible_aiokafka_is_refused_with_the_version_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ingest.sources.kafka.source", None)  # stands for a name that aiokafka lacks
+    monkeypatch.setitem(
+        sys.modules, "ingest.sources.kafka.source", None
+    )  # like a name that this aiokafka release does not have
     with pytest.raises(UnsupportedFeature, match=r'aiokafka \d.*: import of .* halted.*pip install "aiokafka=='):
         build_source(config(tmp_path, KAFKA), frozenset())
 

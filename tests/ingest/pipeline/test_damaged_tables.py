@@ -93,7 +93,7 @@ class Shop:
         return Counter(map(int, self.orders.scan().to_arrow()["id"].to_pylist()))  # texts in a table that was made
 
     def expire_ours(self) -> None:
-        """Others write, the consumer is forgotten, and whoever expires keeps one snapshot only."""
+        """Other writers commit, the consumer is deleted, and an expiry keeps only one snapshot."""
         shutil.rmtree(self.location / "consumer", ignore_errors=True)
         one_row = self.orders.scan().to_arrow()[:1]
         for number in range(3):
@@ -109,7 +109,7 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
-# ---------------------------------------------------------------- one that can't be read, beside others that can
+# ---------------------------------------------------------------- one unreadable table among readable ones
 
 
 @pytest.mark.parametrize("damaged", ["schema/schema-0", "snapshot/snapshot-1"])
@@ -233,7 +233,7 @@ def test_an_announced_commit_that_never_happened_is_accepted(shop: Shop, is_made
     assert shop.counts == Counter(range(5))
 
 
-# ---------------------------------------------------------------- tables that are gone while the pipeline runs
+# ---------------------------------------------------------------- tables that are dropped while the pipeline runs
 
 
 def drop(shop: Shop) -> None:
@@ -305,14 +305,14 @@ def files(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
 
 
-# ---------------------------------------------------------------- rewinding a source that doesn't tell where it ends
+# ---------------------------------------------------------------- rewinding a source with unknown ends
 
 
 @pytest.mark.parametrize(
     ("to", "is_back"), [("log:0:4", True), ("log:0:5", True), ("log:0:6", False), ("log:0:999999999", False)]
 )
 def test_a_rewind_only_goes_back(shop: Shop, to: str, is_back: bool) -> None:
-    """What lies between would be dropped in silence."""
+    """The records in between would be lost silently."""
     shop.create()
     shop.send()
     shop.run()

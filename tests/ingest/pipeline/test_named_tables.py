@@ -248,7 +248,7 @@ async def test_tables_of_other_pipelines_are_left_alone() -> None:
 
 @dataclass(frozen=True)
 class NameCase:
-    """records: source table, and the name of the table that it goes to ("" for none), each with what `source` says."""
+    """records: the source table, the name of its target table ("" for none), and the content of `source`."""
 
     id: str
     tables: str
@@ -357,7 +357,7 @@ async def test_the_record_key_is_ignored_where_the_entry_says_so(name: str) -> N
     world.add("orders", 1, key=["id"])
     await world.run()
     world.add("orders", 2, key=["id"])
-    await world.run()  # a table without key is none that contradicts the entry
+    await world.run()  # a table without a key does not contradict the entry
     assert (await asyncio.to_thread(world.rows))["orders"] == [1, 1, 2]
     assert (await asyncio.to_thread(world.catalog.load, "shop.orders")).schema.primary_keys == ()
 

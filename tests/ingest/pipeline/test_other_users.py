@@ -149,7 +149,9 @@ def test_a_pipeline_commit_during_a_batch_stops_the_batch(world: DriverWorld) ->
 
 
 def test_positions_of_all_other_users_are_checked(world: DriverWorld) -> None:
-    """Another pipeline's snapshot in between tells nothing of this topic; the query before it does."""
+    """The newest snapshot is of another pipeline and has no position of this topic. The snapshot of the query before it
+    has one.
+    """
     world.spark(Query("q1"))
     world.append(0)
     world.go_on("shop")

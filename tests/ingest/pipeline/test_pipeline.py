@@ -396,7 +396,7 @@ async def test_a_stop_while_publishing_waits_until_the_outcome_is_known() -> Non
 
 
 async def test_a_stop_before_reading_commits_nothing() -> None:
-    """Whoever stops a service that waits for its broker at the start has not interrupted anything."""
+    """Stopping a service that waits for its broker at the start interrupts no work."""
     source = FakeSource([raw_batch([0])])
     source.is_unreachable = True
     rig = Rig(source, [FakeTable("t")])
@@ -628,7 +628,7 @@ async def test_one_bad_record_above_the_tolerance_stops_the_pipeline() -> None:
 
 
 async def test_each_restart_progresses_although_a_checkpoint_exceeds_the_tolerance() -> None:
-    """None of the records gives a row, so no table tells the next start where to go on."""
+    """No record gives a row, so no table stores a position for the next start."""
     table = FakeTable("t")
     source = FakeSource([bad_at(0, 1, 2, 3, 4)])
     dead_letters_at = Rig(source, [table]).dead_letters_at

@@ -80,7 +80,7 @@ async def test_the_progress_of_a_table_not_yet_created_is_kept() -> None:
 
 
 async def test_an_entry_is_removed_before_its_table_gets_a_snapshot() -> None:
-    """Or the file would go on to say that nothing came since an older one."""
+    """Otherwise the file would still claim that no record came since an older snapshot."""
     a, b = FakeTable("a"), FakeTable("b")
     notebook = Notebook()
     rig = Rig(FakeSource([for_a(0)]), [a, b], progress=notebook)
@@ -93,7 +93,7 @@ async def test_an_entry_is_removed_before_its_table_gets_a_snapshot() -> None:
 
 
 async def test_a_removed_entry_stays_removed_when_other_tables_are_written() -> None:
-    """Or nothing would tell that the pipeline ever wrote to it, should its snapshots expire."""
+    """Otherwise nothing would show that the pipeline ever wrote to the table, once its snapshots expire."""
     a, b = FakeTable("a"), FakeTable("b")
     notebook = Notebook()
     rig = Rig(FakeSource([for_a(0)], ends=False), [a, b], progress=notebook)

@@ -167,7 +167,7 @@ async def test_after_a_crash_or_failing_table_anywhere_tables_equal_their_source
 
 @dataclass
 class SeveralPartitions(TruncatingWorld):
-    """Records say where they stand in PostgreSQL's log, and are read in any order among partitions."""
+    """Records contain their position in PostgreSQL's log, and partitions are read in any order."""
 
     partitions: int = 3
     place: int = 1_000

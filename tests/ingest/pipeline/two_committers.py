@@ -161,7 +161,7 @@ class DriverWorld:
         return True
 
     def start_at_the_table(self, query: Query) -> None:
-        """As the refusal says: a new checkpoint directory, and `startingOffsets` where the table stands."""
+        """As the refusal says: a new checkpoint directory, and `startingOffsets` at the position of the table."""
         query.read, query.planned = dict(self.ends), None
 
     # ------------------------------------------------------------ what is there

@@ -69,7 +69,9 @@ async def test_a_table_whose_commits_fail_is_retried_with_growing_delays(
     await until(lambda: any(notice.attempts >= 4 for notice in notices()), running)
     (last,) = await asyncio.to_thread(notices)
     assert (last.table, last.since_ms) == ("shop.t1", first.since_ms)
-    assert "table is out of quarantine" not in caplog.text  # it took its rows again and again, and kept none of them
+    assert (
+        "table is out of quarantine" not in caplog.text
+    )  # it received its rows repeatedly, and committed none of them
     world.broken = set()
     await until(lambda: not world.wrong() and not world.kept(), running)
     assert "table is out of quarantine" in caplog.text

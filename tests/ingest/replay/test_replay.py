@@ -160,7 +160,7 @@ def test_replay_writes_missing_rows_and_keeps_newer_ones(shop: Shop) -> None:
     assert [letter["replay_outcome"] for letter in shop.dead_letters()] == ["replayed", "superseded", "superseded"]
     assert shop.replay() == []
     shop.add((2, 8))
-    shop.run()  # the pipeline goes on where it was
+    shop.run()  # the pipeline continues at its position
     assert shop.rows()[2] == "8"
 
 

@@ -258,7 +258,7 @@ def test_a_duplicate_key_without_an_order_is_refused_even_for_sums() -> None:
 
 
 def test_a_moved_row_keeps_its_values_across_assigners() -> None:
-    """Its value did not change, and lies with the rows of its old key."""
+    """Its value is unavailable, and is with the rows of its old key."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])

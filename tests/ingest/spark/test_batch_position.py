@@ -66,7 +66,7 @@ def test_a_query_that_starts_past_the_table_is_refused_unless_the_gap_is_accepte
     with pytest.raises(PositionRefused, match=r'(?s)at offset 60.*up to 30 only.*startingOffsets.*"0": 30.*accept_gap'):
         history.standing("two").next_position(ranges(p0=(60, 70)), reread=True, accept_gap=False)
     accepted = held(history.add("two", ranges(p0=(60, 70)), accept_gap=True))
-    assert accepted.ranges == ranges(p0=(60, 70))  # and not [30, 70), which nobody read
+    assert accepted.ranges == ranges(p0=(60, 70))  # and not [30, 70), which no query read
     assert accepted.accepted is not None
     assert accepted.accepted.found == ("gap",)
     following = held(history.add("two", ranges(p0=(70, 80))))
@@ -142,7 +142,7 @@ def test_a_reread_batch_is_recognised_too(history: History) -> None:
 
 
 def test_alternating_queries_on_a_table_are_not_reported(history: History) -> None:
-    """Each tells where the whole table stands: the other one's partitions have moved in between."""
+    """Each snapshot has the position of the whole table. The other query's partitions have advanced in between."""
     history.add("one", ranges(p0=(0, 10)))
     history.add("two", ranges(p1=(0, 5)))
     for turn in range(1, 12):

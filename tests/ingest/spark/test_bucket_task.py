@@ -138,7 +138,7 @@ def test_rows_are_written_to_the_buckets_found_by_the_shuffle(
 def test_shuffle_partitions_of_a_row_moved_between_buckets_are_linked(
     shuffle_partitions: int,
 ) -> None:
-    """Its value did not change, and lies with the rows of another bucket."""
+    """Its value is unavailable, and is with the rows of another bucket."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])

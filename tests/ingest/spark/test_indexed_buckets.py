@@ -1,4 +1,6 @@
-"""Spark writes into tables with dynamic buckets, and into tables whose keys move between partitions: each batch once."""
+"""Spark writes into tables with dynamic buckets, and into tables whose keys move between partitions: each batch
+once.
+"""
 
 from __future__ import annotations
 

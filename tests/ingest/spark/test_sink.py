@@ -160,7 +160,7 @@ def test_old_snapshots_expire_except_the_one_needed_to_detect_a_replay(
     assert [snapshot.id for snapshot in snapshots] == [8]
     consumer = stream.home / "lake" / "shop.db" / "t" / "consumer"
     assert [json.loads(file.read_text())["nextSnapshot"] for file in consumer.iterdir()] == [8]
-    for _ in range(3):  # others come and go; our newest stays, and a replay of its batch is told
+    for _ in range(3):  # snapshots of others expire; our newest stays, and a replay of its batch is recognised
         with table.writer() as other:
             other.write(pa.table({"id": [100], "name": ["other"]}))
             other.commit()
@@ -522,7 +522,7 @@ def test_records_without_headers_are_applied_with_those_that_have_some(records: 
     letters = records.home / "letters"
     sink("shop.t", records.warehouse, commit_user="etl", dead_letters=str(letters), **records.options)(batch, 0)
     found = [json.loads(line) for file in letters.iterdir() for line in file.read_text().splitlines()]
-    moved = [(3, "moves", 1)] if has_headers else []  # only its header tells under which key its name lies
+    moved = [(3, "moves", 1)] if has_headers else []  # only its header has the key under which its name is stored
     assert rows_of(table) == [(2, "stays", 1), *moved]
     assert sorted(letter["offset"] for letter in found) == ([4] if has_headers else [3, 4])
 

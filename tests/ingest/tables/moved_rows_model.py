@@ -37,7 +37,7 @@ Row = tuple[int, int, str | None]  # id, v, doc
 class SourceTable:
     """Each change goes into the log. partition_of: of a key. history: every row that ever was.
 
-    has_positions: whether records say where in the source's log they lie. sends_whole_rows: REPLICA IDENTITY FULL.
+    has_positions: whether records contain their position in the source's log. sends_whole_rows: REPLICA IDENTITY FULL.
     headers: those that reach the log.
     """
 

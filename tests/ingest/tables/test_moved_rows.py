@@ -52,7 +52,9 @@ def test_a_row_changed_just_before_it_moved_keeps_its_values(
 
 
 def left_only(**of_world: Any) -> tuple[DocsWorld, Callable[[], None]]:
-    """Row 1 changed and left for key 2, and what tells that it came is still to come: a call has it come."""
+    """Row 1 changed and its delete record for the move to key 2 was read. A call of the returned function sends the
+    insert record.
+    """
     source = SourceTable(partition_of=APART)
     world = DocsWorld(source, COMPACT_AT_TWO, **of_world)
     source.insert(1, "A")
@@ -377,7 +379,7 @@ def test_without_room_for_moved_rows_each_row_is_correct_or_refused(**life: Any)
 
 
 @given(**LIVES)
-@example(  # the record of the row's leaving is read again, and another row lies under its old key since
+@example(  # the row's delete record is read again, and another row is stored under its old key since
     history=[
         ("move", 2, 1, False),
         ("put", 2, 1, True),

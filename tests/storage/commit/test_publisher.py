@@ -307,7 +307,9 @@ def test_a_conflict_after_an_unknown_attempt_keeps_the_outcome_unknown(table: Ta
 
 
 def test_a_one_off_commit_with_a_lost_answer_is_published_once_after_any_failure() -> None:
-    """Only the snapshot itself tells it from another one-off commit. A file listed twice would be a CorruptFile."""
+    """Only the snapshot itself distinguishes it from another one-off commit. A file listed twice would be a
+    CorruptFile.
+    """
     for number in range(12):
         io, table = prepared()
         calls_after: list[Call] = []
@@ -469,7 +471,7 @@ def test_a_writer_paused_until_its_id_expired_does_not_publish_below_the_earlies
 def test_after_its_base_expired_the_next_snapshot_decides_the_outcome(
     table: TableContext, io: FaultyFileIO, slept: bool
 ) -> None:
-    """Both times the base is gone when we look after publishing, and the next id is taken."""
+    """In both cases the base has expired when we check after publishing, and the next id is taken."""
     other = committer(seen_by_others(table), "other")
     other.commit(Committable(0, [added("first")]))
 
@@ -555,7 +557,7 @@ def test_wrong_missing_or_torn_hints_have_no_effect(
     assert live_names(table) == [f"a{number}" for number in range(1, 7)]
 
 
-# ---------------------------------------------------------------- what we saw no longer stands
+# ---------------------------------------------------------------- seen snapshots that changed
 
 
 def test_a_replaced_own_snapshot_is_detected(table: TableContext) -> None:
@@ -613,7 +615,7 @@ def test_expiry_of_seen_snapshots_does_not_stop_a_commit(table: TableContext) ->
 
 
 def fence(epoch: int) -> Callable[[Sequence[Snapshot]], None]:
-    """As a pipeline guards itself: a higher epoch in a snapshot of its user means that somebody took over."""
+    """The fence of a pipeline: a higher epoch in a snapshot of its user means that another process took over."""
 
     def guard(new: Sequence[Snapshot]) -> None:
         if any(int(s.properties.get("epoch", 0)) > epoch for s in new if s.commit_user == "etl"):

@@ -334,7 +334,7 @@ def test_a_conflicting_compaction_is_discarded_and_the_rows_are_kept(
 
 
 def test_a_full_disk_during_the_compaction_commit_does_not_hide_the_published_rows(place: str) -> None:
-    """Whoever took it for a failed commit would delete files of the table, or write the rows twice."""
+    """A caller that treated it as a failed commit would delete files of the table, or write the rows twice."""
     io = FaultyFileIO(MemoryFileIO())
     keyed = make_table(io, place, primary_key=True)
     commit = committer(keyed)

@@ -31,7 +31,7 @@ Files = dict[tuple[int, str], DataFileMeta]  # by bucket and name
 
 @dataclass
 class State:
-    """files: live ones. changes: names of the files that tell what changed; None where these may have expired."""
+    """files: live files. changes: names of the files with its changes; None if these may have expired."""
 
     snapshot: Snapshot
     files: Files

@@ -66,7 +66,7 @@ def expire(table: tidelake.Table, io: FullDisk) -> None:
 
 
 def check_readable(table: tidelake.Table) -> None:
-    """From the earliest on: who begins there never meets a snapshot that is half gone."""
+    """From the earliest on: a reader that starts there never meets a half-expired snapshot."""
     store = table.context.snapshots
     earliest, latest = store.earliest_id(), store.latest_id()
     assert earliest is not None

@@ -67,7 +67,7 @@ def test_random_histories_keep_exactly_the_referenced_files(seed: int) -> None:
 
 
 def test_a_file_added_again_by_a_later_snapshot_is_kept() -> None:
-    """As Java's rollback to a tag does, whose tag may be gone by then."""
+    """As Java's rollback to a tag does. The tag may have been deleted by then."""
     life = new_life(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", seed=0)
     life.append()
     bucket = next(iter(life.live))[0]

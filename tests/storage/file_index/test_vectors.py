@@ -62,7 +62,7 @@ def test_a_bloom_filter_has_the_same_size_as_in_java() -> None:
 
 @pytest.mark.parametrize("case", vectors("file-index-bitmap"), ids=case_id)
 def test_a_bitmap_index_equals_javas(case: Case) -> None:
-    """Java lays values out in the order of a hash map, which the case tells; we do it in their own order."""
+    """Java writes values in the order of a hash map, which the case contains. We write them in sorted order."""
     check_members(case, {"type", "options", "rows", "bytes", "bitmap_layout_order", *_ANSWERS})
     data_type = type_of(case)
     rows = column(case["rows"], data_type)

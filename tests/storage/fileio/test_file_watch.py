@@ -45,7 +45,7 @@ def test_a_cancelled_wait_gets_no_callback_and_the_thread_ends(tmp_path: Path) -
     watch.when_there(str(tmp_path / "a"), other.set)
     assert other.wait(60)
     assert not reported.is_set()
-    while (thread := watch._thread) is not None:  # until it saw that nobody waits
+    while (thread := watch._thread) is not None:  # until it noticed that no caller waits
         thread.join(60)
 
 

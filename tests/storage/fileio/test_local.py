@@ -324,7 +324,7 @@ def test_an_output_that_cannot_be_opened_leaves_no_files(
 
 
 def refuse_links(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """No file system at hand lacks links, so this one stands in: link fails as it does on vfat, the rename is real."""
+    """Simulates a file system without hard links: link fails as on vfat, and the rename is real."""
 
     def link(_: str, __: str) -> None:
         raise OSError(code, os.strerror(code))

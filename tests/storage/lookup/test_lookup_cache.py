@@ -42,7 +42,7 @@ def _small_parts() -> Iterator[None]:
 
 
 class Asked:
-    """Data files of one column `v` beside their key, and a cache.
+    """Data files with a key and one column `v`, and a cache.
 
     chunk_rows: of a row group; 0: the file has none.
     reads: how often a file or a part of one was read.

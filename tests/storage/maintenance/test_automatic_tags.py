@@ -186,7 +186,7 @@ def test_tags_are_kept_if_time_expiry_is_disabled() -> None:
     assert tags(table) == {"old": 1}
 
 
-# ---------------------------------------------------------------- beside commits
+# ---------------------------------------------------------------- during commits
 
 
 def test_tags_are_made_before_snapshots_expire() -> None:

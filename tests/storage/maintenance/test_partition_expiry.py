@@ -127,7 +127,7 @@ def test_a_table_without_partitions_or_without_a_time_is_named() -> None:
         expire_partitions(new_table("2024-05-01"))
 
 
-# ---------------------------------------------------------------- beside commits
+# ---------------------------------------------------------------- during commits
 
 
 def test_partition_expiry_checks_once_per_interval() -> None:

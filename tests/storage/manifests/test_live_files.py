@@ -1,4 +1,6 @@
-"""The live files after a commit are those before it, changed by the commit. The incremental result equals a full read."""
+"""The live files after a commit are those before it, changed by the commit. The incremental result equals a
+full read.
+"""
 
 from __future__ import annotations
 

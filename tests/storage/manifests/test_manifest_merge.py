@@ -123,7 +123,7 @@ def test_each_state_equals_the_previous_one_and_its_changes(
 
 
 def check_chain(context: object) -> None:
-    """base(n) merged is base(n-1) and delta(n-1) merged; manifest lists tell the truth about their manifests; ids are
+    """base(n) merged is base(n-1) and delta(n-1) merged; manifest lists agree with their manifests; ids are
     consecutive."""
     store = ManifestStore(context)  # type: ignore[arg-type]
     all_snapshots = snapshots(context)  # type: ignore[arg-type]

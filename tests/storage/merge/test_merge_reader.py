@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Runs:
-    """rows: of all runs, by sequence number; run_of: which run each lies in; cuts: rows a batch."""
+    """rows: of all runs, by sequence number; run_of: the run of each row; cuts: rows per batch."""
 
     rows: list[Row]
     runs: list[list[Row]]
@@ -217,7 +217,7 @@ def _rows_of(case: Case) -> pa.RecordBatch:
 
 
 def _expected_order(case: Case, rows: pa.RecordBatch) -> tuple[list[int], int]:
-    """What the case tells: the whole order, oldest first (empty where it doesn't tell), and the newest.
+    """The expectation of the case: the whole order, oldest first (empty if the case has none), and the newest row.
 
     Not its word where a null meets a descending order: the suite has nulls turn around, in Java they are the oldest in
     either direction (run with Paimon Java 2.0.0, flush and merge on read; golden table java/pk_sequence_desc).

@@ -92,7 +92,7 @@ def test_a_slice_has_the_normalized_keys_of_its_rows(values: list[str], start: i
     assert all((a == b).all() for a, b in zip(sliced, alone, strict=True))
 
 
-# one beginning for many, zero bytes, and few values much longer than the others: those are told apart by ranks
+# one beginning for many, zero bytes, and few values much longer than the others: those are distinguished by ranks
 HEADS = [b""] * 8 + [b"\0" * 55, b"ab" * 40, b"ab" * 40 + b"\0", b"\xff" * 5000]
 SKEWED = st.builds(bytes.__add__, st.sampled_from(HEADS), st.sampled_from([b"", b"\0", b"a", b"b", b"\xff"]))
 SHORT_AND_HUGE = [[b"k%d" % i for i in range(40)], [None, b"", b"\xff" * 999, b"\xff" * 1000, b"\xff" * 57]]

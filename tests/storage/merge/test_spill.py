@@ -1,4 +1,6 @@
-"""Spill files are deleted with their process: when its work ends, or when the next process spills after it was killed."""
+"""Spill files are deleted with their process: when its work ends, or when the next process spills after it was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ DAY_S: Final = 86_400
 
 
 def folder_of(host: str, directory: Path, name: str = "x", *, has_lock: bool = True, age_s: float = 0) -> Path:
-    """As a process on that host makes it; the lock is held by nobody that is seen here."""
+    """A folder as a process on that host creates it. No process here holds its lock."""
     folder = directory / f"tidelake-spill-{host}-{name}"
     folder.mkdir()
     touched = [folder]
@@ -176,7 +178,7 @@ def test_half_created_or_half_deleted_folders_are_deleted_too(tmp_path: Path) ->
     (elsewhere / "lock").touch()
     (tmp_path / "tidelake-spill-link").symlink_to(elsewhere)
     others.mkdir()
-    (others / "1.arrow").touch()  # no lock: whoever made this, no process of ours
+    (others / "1.arrow").touch()  # no lock: none of our processes created this
     for name in ("unlocked", "removed"):
         folder_of(HERE, tmp_path, name, has_lock=name == "unlocked")
     begin_to_spill(tmp_path)

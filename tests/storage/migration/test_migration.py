@@ -1,4 +1,6 @@
-"""A folder of files becomes a table: which files are accepted, what remains of the source, and the state after a crash."""
+"""A folder of files becomes a table: which files are accepted, what remains of the source, and the state after
+a crash.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def lake(tmp_path: Path) -> tidelake.Catalog:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three partitions by day, a file each as Hive names it, and what jobs leave beside."""
+    """Three partitions by day, each with a file named as in Hive, and files that jobs leave behind."""
     for n, day in enumerate(DAYS):
         write(tmp_path / "hive" / f"day={day}" / "000000_0", rows(10 * n))
     (tmp_path / "hive" / "_SUCCESS").touch()

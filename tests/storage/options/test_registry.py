@@ -140,7 +140,7 @@ def test_no_table_is_created_that_a_later_operation_refuses(option: Option, refu
     assert lake.catalog.list_tables("shop") == ["t"]
 
 
-# ---------------------------------------------------------------- nobody can tell
+# ---------------------------------------------------------------- no observable effect
 
 WITHOUT_EFFECT: Final = [pytest.param(option, id=option.key) for option in TABLE_REGISTRY.options if option.no_effect]
 CATALOGS_WITHOUT_EFFECT: Final = [

@@ -125,7 +125,7 @@ def test_deletes_unsupported_by_the_engine_are_refused_at_once(
         writer.write(rows_of([("+I", 1, 10, 1, "x")]))
         with pytest.raises(tidelake.BadInput, match=f"db.t: .*{message}"):
             writer.write(rows_of([("+I", 2, 10, 1, "x"), (kind, 1, 10, 1, "x")]))
-        writer.write(rows_of([("+I", 3, 10, 1, "x")]))  # the writer goes on, without the batch that was refused
+        writer.write(rows_of([("+I", 3, 10, 1, "x")]))  # the writer continues without the refused batch
         writer.commit()
     table.compact(full=True)
     assert sorted(table.scan(columns=["k"]).to_arrow()["k"].to_pylist()) == [1, 3]
@@ -231,7 +231,7 @@ def test_a_delete_is_refused_if_a_non_removing_sequence_group_would_keep_the_row
 
 
 def test_a_null_left_by_merging_is_readable_and_can_be_overwritten() -> None:
-    """Two deletes of what was never there, which the column was told to ignore."""
+    """Two deletes of a missing row, which the option makes the column ignore."""
     catalog = new_catalog(LAST_OF_A | {"fields.a.ignore-retract": "true"}, NO_NULL_A)
     table = catalog.table("db.t")
     with table.writer() as writer:

@@ -37,7 +37,7 @@ def matching(kind: pa.DataType, values: list[Any], sign: str, number: Any) -> li
 
 
 def exact(number: Any) -> Fraction | float:
-    """A float stands for its shortest decimal."""
+    """The value of a number. That of a float is its shortest decimal."""
     if isinstance(number, float):
         return Fraction(repr(number)) if math.isfinite(number) else number
     return Fraction(number)

@@ -108,7 +108,7 @@ def _not(one: Truth) -> Truth:
 
 @dataclass(frozen=True)
 class Shape:
-    """Where the column under test lies."""
+    """The place of the tested column."""
 
     id: str
     primary_key: Sequence[str] = ()

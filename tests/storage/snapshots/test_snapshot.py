@@ -146,7 +146,7 @@ def test_a_correct_hint_avoids_listing_the_directory() -> None:
 
 @pytest.mark.parametrize("listed", [range(1, 1), range(3, 5), range(3, 8)], ids=["nothing", "some", "all"])
 def test_a_stale_listing_does_not_hide_the_latest(listed: range) -> None:
-    """Ids are consecutive, so single files tell how far they go."""
+    """Ids are consecutive, so checks of single files find the end."""
     store = store_with(f"lagging-{listed.stop}", range(1 if not listed else 3, 8))
     store.ids = lambda: list(listed)  # type: ignore[method-assign]
     assert store.latest_id() == 7
@@ -186,7 +186,7 @@ def test_the_snapshot_at_a_time_is_found(time_ms: int, expected: int | None) -> 
 
 @pytest.mark.parametrize("gone", range(3, 8))
 def test_a_time_is_found_while_snapshots_expire(gone: int) -> None:
-    """All up to `gone` vanish after the range was looked up."""
+    """All snapshots up to `gone` expire after the range was determined."""
     store = store_with(f"expiring-{gone}", range(3, 8))
     store.earliest_id = lambda: 3  # type: ignore[method-assign]
     store.latest_id = lambda: 7  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ NUMBERS = {"table-read.sequence-number.enabled": "true"}
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> tidelake.Catalog:
-    """1 and 2 are inserted and compacted, then 1 is updated (told by its -U and +U), 2 deleted, 3 inserted."""
+    """1 and 2 are inserted and compacted, then 1 is updated (with -U and +U), 2 deleted, 3 inserted."""
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     options = {"bucket": "1", "changelog-producer": "input", "write-only": "true"}

@@ -135,7 +135,7 @@ def table(tmp_path: Path) -> tidelake.Table:
 
 
 def test_a_row_that_contradicts_its_changes_is_named(table: tidelake.Table) -> None:
-    """Two rows were written by somebody who makes no changelog."""
+    """A writer without a changelog wrote two rows."""
     write(tidelake.Table(table.context.with_options({"changelog-producer": "none"})), [(3, False, 7), (11, False, 8)])
     report = check_changelog(table.context)
     assert (report.differing, report.ill_formed, report.is_sound) == (2, 0, False)
@@ -168,7 +168,7 @@ def test_only_ranges_of_keys_that_differ_are_compared_row_by_row(
 
 
 def test_kinds_that_do_not_fit_what_was_there_are_named(table: tidelake.Table) -> None:
-    """An update told as +I, where a producer should tell -U and +U."""
+    """An update emitted as +I, where the producer should emit -U and +U."""
     complete = table.context.with_options({"changelog-producer": "full-compaction", "num-levels": "1"})
     report = check_changelog(complete, 0, 2)
     assert report.ill_formed == 2

@@ -126,7 +126,7 @@ def double_manifest(table: TableContext) -> None:
 
 
 def write_list(table: TableContext, snapshot_id: int, member: str, metas: Sequence[ManifestFileMeta]) -> None:
-    """In place of the one that a snapshot names, which goes on telling the truth of its size."""
+    """Replaces the manifest list of a snapshot, whose stored size stays correct."""
     writer = AvroRecordWriter(MANIFEST_LIST_SCHEMA, "null", 1)
     writer.write(map(meta_to_record, metas))
     data = writer.finish()
@@ -177,7 +177,7 @@ def scramble(table: TableContext) -> None:
 
 
 def change_bucket(table: TableContext) -> None:
-    """The file goes along: only its rows tell."""
+    """The file is moved too: only its rows show the error."""
 
     def change(entry: ManifestEntry) -> ManifestEntry:
         name, old, new = entry.file.file_name, entry.bucket, 1 - entry.bucket
@@ -401,7 +401,7 @@ def test_branches_are_verified_too(table: TableContext) -> None:
 
 def test_snapshots_below_the_earliest_hint_are_half_expired_and_no_finding(table: TableContext) -> None:
     Path(table.paths.earliest_hint).write_text("3")
-    assert inspect(table).findings == ()  # nothing of them has gone yet
+    assert inspect(table).findings == ()  # no file of theirs is deleted yet
     list_of(1)(table).unlink()
     (finding,) = inspect(table).findings
     assert (finding.check, finding.severity) == ("half-expired", Severity.NOTE)

@@ -14,7 +14,7 @@ from tests.compaction.files import paper_file
 
 @dataclass(frozen=True)
 class Case:
-    """Files are told as name@level. Two compactions, what they are together, and which files nobody needs."""
+    """Files are written as name@level. Two compactions, their combination, and the unneeded files."""
 
     id: str
     first: tuple[str, str]

@@ -134,7 +134,7 @@ def test_write_entry_filter(case: Case) -> None:
 
 
 def test_nan_and_negative_zero_are_unchanged() -> None:
-    """Keys and values: Java tells -0.0 from 0.0, and so do we."""
+    """Keys and values: Java distinguishes -0.0 from 0.0, and so do we."""
     schema = TableSchema(0, (DataField(0, "d", not_null(DOUBLE)),), 0, primary_keys=("d",))
     got = convert(pa.record_batch({"d": [float("nan"), -0.0, float("inf")]}), schema)
     assert [str(v) for v in got.column("d").to_pylist()] == ["nan", "-0.0", "inf"]

@@ -43,7 +43,7 @@ def every_type(options: Mapping[str, str], location: Path) -> TableContext:
 
 
 def rows_of_every_type(context: TableContext, count: int) -> pa.RecordBatch:
-    """Keys that come twice, in no order; all values of each sample, in other rows in each column."""
+    """Repeated keys in random order, and all values of each sample, in different rows of each column."""
     ids = pa.array([(i * 7) % (count * 2 // 3) for i in range(count)], pa.int32())
     columns = [
         column_of(sample.type, [sample.values[(i * 5 + shift) % len(sample.values)] for i in range(count)])

@@ -33,15 +33,15 @@ def rows(ids: list[int], name: str) -> pa.Table:
     return pa.table({"id": ids, "name": [name] * len(ids)})
 
 
-# Of two buckets, 1 lies in the one and 3 in the other.
+# Key 1 is in one of the two buckets, and key 3 in the other.
 ONE, OTHER = [1], [3]
 
 
 def test_rows_are_newer_than_concurrent_rows_of_another_writer(
     table: Callable[[], tidelake.Table],
 ) -> None:
-    """Also when this writer committed to another bucket since: its numbers for this one are stale all the same, and are
-    given anew behind the other writer's.
+    """Also if this writer committed to another bucket since: its numbers for this bucket are still stale, and are
+    replaced by numbers above those of the other writer.
     """
     with table().writer(commit_user="ours") as ours, table().writer(commit_user="theirs") as theirs:
         ours.write(rows([*ONE, *OTHER], "ours 1"))

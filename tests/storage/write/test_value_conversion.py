@@ -47,7 +47,7 @@ def converted(column: pa.Array, data_type: DataType) -> pa.Array:
     return found
 
 
-# ---------------------------------------------------------------- values made by hand
+# ---------------------------------------------------------------- values written out
 
 
 def raw(kind: pa.DataType, data: bytes, count: int = 1) -> pa.Array:

@@ -61,7 +61,7 @@ ENGINES = [
 
 @st.composite
 def batches(draw: st.DrawFn, kinds: tuple[str, ...]) -> list[list[Record]]:
-    """Rows in arrival order, in batches; after each the buffer may be told to spill."""
+    """Rows in arrival order, in batches. After each batch the buffer may be spilled."""
     small = st.none() | st.integers(0, 3)
     row = st.fixed_dictionaries({name: st.integers(1, 3) if name == KEY else small for name in TYPES})
     drawn = draw(

@@ -52,7 +52,7 @@ def named_in(texts: Iterator[str]) -> set[str]:
 
 
 def all_texts() -> Iterator[tuple[str, str]]:
-    """Where, and what stands there."""
+    """Each text with its place."""
     for path in SOURCES:
         yield from ((str(path.relative_to(ROOT)), text) for text in messages(path))
     for path in TEXTS:
@@ -80,7 +80,7 @@ def filled_in(command: str) -> list[str]:
         elif LEFT_OPEN not in word or len(given) == 0 or before.startswith("-"):
             given.append(word)
     if not given and noun != "demo":
-        given = ["shop.orders"]  # of the command there stands no more than its name
+        given = ["shop.orders"]  # the text contains only the name of the command
     if noun == "table" and not {"-w", "--warehouse"} & set(given):
         given += ["-w", "lake"]
     return [*verb, *given]

@@ -137,7 +137,7 @@ def check(said: Said, typed: list[str]) -> None:
     assert said.code == 0 or said.err.strip(), typed
 
 
-# The demo and Spark start what takes long when an argument is good; what they refuse stands in NAMED.
+# The demo and Spark start long work if an argument is valid. Their refusals are in NAMED.
 TRIED: Final = [words for words in COMMANDS if words not in (("demo",), ("spark", "run"), ("spark", "submit"))]
 
 

@@ -107,7 +107,7 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def copy_of(changes: list[dict[str, Any]]) -> Rows:
-    """The table as somebody has it who followed these changes."""
+    """The copy of the table that a follower of these changes has."""
     rows: Rows = {}
     fold(
         rows, [{KIND_COLUMN: _NUMBER[row["rowkind"]], "id": row["id"], "name": row["name"]} for row in changes], ("id",)
@@ -119,7 +119,7 @@ def rows_of(table: tidelake.Table) -> Rows:
     return {(row["id"],): row for row in table.scan().to_arrow().to_pylist()}
 
 
-# ---------------------------------------------------------------- what comes
+# ---------------------------------------------------------------- the rows of a stream
 
 
 def test_a_stream_starts_with_existing_rows_and_continues_with_new_ones(lake: tidelake.Catalog, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_available_now_reads_only_rows_that_existed_at_its_start(lake: tidelake.
     assert ids(stream.drain()) == [1, 2]
 
 
-# ---------------------------------------------------------------- going on
+# ---------------------------------------------------------------- restarts
 
 
 @pytest.mark.parametrize("limit", [{}, {"read.stream.maxFilesPerTrigger": "1"}])

@@ -88,7 +88,7 @@ def test_a_document_replaces_the_whole_row_and_a_delete_needs_only_the_key() -> 
     assert not decoded.failures
     assert decoded.skipped == {Skipped.TOMBSTONE: 1}
     assert rows_of(decoded) == [("+I", "a", 1, '["x",2]'), ("+U", "a", 2, None), ("-D", "a", None, None)]
-    assert decoded.tables[0].unavailable is None  # a field that is gone is null, not unchanged
+    assert decoded.tables[0].unavailable is None  # a removed field is null, not unchanged
 
 
 def test_documents_before_the_change_give_old_images_if_sent() -> None:

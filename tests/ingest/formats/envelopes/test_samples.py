@@ -30,7 +30,7 @@ from tests.support.cases import recorded_bytes, recorded_folder, recorded_lines,
 from tests.support.schema_registry import schema_registry
 
 NOT_YET: Final[frozenset[str]] = frozenset()
-# Formats whose records declare no types: Paimon makes the text `null` of their nulls, and prints their numbers anew.
+# Formats whose records declare no types: Paimon turns nulls into the text `null`, and reformats numbers.
 UNTYPED: Final = frozenset({"aws-dms-json", "json", "maxwell-json", "ogg-json"})
 # Column types that hold what the sample brings, where Paimon's does not.
 OTHER_TYPES: Final = {
@@ -67,7 +67,7 @@ READ_ALL_THE_SAME: Final[Mapping[tuple[str, str], Sequence[tuple[Any, ...]]]] = 
         ("+I", {"id": 1, "price": Decimal("-12.50")})
     ],
     ("debezium-bson", "update without before image"): [("+U", {"_id": "68e7764f1f2b3c4d5e6f7081", "n": "8"})],
-    # What the old row was, nobody says; Paimon takes the new one for it.
+    # The record does not contain the old row. Paimon uses the new one instead.
     ("aws-dms-json", "update without before image"): [("+U", {"id": "2", "name": "Noël", "pay": "3000", "left": None})],
 }
 

@@ -58,7 +58,7 @@ CASES = (
     ),
     Case("a certificate without a key", {"ssl_certfile": "own.pem"}, r"own.pem can't be used: .*and its key, as PEM"),
     Case(
-        "a key whose password nobody gave",  # nobody is asked for it: a service has no terminal
+        "a key whose password nobody gave",  # no prompt asks for it: a service has no terminal
         {"ssl_certfile": "own.pem", "ssl_keyfile": "locked.key"},
         r"locked.key can't be used: .*`source.ssl_password` for a key that is encrypted",
     ),

@@ -140,7 +140,9 @@ def test_records_of_older_message_formats_are_read_also_before_batches() -> None
 
 
 def of_the_format_before(magic: int, codec: int, base: int, count: int) -> bytes:
-    """Messages as brokers before 0.11 wrote them; compressed ones lie in one that has the offset of the last."""
+    """Messages as brokers before 0.11 wrote them. Compressed messages are wrapped in one with the offset of the
+    last.
+    """
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for number in range(count):
         builder.append(number if codec and magic else base + number, 5, None, b"%d" % (base + number))

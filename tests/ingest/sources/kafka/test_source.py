@@ -200,7 +200,7 @@ async def test_given_offsets_must_name_every_partition(kafka_broker: KafkaBroker
 
 @pytest.mark.parametrize("offset", [1, 6, 2**63 - 1], ids=["deleted", "past the end", "the largest there is"])
 async def test_a_start_offset_outside_the_topic_is_refused(kafka_broker: KafkaBroker, offset: int) -> None:
-    """Past the end a run that reads to it would end at once, and leave a position that passes over what comes."""
+    """Past the end, a run until the end would end at once, and its position would skip the records that come."""
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 2)
     given = AtOffsets({TopicPartition(topic, 0): offset})
@@ -371,7 +371,7 @@ async def test_records_of_a_recreated_topic_are_refused(kafka_broker: KafkaBroke
         await asyncio.to_thread(kafka_broker.send, records(5), topic)
         async with aclosing(source.read({TopicPartition(topic, 0): 2})) as batches:
             batch = await anext(batches)
-            assert batch.offsets.tolist() == [2, 3, 4]  # the fetch can't tell
+            assert batch.offsets.tolist() == [2, 3, 4]  # the fetch does not detect it
             with pytest.raises(PositionRefused, match=rf"topic {topic} has id .* it was created again"):
                 await source.check_identity()
 
@@ -404,7 +404,7 @@ async def test_a_deleted_topic_is_named_and_not_recreated(kafka_broker: KafkaBro
         assert topic not in await admin.list_topics()
 
 
-# ---------------------------------------------------------------- positions that are gone
+# ---------------------------------------------------------------- positions that no longer exist
 
 
 async def delete_records(broker: KafkaBroker, topic: str, before: int) -> None:

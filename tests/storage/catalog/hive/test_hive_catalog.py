@@ -311,7 +311,7 @@ def test_an_unavailable_metastore_is_named() -> None:
 
 
 def shown(lake: HiveLake, table: str) -> tuple[Any, ...]:
-    """What of an entry is no time, no identity and none of Hive's own numbers."""
+    """The members of an entry that are not times, identities or Hive's own numbers."""
     found = entry(lake, table)
     of_hive = {
         "transient_lastDdlTime",

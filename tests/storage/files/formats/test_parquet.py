@@ -395,7 +395,7 @@ def test_a_row_group_is_streamed_not_held_as_a_whole(tmp_path: Path) -> None:
         pa.total_allocated_bytes() - before
         for _ in ParquetFormat().read(pa.OSFile(str(path)), "f", fields, batch_rows=16_384)
     ]
-    first = 1_024  # tells how large rows are
+    first = 1_024  # shows how large rows are
     assert len(held) == 1 + -(-(rows - first) // 16_384)
     assert max(held) < decoded / 4
 

@@ -38,7 +38,7 @@ class Fold:
     values: st.SearchStrategy[Any]
     options: Mapping[str, str] = field(default_factory=dict)
     unordered: bool = False
-    sets_anywhere: bool = True  # what a SET undoes may be an overflow, which nobody looks at
+    sets_anywhere: bool = True  # the value that a SET replaces may be an overflow, which is not compared
     # Reversed, a merged array is the newcomer: which of its entries a limit lets in hangs on the order of a Java hash
     # map, of which the model knows nothing.
     reverses: bool = True
@@ -166,7 +166,7 @@ FOLDS: Final = [
 
 
 def plain(value: Any, unordered: bool) -> Any:
-    """For comparing: NaN is itself, zeros have their sign, order of entries away where there is none to speak of."""
+    """A comparable form: NaN equals itself, zeros keep their sign, and map entries have no order."""
     if isinstance(value, float | np.floating):
         return repr(float(value))
     if isinstance(value, dict):

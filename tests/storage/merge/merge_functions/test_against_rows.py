@@ -18,7 +18,7 @@ from storage.types import BIGINT, INT, ArrayType, DataType
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.row_merge import Record, Refused, merge_row_by_row, merge_without_shortcut
 
-# Protected columns lie before, between and after their sequence fields.
+# Protected columns are before, between and after their sequence fields.
 TYPES: dict[str, DataType] = {
     KEY: BIGINT,
     "a": INT,
@@ -96,7 +96,7 @@ def test_columns_merge_as_rows_do(options: Mapping[str, str], drawn: list[Record
     model = merge_row_by_row if shortcut else merge_without_shortcut
     by_key = sorted(drawn, key=lambda record: record.row[KEY])
     function = merge_function(TYPES, options)
-    if shortcut:  # the order in which rows lie doesn't matter where sequence numbers tell
+    if shortcut:  # the order of rows is irrelevant if they have sequence numbers
         drawn = [drawn[i] for i in np.random.default_rng(seed).permutation(len(drawn))]
     rows = batch_of_records(TYPES, drawn)
     try:

@@ -82,7 +82,7 @@ def _grow(bins: list[list[int]]) -> None:
 def test_a_hash_list_equals_insertions_into_successive_java_tables(
     insert: Callable[[list[list[int]], int], None], data: st.DataObject
 ) -> None:
-    """Java's tables are played with their bins. What stands for a value is its hash code."""
+    """Java's hash tables are simulated with their bins. Hash codes represent the values."""
     line: HashOrderedList[int] = HashOrderedList(
         lambda code: code, lambda code: code, newest_first=insert is compute_if_absent
     )
@@ -102,7 +102,7 @@ def test_a_hash_list_equals_insertions_into_successive_java_tables(
         most = max(0, len(known) - 1) if insert is compute_if_absent else len(known)
         gone = set(data.draw(st.lists(st.sampled_from(known)) if known else st.just([]), label="removed"))
         if insert is compute_if_absent:
-            gone.clear()  # nobody removes from such a table
+            gone.clear()  # such a table has no removals
         for code in gone:
             line.take(code)
         line.rebuild(most)

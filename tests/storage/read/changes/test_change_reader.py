@@ -78,7 +78,7 @@ Commit = Callable[[int, str], None]
 
 
 class Clock:
-    """Stands in for the event that ends a follow: counts waits, and ends after so many."""
+    """Replaces the event that ends a follow: counts waits, and ends after a given number."""
 
     def __init__(self, waits: int) -> None:
         self._waits = waits

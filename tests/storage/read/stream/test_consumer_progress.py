@@ -81,14 +81,14 @@ def test_a_given_position_wins_over_the_consumer_file(catalog: tidelake.Catalog)
 def test_during_the_full_read_another_consumer_protects_the_snapshot(
     catalog: tidelake.Catalog,
 ) -> None:
-    """Java would go on from the consumer's own file with the changes of the snapshot alone."""
+    """From the consumer's own file Java would continue with only the changes of the snapshot."""
     table = catalog.table("shop.t")
     reader = table.follow(start="from-snapshot-full:2", consumer="c", end=4)
     assert ids([next(reader)]) == [1]
     assert kept(table, "c") is None
     assert min_next_snapshot(table.context.io, table.context.paths) == 2
     reader.close()
-    reader = table.follow(start="latest", consumer="c", end=4)  # another process: it goes on with the whole
+    reader = table.follow(start="latest", consumer="c", end=4)  # another process: it continues the full read
     assert ids(reader) == [1, 2, 3, 4]
     assert kept(table, "c.full") is None
     assert (kept(table, "c") or {})["nextSnapshot"] == 5

@@ -62,7 +62,7 @@ def test_a_difference_in_tuning_options_is_shown_with_the_command_to_apply_it(ca
 
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
-    """Tables that each must tell how far every topic was read."""
+    """Tables that each store a position of every topic."""
     path = write_config(tmp_path, ", ".join(f"{{name: shop.table_{n}}}" for n in range(TABLES)))
     lines = []
     for n in range(TABLES):
@@ -142,7 +142,7 @@ def test_a_sample_includes_tables_with_computed_key_columns(call: Call, tmp_path
 
 
 def write_changes(tmp_path: Path, *rows: tuple[str, dict[str, object] | str]) -> None:
-    """Each the source table and the row, or what stands in the place of a record."""
+    """Each change is a source table with a row, or with a text in place of a record."""
     lines = []
     for offset, (table, row) in enumerate(rows):
         source = {"db": "shop", "schema": "public", "table": table, "connector": "postgresql"}

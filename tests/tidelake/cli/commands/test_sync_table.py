@@ -34,7 +34,7 @@ def test_shards_of_two_topics_become_one_table(call: Call, kafka_broker: KafkaBr
     assert rows == [{"id": "0", "note": "n0"}, {"id": "1", "note": "n1"}]
     assert table.options["bucket"] == "2"
     again = call(*arguments, "--json")
-    assert (again.code, again.document["records"]) == (0, 0)  # it goes on where it was
+    assert (again.code, again.document["records"]) == (0, 0)  # it continues at its position
 
 
 def test_the_equivalent_file_hides_secrets(call: Call, tmp_path: Path) -> None:

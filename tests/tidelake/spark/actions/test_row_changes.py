@@ -53,7 +53,7 @@ def test_rows_are_written_changed_and_deleted_in_one_snapshot_each(
     expected = [(2, "N2", 22), (3, "n3", 30), (4, "n4", 40), (9, "NINE", None)]
     assert rows_of(table) == expected
     assert sorted((row["id"], row["name"], row["amount"]) for row in java_oracle.read(lake, "shop.t")) == expected
-    assert not list((Path(lake) / "shop.db" / "t").glob("consumer/*"))  # nobody would ever remove them
+    assert not list((Path(lake) / "shop.db" / "t").glob("consumer/*"))  # they would never be removed
 
 
 PARTED = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), ("v", pa.int32())])

@@ -116,7 +116,7 @@ def difference_of_states(one: pa.Table, other: pa.Table) -> bool:
     return sorted(map(str, one.to_pylist())) != sorted(map(str, other.to_pylist()))
 
 
-# ---------------------------------------------------------------- what is read, and by whom
+# ---------------------------------------------------------------- which files are read, and by which reader
 
 
 @pytest.mark.interop
