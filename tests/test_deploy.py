@@ -58,8 +58,8 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     if (analyze := shutil.which("systemd-analyze")) is not None:
         copy = tmp_path / "tidelake@shop.service"
         copy.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/tidelake/bin/tidelake", "/bin/true"))
-        said = subprocess.run([analyze, "verify", copy], capture_output=True, text=True, check=False)
-        assert [line for line in said.stderr.splitlines() if str(copy.name) in line and "Unknown" in line] == []
+        result = subprocess.run([analyze, "verify", copy], capture_output=True, text=True, check=False)
+        assert [line for line in result.stderr.splitlines() if str(copy.name) in line and "Unknown" in line] == []
 
 
 def test_the_pod_runs_the_configuration_of_the_same_manifest() -> None:

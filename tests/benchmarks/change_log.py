@@ -29,8 +29,8 @@ _HEAD: Final = re.compile(rb'^\{"topic":"[^"]+","partition":(\d+),"offset":(\d+)
 
 def orders_schema() -> pa.Schema:
     """As `ORDERS.schema`, from another process: all records are read for it, and a job's peak memory is its own."""
-    said = subprocess.run([sys.executable, "-c", _SAY_SCHEMA], stdout=subprocess.PIPE, check=True).stdout
-    return pa.ipc.read_schema(pa.BufferReader(said))
+    output = subprocess.run([sys.executable, "-c", _SAY_SCHEMA], stdout=subprocess.PIPE, check=True).stdout
+    return pa.ipc.read_schema(pa.BufferReader(output))
 
 
 def write_change_log(folder: Path, passes: int, *, compressed: bool = False, files_per_pass: int = 1) -> None:

@@ -24,8 +24,8 @@ _MODULE: Final = "tests.benchmarks.ingest_run"
 def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The report of such a process (`clock.tell`), and `checkpoints`. settings: a configuration of the pipeline."""
     command = [*PIPELINE_PYTHON, _MODULE, json.dumps(settings)]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    reported: dict[str, Any] = json.loads(said.splitlines()[-1])
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    reported: dict[str, Any] = json.loads(output.splitlines()[-1])
     return reported
 
 

@@ -19,7 +19,7 @@ BOUNDS = {P0: OffsetRange(3, 30), P1: OffsetRange(5, 5), U0: OffsetRange(0, 9)}
 class Case:
     id: str
     problems: tuple[ProblemKind, ...]
-    said: str = ""
+    message: str = ""
     identity: SourceIdentity = IDENTITY
     there: frozenset[TopicPartition] = frozenset(BOUNDS)
     bounds: dict[TopicPartition, OffsetRange] = field(default_factory=lambda: BOUNDS)
@@ -74,7 +74,7 @@ class Case:
 def test_what_is_found(case: Case) -> None:
     found = compare_with_source("a", POSITION, SourceState(case.identity, case.there, case.bounds))
     assert tuple(problem.kind for problem in found) == case.problems
-    assert not found or case.said in found[0].text
+    assert not found or case.message in found[0].text
 
 
 def test_a_long_list_is_shortened_to_its_first_items() -> None:

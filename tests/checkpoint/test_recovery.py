@@ -124,7 +124,7 @@ class RefusedCase:
     id: str
     table_state: TableState
     problem: ProblemKind
-    said: str
+    message: str
     progress: IdleProgress = NONE
     routing: Routing | None = None
 
@@ -230,7 +230,7 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
 def test_what_is_refused(case: RefusedCase) -> None:
     (problem,) = recover_table("a", case.table_state, case.progress, case.routing).problems
     assert problem.kind is case.problem
-    assert case.said in problem.text
+    assert case.message in problem.text
 
 
 @pytest.mark.parametrize(

@@ -187,10 +187,10 @@ def differences(source: Shop, lake: tidelake.Catalog) -> list[str]:
     return found
 
 
-def until_none(differences: Callable[[], list[str]], said: Callable[[], str]) -> None:
+def until_none(differences: Callable[[], list[str]], message: Callable[[], str]) -> None:
     deadline = monotonic() + PATIENCE_S
     while found := differences():
-        assert monotonic() < deadline, f"{len(found)} differences, {found[:5]}\n{said()}"
+        assert monotonic() < deadline, f"{len(found)} differences, {found[:5]}\n{message()}"
         sleep(0.3)
 
 
@@ -221,7 +221,7 @@ def test_tables_follow_a_database_whose_schemas_change_while_service_and_connect
         source.work(20)  # the connector's first snapshot
         debezium.start()
         service.start()
-        until_none(lambda: differences(source, lake), lambda: service.said() + debezium.said())
+        until_none(lambda: differences(source, lake), lambda: service.output() + debezium.output())
         for number, statements in enumerate(SCHEMA_CHANGES):
             source.work(15)
             for statement in statements:
@@ -237,7 +237,7 @@ def test_tables_follow_a_database_whose_schemas_change_while_service_and_connect
             service.kill()
             service.start()
             source.work(10)
-        until_none(lambda: differences(source, lake), lambda: service.said() + debezium.said())
+        until_none(lambda: differences(source, lake), lambda: service.output() + debezium.output())
         names = source.tables()
         assert source.changed > 500
         service.kill()

@@ -46,8 +46,8 @@ def test_java_may_expire_snapshots_during_a_pipeline_and_roll_its_table_back(
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [*range(8), *range(100, 104)]
 
     java_oracle.rollback(lake, NAME, snapshot=own.id)
-    said = call("ingest", "run", config, "--log-level", "error")
-    assert said.code == 3
-    assert "the table was rolled back" in said.err
+    result = call("ingest", "run", config, "--log-level", "error")
+    assert result.code == 3
+    assert "the table was rolled back" in result.err
     assert call("ingest", "run", config, "--from-snapshot", f"{NAME}={own.id}").code == 0
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(8))

@@ -54,5 +54,5 @@ def test_each_release_does_what_the_documentation_promises(release: str, kind: s
     found = json.loads(run.stdout.splitlines()[-1])
     assert found["pyspark"] == release
     assert found["steps"].keys() == set(STEPS)
-    for step, said in found["steps"].items():
-        assert REFUSED.get((kind, step), "done") in said, (step, said)
+    for step, outcome in found["steps"].items():
+        assert REFUSED.get((kind, step), "done") in outcome, (step, outcome)

@@ -233,11 +233,11 @@ def test_each_offered_recovery_flag_lets_the_pipeline_continue(case: Case, shop:
     case.damage(shop)
     shop.send(*range(10, 15))
     snapshots = [s.uuid for s in shop.table.snapshots()]
-    said = shop.run()
-    assert (said.code, said.out) == (3, "")
+    result = shop.run()
+    assert (result.code, result.out) == (3, "")
     assert [s.uuid for s in shop.table.snapshots()] == snapshots
-    matches_golden_text(MESSAGES, case.id, neutral(said.err, shop))
-    ways = {command.split()[-2]: command for command in commands(said.err)}
+    matches_golden_text(MESSAGES, case.id, neutral(result.err, shop))
+    ways = {command.split()[-2]: command for command in commands(result.err)}
     assert ways.keys() == case.counts.keys()
 
     shutil.copytree(shop.lake, shop.home / "refused")
@@ -269,10 +269,10 @@ def test_another_cluster_is_refused(shop: Shop, private_kafka_broker: KafkaBroke
     private_kafka_broker.create_topic(shop.topic)
     shop.send(*range(10, 15))
     shop.configure()
-    said = shop.run()
-    assert said.code == 3
-    matches_golden_text(MESSAGES, "another cluster", neutral(said.err, shop))
-    accept, rewind = commands(said.err)
+    result = shop.run()
+    assert result.code == 3
+    matches_golden_text(MESSAGES, "another cluster", neutral(result.err, shop))
+    accept, rewind = commands(result.err)
     assert "--rewind-to" in rewind
     assert shop.paste(accept).code == 0
     shop.send(15)
@@ -294,9 +294,9 @@ def test_records_deleted_during_reading_are_reported_like_at_a_start(
         return {}
 
     monkeypatch.setattr(KafkaSource, "bounds", passed)
-    said = shop.run()
-    assert said.code == 3
-    assert "--accept-gap shop.orders" in said.err
+    result = shop.run()
+    assert result.code == 3
+    assert "--accept-gap shop.orders" in result.err
 
 
 def test_a_topic_recreated_during_reading_publishes_nothing_under_the_old_id(
@@ -316,17 +316,17 @@ def test_a_topic_recreated_during_reading_publishes_nothing_under_the_old_id(
         return there
 
     monkeypatch.setattr(KafkaSource, "open", look_too_early)
-    said = shop.run()
-    assert said.code == 3
-    assert "it was created again" in said.err
-    assert "--accept-gap shop.orders" in said.err
+    result = shop.run()
+    assert result.code == 3
+    assert "it was created again" in result.err
+    assert "--accept-gap shop.orders" in result.err
     assert shop.counts == before
     assert shop.run("--accept-gap", "shop.orders").code == 0
     assert shop.counts == {**before, **dict.fromkeys(range(100, 115), 1)}
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         (["--accept-gap", "shop.orders"], "the position of shop.orders is proven, there is no gap to accept"),
         (["--from-snapshot", "shop.orders=99"], "there is no such snapshot"),
@@ -334,11 +334,11 @@ def test_a_topic_recreated_during_reading_publishes_nothing_under_the_old_id(
         (["--accept-gap", "shop.order"], "the pipeline has no table shop.order; did you mean 'shop.orders'?"),
     ],
 )
-def test_an_unneeded_recovery_flag_changes_nothing(shop: Shop, option: list[str], said: str) -> None:
+def test_an_unneeded_recovery_flag_changes_nothing(shop: Shop, option: list[str], message: str) -> None:
     before = [s.uuid for s in shop.table.snapshots()]
     answer = shop.run(*option)
     assert (answer.code, [s.uuid for s in shop.table.snapshots()]) == (1, before)
-    assert said in answer.err
+    assert message in answer.err
 
 
 def test_settings_that_change_no_routing_are_accepted(shop: Shop) -> None:

@@ -144,8 +144,8 @@ def test_a_paused_process_is_fenced_and_each_record_is_written_once(shop: Shop, 
     shop.run()
     assert shop.rows() == ALL
     snapshots, files = [s.uuid for s in shop.table.snapshots()], shop.data_files()
-    said = fenced(asleep)
-    matches_golden_text(MESSAGES, "another process took over", neutral(said))
+    output = fenced(asleep)
+    matches_golden_text(MESSAGES, "another process took over", neutral(output))
     assert [s.uuid for s in shop.table.snapshots()] == snapshots
     assert shop.rows() == ALL
     assert shop.history_breaks() == []

@@ -104,6 +104,6 @@ def test_the_command_creates_and_reads_an_object_table(folder: Path, tmp_path: P
     catalog += ["--catalog-option", f"uri=jdbc:sqlite:{tmp_path}/c.db"]
     wanted = ["--option", "type=object-table", "--option", f"path={folder}"]
     assert call("table", "create", NAME, *wanted, *catalog).code == 0
-    said = call("table", "scan", NAME, "--where", "length > 1", "--columns", "path", *catalog, "--json")
-    assert said.lines == [{"path": "deep/.hidden"}, {"path": "z/ü 1.txt"}]
+    result = call("table", "scan", NAME, "--where", "length > 1", "--columns", "path", *catalog, "--json")
+    assert result.lines == [{"path": "deep/.hidden"}, {"path": "z/ü 1.txt"}]
     assert call("table", "show", NAME, *catalog).code == 0

@@ -206,8 +206,8 @@ print("done in the", "parent" if child else "child", asyncio.run(run_cpu_bound(i
 
 def test_a_forked_process_has_its_own_thread() -> None:
     command = [sys.executable, "-c", _FORKS]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert said.splitlines() == ["done in the child 0", "done in the parent 0"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert result.splitlines() == ["done in the child 0", "done in the parent 0"]
 
 
 @either_way
@@ -235,17 +235,17 @@ async def test_a_cancelled_wait_ends_with_the_work(run: Runner, times: int, outc
 
 @either_way
 def test_a_closing_event_loop_waits_for_work_before_cleanup(run: Runner) -> None:
-    gate, said = Gate(), list[str]()
+    gate, events = Gate(), list[str]()
 
     def work() -> None:
         gate()
-        said.append("work has ended")
+        events.append("work has ended")
 
     async def beside() -> None:
         try:
             await run(work)
         finally:
-            said.append("cleans up")
+            events.append("cleans up")
 
     async def main() -> None:
         tasks.append(asyncio.create_task(beside()))
@@ -254,22 +254,22 @@ def test_a_closing_event_loop_waits_for_work_before_cleanup(run: Runner) -> None
 
     tasks: list[asyncio.Task[None]] = []
     asyncio.run(main())
-    assert said == ["work has ended", "cleans up"]
+    assert events == ["work has ended", "cleans up"]
 
 
 async def test_a_cancelled_waiter_hurries_work_that_supports_it() -> None:
-    gate, said = Gate(), list[str]()
+    gate, events = Gate(), list[str]()
 
     def work() -> None:
         gate()
-        said.append("work has ended")
+        events.append("work has ended")
 
     waiting = asyncio.create_task(run_with_cancel(gate.open, work))
     await gate.reached()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert said == ["work has ended"]
+    assert events == ["work has ended"]
 
 
 def _busy(milliseconds: float) -> bool:

@@ -41,9 +41,9 @@ def refused_as(reported: Any) -> Iterator[None]:
 def check_meaning(reported: Any, message: str) -> None:
     if reported is True:
         return
-    said = str(reported).lower()
-    meanings = [ours for words, ours in _MEANINGS if re.search(words, said)]
-    shared = [word for word in re.findall(r"[a-z_]{5,}", said) if word in message.lower()]
+    text = str(reported).lower()
+    meanings = [ours for words, ours in _MEANINGS if re.search(words, text)]
+    shared = [word for word in re.findall(r"[a-z_]{5,}", text) if word in message.lower()]
     if not (meanings or shared):
         raise NotUnderstood(f"expect_error {reported!r} of a case; we say: {message}")
     assert shared or any(re.search(ours, message) for ours in meanings), f"expected {reported!r}, got: {message}"

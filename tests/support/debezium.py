@@ -88,11 +88,11 @@ class Debezium:
     def kill(self) -> None:
         """kill -9. Fails when it had ended before."""
         assert self._process is not None
-        assert self._process.poll() is None, self.said()
+        assert self._process.poll() is None, self.output()
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(errors="replace")[-5000:]
 
     def __enter__(self) -> Self:

@@ -168,8 +168,8 @@ class JavaOracle:
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
             file.flush()
-            said = None if overwrite is None else json.dumps(overwrite)
-            self.command("writeFormat", warehouse, table, input=file.name, overwrite=said)
+            given = None if overwrite is None else json.dumps(overwrite)
+            self.command("writeFormat", warehouse, table, input=file.name, overwrite=given)
 
     def compact(
         self, warehouse: Path | str, table: str, *, full: bool = False, commit_user: str | None = None

@@ -135,8 +135,8 @@ class RecordedTable:
     def source_types(self) -> dict[str, str]:
         """`Target.source_types`: what the records don't say."""
         wire = wire_of(self.connector)
-        said = {name: source_type(type_, wire) for name, type_ in self.types.items() if name in self.seen.columns}
-        return {name: word for name, word in said.items() if word is not None}
+        declared = {name: source_type(type_, wire) for name, type_ in self.types.items() if name in self.seen.columns}
+        return {name: word for name, word in declared.items() if word is not None}
 
     @property
     def connector_settings(self) -> dict[str, str]:

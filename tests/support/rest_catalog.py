@@ -315,38 +315,38 @@ class RestCatalogServer:
 _AUDIT = {"owner": "tests", "createdAt": 0, "createdBy": "tests", "updatedAt": 0, "updatedBy": "tests"}
 
 
-def _change(said: Mapping[str, Any]) -> Any:
-    path = tuple(said.get("fieldNames") or ())
-    move = said.get("move") or {}
+def _change(message: Mapping[str, Any]) -> Any:
+    path = tuple(message.get("fieldNames") or ())
+    move = message.get("move") or {}
     place: dict[str, Any] = {
         "first": move.get("type") == "FIRST",
         "after": move["referenceFieldName"] if move.get("type") == "AFTER" else None,
     }
-    match said["action"]:
+    match message["action"]:
         case "addColumn":
-            return tidelake.AddColumn(path, type_from_json(said["dataType"]), said.get("comment"), **place)
+            return tidelake.AddColumn(path, type_from_json(message["dataType"]), message.get("comment"), **place)
         case "dropColumn":
             return tidelake.DropColumn(path)
         case "renameColumn":
-            return tidelake.RenameColumn(path, said["newName"])
+            return tidelake.RenameColumn(path, message["newName"])
         case "updateColumnType":
-            return tidelake.UpdateColumnType(path, type_from_json(said["newDataType"]))
+            return tidelake.UpdateColumnType(path, type_from_json(message["newDataType"]))
         case "updateColumnNullability":
-            return tidelake.UpdateColumnNullability(path, said["newNullability"])
+            return tidelake.UpdateColumnNullability(path, message["newNullability"])
         case "updateColumnComment":
-            return tidelake.UpdateColumnDescription(path, said["newComment"])
+            return tidelake.UpdateColumnDescription(path, message["newComment"])
         case "updateColumnDefaultValue":
-            return tidelake.UpdateColumnDefault(path, said["newDefaultValue"])
+            return tidelake.UpdateColumnDefault(path, message["newDefaultValue"])
         case "updateColumnPosition":
             before = move["referenceFieldName"] if move["type"] == "BEFORE" else None
             return tidelake.UpdateColumnPosition(move["fieldName"], before=before, **place)
         case "setOption":
-            return tidelake.SetOption(said["key"], said["value"])
+            return tidelake.SetOption(message["key"], message["value"])
         case "removeOption":
-            return tidelake.RemoveOption(said["key"])
+            return tidelake.RemoveOption(message["key"])
         case "updateComment":
-            return tidelake.UpdateComment(said["comment"])
-    raise Answer(400, f"no such change: {said['action']}")
+            return tidelake.UpdateComment(message["comment"])
+    raise Answer(400, f"no such change: {message['action']}")
 
 
 @pytest.fixture

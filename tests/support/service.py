@@ -39,24 +39,24 @@ class Service:
         """Kills the process and its children (kill -9). Fails if it had ended before: a service must keep running."""
         process = self._running()
         os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, self.said()
+        assert process.wait() == -signal.SIGKILL, self.output()
 
     def run_to_the_end(self) -> None:
         self.start("source.until=end")
         assert self._process is not None
-        assert self._process.wait(PATIENCE_S) == 0, self.said()
+        assert self._process.wait(PATIENCE_S) == 0, self.output()
 
     def wait_until(self, is_reached: Callable[[], bool]) -> None:
         """While the process runs."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_reached():
             self._running()
-            assert time.monotonic() < deadline, f"nothing came of it:\n{self.said()}"
+            assert time.monotonic() < deadline, f"nothing came of it:\n{self.output()}"
             time.sleep(0.02)
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
-        assert self._process.poll() is None, f"ended by itself, with {self._process.returncode}:\n{self.said()}"
+        assert self._process.poll() is None, f"ended by itself, with {self._process.returncode}:\n{self.output()}"
         return self._process
 
     def peak_memory_mib(self) -> float:
@@ -64,7 +64,7 @@ class Service:
         status = Path(f"/proc/{self._running().pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(errors="replace")[-5000:]
 
     def __enter__(self) -> Self:

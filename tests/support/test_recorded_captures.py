@@ -130,7 +130,7 @@ PLAIN, TYPED = Wire(has_schema=False), Wire(has_schema=True)
 
 
 @pytest.mark.parametrize(
-    ("database_type", "wire", "column", "said"),
+    ("database_type", "wire", "column", "message"),
     [
         ("int", TYPED, pa.int32(), None),  # MySQL 8 prints no width
         ("int unsigned", TYPED, pa.int64(), None),
@@ -151,10 +151,10 @@ PLAIN, TYPED = Wire(has_schema=False), Wire(has_schema=True)
     ],
 )
 def test_a_column_follows_the_source_type(
-    database_type: str, wire: Wire, column: pa.DataType, said: str | None
+    database_type: str, wire: Wire, column: pa.DataType, message: str | None
 ) -> None:
     assert column_type(database_type, wire) == column
-    assert source_type(database_type, wire) == said
+    assert source_type(database_type, wire) == message
 
 
 def test_arrays_are_compared_by_their_members() -> None:

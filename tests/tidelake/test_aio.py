@@ -22,9 +22,9 @@ ROWS = pa.table({"id": [1, 2, 3]})
 class Held:
     """Wraps a method, which waits behind a gate. Records when it begins and ends."""
 
-    def __init__(self, name: str, method: Callable[..., object], said: list[str]) -> None:
+    def __init__(self, name: str, method: Callable[..., object], message: list[str]) -> None:
         self.has_begun, self.gate = threading.Event(), threading.Event()
-        self._name, self._method, self._said = name, method, said
+        self._name, self._method, self._said = name, method, message
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         self.has_begun.set()
@@ -35,9 +35,9 @@ class Held:
             self._said.append(f"{self._name} has ended")
 
 
-def hold(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, said: list[str]) -> Held:
+def hold(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, message: list[str]) -> Held:
     """Holds every call of this method of the blocking API."""
-    held = Held(name, getattr(owner, name), said)
+    held = Held(name, getattr(owner, name), message)
 
     def method(*args: object, **kwargs: object) -> object:  # a function, so that it is bound to its object
         return held(*args, **kwargs)
@@ -53,13 +53,13 @@ async def test_a_writer_is_closed_after_its_cancelled_call(
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
     await catalog.create_database("db")
     table = await catalog.create_table("db.t", ROWS.schema)
-    said: list[str] = []
+    events: list[str] = []
     writer = table.writer()
-    held = hold(monkeypatch, tidelake.Writer, name, said)
+    held = hold(monkeypatch, tidelake.Writer, name, events)
     close = tidelake.Writer.close
 
     def reported(writer: tidelake.Writer) -> None:
-        said.append("closes")
+        events.append("closes")
         close(writer)
 
     monkeypatch.setattr(tidelake.Writer, "close", reported)
@@ -70,7 +70,7 @@ async def test_a_writer_is_closed_after_its_cancelled_call(
                 await writer.write(ROWS)
                 await writer.commit()
             finally:
-                said.append("the call returns")
+                events.append("the call returns")
 
     task = asyncio.create_task(work())
     await asyncio.to_thread(held.has_begun.wait, 30)
@@ -80,7 +80,7 @@ async def test_a_writer_is_closed_after_its_cancelled_call(
     held.gate.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert said == [f"{name} has ended", "the call returns", "closes"]
+    assert events == [f"{name} has ended", "the call returns", "closes"]
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ async def test_a_writing_call_is_awaited_despite_repeated_cancellation(
         await catalog.create_database(name)
     table = await catalog.create_table("db.t", ROWS.schema)
     owner = catalog if call.of == "catalog" else table
-    said: list[str] = []
-    held = hold(monkeypatch, tidelake.Catalog if call.of == "catalog" else tidelake.Table, call.name, said)
+    events: list[str] = []
+    held = hold(monkeypatch, tidelake.Catalog if call.of == "catalog" else tidelake.Table, call.name, events)
 
     async def work() -> None:
         try:
             await getattr(owner, call.name)(**call.arguments)
         finally:
-            said.append("the call returns")
+            events.append("the call returns")
 
     task = asyncio.create_task(work())
     await asyncio.to_thread(held.has_begun.wait, 30)
@@ -132,15 +132,15 @@ async def test_a_writing_call_is_awaited_despite_repeated_cancellation(
     held.gate.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert said == [f"{call.name} has ended", "the call returns"]
+    assert events == [f"{call.name} has ended", "the call returns"]
 
 
 async def test_a_cancelled_consumer_has_written_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
     await catalog.create_database("db")
     table = await catalog.create_table("db.t", ROWS.schema)
-    said: list[str] = []
-    held = Held("step", lambda: None, said)
+    events: list[str] = []
+    held = Held("step", lambda: None, events)
     monkeypatch.setattr(Follower, "step", held)
 
     async def work() -> None:
@@ -148,7 +148,7 @@ async def test_a_cancelled_consumer_has_written_its_position(tmp_path: Path, mon
             async for _ in table.follow(consumer="mine"):
                 pass
         finally:
-            said.append("the call returns")
+            events.append("the call returns")
 
     task = asyncio.create_task(work())
     await asyncio.to_thread(held.has_begun.wait, 30)
@@ -158,7 +158,7 @@ async def test_a_cancelled_consumer_has_written_its_position(tmp_path: Path, mon
     held.gate.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert said == ["step has ended", "the call returns"]
+    assert events == ["step has ended", "the call returns"]
 
 
 @pytest.mark.parametrize("how", ["closed", "left by break", "cancelled"])

@@ -311,10 +311,10 @@ def test_a_damaged_file_is_named_and_nothing_is_written(
     if not pattern.startswith("bucket-0"):  # a writer does not check rows of older files
         with pytest.raises(tidelake.CorruptFile, match=path.name):
             write_one(opened(warehouse))
-    said = call("table", "scan", NAME, "--warehouse", warehouse)
-    assert (said.code, said.out) == (1, "")
-    assert said.err.startswith(f"error: {path}")
-    assert "Traceback" not in said.err
+    result = call("table", "scan", NAME, "--warehouse", warehouse)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(f"error: {path}")
+    assert "Traceback" not in result.err
     assert without_data(files_of(warehouse)) == without_data(before)
 
 
@@ -372,10 +372,10 @@ def test_a_directory_without_a_table_is_reported_as_no_table(warehouse: Path, ca
         catalog.create_table("shop.stray", SCHEMA)
     with pytest.raises(tidelake.BadInput, match=r"no table shop\.stray|is not a table"):
         catalog.drop_table("shop.stray")
-    said = call("table", "show", "shop.stray", "--warehouse", warehouse)
-    assert said.code == 1
-    assert said.err.startswith("error: ")
-    assert "is not a table" in said.err
+    result = call("table", "show", "shop.stray", "--warehouse", warehouse)
+    assert result.code == 1
+    assert result.err.startswith("error: ")
+    assert "is not a table" in result.err
     assert catalog.list_tables("shop") == ["orders"]
     assert files_of(warehouse) == before
 
@@ -383,7 +383,7 @@ def test_a_directory_without_a_table_is_reported_as_no_table(warehouse: Path, ca
 def test_a_file_where_a_warehouse_should_be_is_named(tmp_path: Path, call: Call) -> None:
     path = tmp_path / "lake"
     path.write_text("not a directory")
-    said = call("table", "create", NAME, "--column", "id:INT", "--warehouse", path)
-    assert said.code == 1
-    assert str(path) in said.err
-    assert "Traceback" not in said.err
+    result = call("table", "create", NAME, "--column", "id:INT", "--warehouse", path)
+    assert result.code == 1
+    assert str(path) in result.err
+    assert "Traceback" not in result.err

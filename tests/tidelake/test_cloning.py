@@ -106,7 +106,7 @@ def test_a_table_without_rows_has_a_clone_without_rows(lake: tidelake.Catalog) -
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "said"),
+    ("name", "asked", "message"),
     [
         ("db.t", {}, "db.t exists already"),
         ("nowhere.t", {}, "no database 'nowhere'"),
@@ -116,9 +116,9 @@ def test_a_table_without_rows_has_a_clone_without_rows(lake: tidelake.Catalog) -
     ],
 )
 def test_a_refused_clone_leaves_no_files(
-    name: str, asked: dict[str, object], said: str, lake: tidelake.Catalog
+    name: str, asked: dict[str, object], message: str, lake: tidelake.Catalog
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         lake.clone_table(lake.table("db.t"), name, **asked)  # type: ignore[arg-type]
     assert lake.list_tables("db") == ["t"]
 
@@ -150,8 +150,8 @@ async def test_a_clone_is_made_without_blocking_the_loop(lake: tidelake.Catalog,
 
 def test_the_command_reports_the_clone(lake: tidelake.Catalog, tmp_path: Path, call: Call) -> None:
     where = ("-w", tmp_path / "lake")
-    said = call("table", "clone", "db.t", "db.clone", *where)
-    assert "db.clone is a clone of db.t, with 105 rows in its files" in said.err
+    result = call("table", "clone", "db.t", "db.clone", *where)
+    assert "db.clone is a clone of db.t, with 105 rows in its files" in result.err
     other = tidelake.open_catalog(str(tmp_path / "other"))
     other.create_database("db")
     reported = call(

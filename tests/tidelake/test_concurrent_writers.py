@@ -83,8 +83,8 @@ def test_all_commits_of_four_processes_are_published_in_snapshot_order(
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in processes:
-        said = process.communicate()[1]
-        assert process.returncode == 0, said
+        output = process.communicate()[1]
+        assert process.returncode == 0, output
     own = {100 * p + n for p in range(1, PROCESSES + 1) for n in range(1, COMMITS + 1)}
     appended = [s for s in table.snapshots() if s.commit_kind is CommitKind.APPEND]
     assert len(appended) == PROCESSES * COMMITS

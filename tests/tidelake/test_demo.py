@@ -112,9 +112,9 @@ SMALL = ("--records", "1500", "--pace", "0.01", "--json")
 
 
 def test_the_demo_proves_its_tables_on_asyncio(call: Call, tmp_path: Path) -> None:
-    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
-    assert said.code == 0, said.err
-    report = said.document
+    result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
+    assert result.code == 0, result.err
+    report = result.document
     assert report["is_right"]
     assert report["records"] >= 1500
     assert report["warehouse"] == str(tmp_path / "demo" / "warehouse")
@@ -167,9 +167,9 @@ def test_a_warning_in_the_demo_is_printed_as_plain_text(
         return compare_table(*arguments)
 
     monkeypatch.setattr(demo_run, "compare_table", proven)
-    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
-    assert said.code == 0
-    lines = [line for line in said.err.splitlines() if "something to know" in line]
+    result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
+    assert result.code == 0
+    lines = [line for line in result.err.splitlines() if "something to know" in line]
     assert len(lines) == 3
     assert all("[warning" in line and "{" not in line for line in lines)
 
@@ -178,9 +178,9 @@ def test_without_java_the_demo_prints_a_note_and_continues(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_run, "missing_for_spark", lambda: "there is no Java: install one")
-    said = call("demo", "--directory", tmp_path / "demo", *SMALL)
-    assert said.code == 0
-    assert "no Spark here (there is no Java: install one); the asyncio pipeline runs instead" in said.err
+    result = call("demo", "--directory", tmp_path / "demo", *SMALL)
+    assert result.code == 0
+    assert "no Spark here (there is no Java: install one); the asyncio pipeline runs instead" in result.err
     forced = call("demo", "--engine", "spark", "--directory", tmp_path / "other", *SMALL)
     assert (forced.code, forced.out) == (1, "")
     assert "there is no Java" in forced.err
@@ -188,18 +188,18 @@ def test_without_java_the_demo_prints_a_note_and_continues(
 
 def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shop, "expected_rows", lambda _, table: table.schema.empty_table())
-    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
-    assert said.code == 1
-    assert not said.document["is_right"]
-    assert said.document["tables"][0]["differences"][0].startswith("too much: ")
+    result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
+    assert result.code == 1
+    assert not result.document["is_right"]
+    assert result.document["tables"][0]["differences"][0].startswith("too much: ")
 
 
 def test_the_demo_prints_the_location_of_the_tables_and_commands_to_try(call: Call, tmp_path: Path) -> None:
-    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
-    assert said.code == 0
-    assert said.out.count("✓") == 4
-    assert f"The tables: {tmp_path}/demo/warehouse" in said.out
-    commands = [line.strip() for line in said.out.partition("Query a table")[2].splitlines() if line.startswith("  ")]
+    result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
+    assert result.code == 0
+    assert result.out.count("✓") == 4
+    assert f"The tables: {tmp_path}/demo/warehouse" in result.out
+    commands = [line.strip() for line in result.out.partition("Query a table")[2].splitlines() if line.startswith("  ")]
     assert len(commands) == 5
     python = build_tool(TOOLS / "pypaimon" / "build")
     venv = f"{tmp_path}/demo/pypaimon"

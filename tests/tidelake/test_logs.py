@@ -40,9 +40,9 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_without_logging_setup_warnings_go_to_standard_error_only() -> None:
-    said = run(USE)
-    assert said.stdout == ""
-    assert said.stderr == "option unknown: 100% option='bukket' effect=None\n"
+    result = run(USE)
+    assert result.stdout == ""
+    assert result.stderr == "option unknown: 100% option='bukket' effect=None\n"
 
 
 def test_the_logging_of_a_program_receives_event_and_fields(caplog: pytest.LogCaptureFixture) -> None:
@@ -54,16 +54,16 @@ def test_the_logging_of_a_program_receives_event_and_fields(caplog: pytest.LogCa
 
 
 def test_json_lines_hold_fields_and_no_local_variables() -> None:
-    said = run(USE + SPEAK.format(level="info", form="json"))
-    events = [json.loads(line) for line in said.stderr.splitlines()[1:]]
-    assert said.stdout == ""
+    result = run(USE + SPEAK.format(level="info", form="json"))
+    events = [json.loads(line) for line in result.stderr.splitlines()[1:]]
+    assert result.stdout == ""
     assert [event["event"].split("\n")[0] for event in events][:2] == ["checkpoint", "group g"]
     assert {key: events[0][key] for key in ("identifier", "level", "logger")} == {
         "identifier": 7, "level": "info", "logger": "storage.here",
     }  # fmt: skip
     assert "old" in events[2]["event"]
     assert "ValueError: no" in events[3]["exception"]
-    assert "hush" not in said.stderr
+    assert "hush" not in result.stderr
 
 
 def test_auto_is_text_on_a_terminal_and_json_otherwise() -> None:

@@ -154,8 +154,8 @@ def test_the_commands_rename_and_rescale(call: Call, tmp_path: Path) -> None:
     with tidelake.open_catalog(str(tmp_path)).table("db.u").writer() as writer:
         writer.write(pa.table({"id": [1, 2, 3]}))
         writer.commit()
-    said = call("table", "rescale", "db.u", "--bucket", "2", "--json", *where)
-    assert said.document == {"table": "db.u", "bucket": 2, "partitions": [""]}
+    result = call("table", "rescale", "db.u", "--bucket", "2", "--json", *where)
+    assert result.document == {"table": "db.u", "bucket": 2, "partitions": [""]}
     assert call("database", "list", "--json", *where).document == ["db"]
     assert call("database", "drop", "db", *where).code == 1
     assert call("database", "drop", "db", "--cascade", *where).code == 3

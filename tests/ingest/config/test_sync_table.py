@@ -85,7 +85,7 @@ def test_start_and_end_of_reading_are_mapped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "said"),
+    ("kafka", "message"),
     [
         ({"value.format": ""}, "format"),
         ({"scan.startup.mode": "soon"}, "scan.startup.mode=soon: it is earliest-offset"),
@@ -98,8 +98,8 @@ def test_start_and_end_of_reading_are_mapped() -> None:
         ({"properties.acks": "all"}, "properties.acks: no such setting here"),
     ],
 )
-def test_arguments_without_a_counterpart_are_refused_by_name(kafka: dict[str, str], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_arguments_without_a_counterpart_are_refused_by_name(kafka: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         parsed(kafka)
 
 

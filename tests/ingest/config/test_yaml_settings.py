@@ -149,11 +149,11 @@ def test_the_command_line_reports_no_file_as_a_bug(tmp_path: Path, call: Call, c
         path.mkdir()
     else:
         path.write_bytes(content)
-    said = call("ingest", "plan", path)
-    assert said.code == 1
-    assert str(path) in said.err
-    assert "bug" not in said.err
-    assert "Traceback" not in said.err
+    result = call("ingest", "plan", path)
+    assert result.code == 1
+    assert str(path) in result.err
+    assert "bug" not in result.err
+    assert "Traceback" not in result.err
 
 
 CHARACTERS = st.sampled_from(list("ab:-[]{},&*!|>'\"%@`#?<= \t\n\r\x85\u2028\0\ufeff0.~e_")) | st.characters()

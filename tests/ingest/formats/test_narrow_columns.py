@@ -171,11 +171,11 @@ def test_no_tolerance_makes_a_dead_letter_of_a_value_that_a_wider_column_holds()
     policy = ErrorPolicy("all")
     fatal = policy.first_fatal(found.failures, lambda failure: True)
     assert fatal is not None
-    said = str(policy.refusal(fatal, batch))
-    assert said.startswith(
+    message = str(policy.refusal(fatal, batch))
+    assert message.startswith(
         "topic shop.public.orders, partition 0, offset 100: column x of shop.orders is DECIMAL(6, 2)"
     )
-    assert said.endswith("Then start again: reading goes on with this record")
+    assert message.endswith("Then start again: reading goes on with this record")
 
 
 def test_a_rounded_column_that_the_table_lacks_is_refused() -> None:

@@ -189,22 +189,22 @@ class FakeDecoder:
         return DecodedBatch(tables, tuple(failures), skipped, unrouted)
 
     def _table_rows(self, target: Target, cells: list[tuple[int, str]]) -> TableRows:
-        said = [value.partition(":") for _, value in cells]
-        left_out = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("same", "moved")]
+        events = [value.partition(":") for _, value in cells]
+        left_out = [(at, int(id_)) for at, (word, _, id_) in enumerate(events) if word in ("same", "moved")]
         unavailable = key_changes = None
         if left_out:
             keys = pa.record_batch({"id": pa.array([id_ for _, id_ in left_out], pa.int64())})
             flags = {"v": np.ones(len(left_out), np.bool_)}
             unavailable = UnavailableValues(np.array([at for at, _ in left_out]), flags, keys)
-        halves = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("gone", "moved")]
+        halves = [(at, int(id_)) for at, (word, _, id_) in enumerate(events) if word in ("gone", "moved")]
         if halves:
             changes = [KeyChange(b"%016d" % id_, True, str(id_), "new") for _, id_ in halves]
             key_changes = KeyChanges(np.array([at for at, _ in halves]), changes, "record with header `left`")
         filled = [
             (int(id_), GONE) if word == "gone" else (offset, None if word in ("same", "moved") else word)
-            for (offset, _), (word, _, id_) in zip(cells, said, strict=True)
+            for (offset, _), (word, _, id_) in zip(cells, events, strict=True)
         ]
-        kinds = [RowKind.DELETE if word == "gone" else RowKind.INSERT for word, _, _ in said]
+        kinds = [RowKind.DELETE if word == "gone" else RowKind.INSERT for word, _, _ in events]
         offsets = np.array([offset for offset, _ in cells])
         return TableRows(target, rows(*filled, kinds=kinds), offsets, unavailable, key_changes)
 

@@ -59,7 +59,7 @@ def test_a_folder_starts_at_its_beginning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "error", "said"),
+    ("flags", "error", "message"),
     [
         pytest.param(
             ["format=protobuf"], UnsupportedFeature, "format = protobuf.*debezium-json", id="a format we lack"
@@ -81,8 +81,10 @@ def test_a_folder_starts_at_its_beginning(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_unsupported_sources_are_refused(tmp_path: Path, flags: list[str], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_unsupported_sources_are_refused(
+    tmp_path: Path, flags: list[str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
         build_pipeline(config(tmp_path, FOLDER, *flags))
 
 

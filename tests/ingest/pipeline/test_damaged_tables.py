@@ -132,9 +132,9 @@ def test_an_unreadable_table_is_quarantined_at_start_and_continues_from_its_own_
             shop.run(tables=both)
     users = shop.catalog.table("shop.users").scan().to_arrow()["id"].to_pylist()
     assert sorted(users) == [3, 4, 9]
-    said = call("ingest", "plan", shop.configuration(both))
-    assert said.code == 0
-    plan = said.out
+    result = call("ingest", "plan", shop.configuration(both))
+    assert result.code == 0
+    plan = result.out
     assert "can't be read" in plan
     assert "shop.orders can't be opened, so its position is unknown" in plan
     assert "shop.users" in plan

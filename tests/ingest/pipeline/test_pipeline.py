@@ -902,8 +902,8 @@ async def test_the_bytes_of_pending_batches_are_bounded() -> None:
 
 async def test_a_failed_moved_row_is_reported_with_both_keys() -> None:
     table = FakeTable("t")
-    said = r"under its old key is not known: no record with header `left` has come \(old key 50, new"
-    with pytest.raises(RecordRefused, match=said):
+    message = r"under its old key is not known: no record with header `left` has come \(old key 50, new"
+    with pytest.raises(RecordRefused, match=message):
         await Rig(FakeSource([MOVED]), [table]).pipeline.run()
 
 

@@ -37,7 +37,7 @@ def test_each_table_may_have_its_own_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accept_gap", "rewind_to", "from_snapshot", "said"),
+    ("accept_gap", "rewind_to", "from_snapshot", "message"),
     [
         (["shop.user"], [], [], "the pipeline has no table shop.user; did you mean 'shop.users'"),
         (["shop.users"], ["shop.users=earliest"], [], "shop.users is given two options"),
@@ -50,9 +50,9 @@ def test_each_table_may_have_its_own_target() -> None:
     ],
 )
 def test_contradictory_flags_are_refused(
-    accept_gap: Sequence[str], rewind_to: Sequence[str], from_snapshot: Sequence[str], said: str
+    accept_gap: Sequence[str], rewind_to: Sequence[str], from_snapshot: Sequence[str], message: str
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         parse_recovery_flags(accept_gap, rewind_to, from_snapshot, TABLES)
 
 

@@ -304,7 +304,7 @@ def test_the_line_number_is_correct_in_later_blocks(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         pytest.param({"a": lines(0, 1, 1)}, "offset 1 of t-0 comes after 1", id="twice in a row"),
         pytest.param({"a": lines(5, 4)}, "offset 4 of t-0 comes after 5", id="backwards in a file"),
@@ -316,10 +316,10 @@ def test_the_line_number_is_correct_in_later_blocks(tmp_path: Path, monkeypatch:
         ),
     ],
 )
-def test_non_increasing_offsets_are_refused(tmp_path: Path, files: dict[str, bytes], said: str) -> None:
+def test_non_increasing_offsets_are_refused(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
     for name, data in files.items():
         (tmp_path / f"{name}.jsonl").write_bytes(data)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         read_all(tmp_path)
 
 

@@ -180,8 +180,8 @@ def test_a_commit_user_of_another_checkpoint_directory_is_refused(stream: Stream
         stream.put([{"id": i, "name": "a"}])
     stream.run("one")
     stream.run("one")
-    said = rf"(?s)batch 0, but 'etl' committed batch {batches - 1} already.*new name for commit_user="
-    with pytest.raises(Exception, match=said):
+    message = rf"(?s)batch 0, but 'etl' committed batch {batches - 1} already.*new name for commit_user="
+    with pytest.raises(Exception, match=message):
         stream.run("two")
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [*range(batches)]
     stream.put([{"id": 9, "name": "b"}])
@@ -387,8 +387,8 @@ def test_a_checkpoint_directory_reset_by_one_raw_batch_is_refused(records: Strea
     records.forget_batch(1)
     (records.home / "rows" / "1.json").unlink()
     records.put(created(2))
-    said = r"(?s)made from shop.public.t-0 \[1, 2\), this one reads shop.public.t-0 \[2, 3\).*or it was reset"
-    with pytest.raises(Exception, match=said):
+    message = r"(?s)made from shop.public.t-0 \[1, 2\), this one reads shop.public.t-0 \[2, 3\).*or it was reset"
+    with pytest.raises(Exception, match=message):
         run_records(records)
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 1]
 
@@ -528,7 +528,7 @@ def test_records_without_headers_are_applied_with_those_that_have_some(records: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param(
             {"connector": {"binary_handling_mod": "hex"}},
@@ -541,8 +541,8 @@ def test_records_without_headers_are_applied_with_those_that_have_some(records: 
         ),
     ],
 )
-def test_unknown_format_options_are_refused(arguments: Mapping[str, Any], said: str) -> None:
-    with pytest.raises(tidelake.BadInput, match=said):
+def test_unknown_format_options_are_refused(arguments: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(tidelake.BadInput, match=message):
         sink("shop.t", "lake", format="debezium-json", **arguments)
 
 

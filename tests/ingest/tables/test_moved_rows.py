@@ -113,8 +113,8 @@ def test_a_moved_row_that_is_no_longer_kept_is_refused_with_both_keys(bound: str
     come()
     with pytest.raises(RecordRefused) as refused:
         world.run(tolerance="none")
-    said = f"`moved_rows.{bound.partition(':')[0]}`"
-    assert re.search(f"{said} .*; a larger number helps rows that leave after the next start", str(refused.value))
+    message = f"`moved_rows.{bound.partition(':')[0]}`"
+    assert re.search(f"{message} .*; a larger number helps rows that leave after the next start", str(refused.value))
     assert "have the source send the value: write the column again (`UPDATE … SET doc = doc || ''`)" in str(
         refused.value
     )
@@ -123,7 +123,7 @@ def test_a_moved_row_that_is_no_longer_kept_is_refused_with_both_keys(bound: str
     world.run()
     assert {row[0] for row in world.rows} == {1}
     (reason,) = world.reasons_of_dead_letters
-    assert said in reason
+    assert message in reason
 
 
 def test_after_a_rollback_further_than_files_are_kept_the_record_is_refused(capsys: Any) -> None:
@@ -166,7 +166,7 @@ def test_replaced_files_are_eventually_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "message"),
     [
         ((OLD_KEY_HEADER,), "no record with header `__debezium.newkey`"),
         ((NEW_KEY_HEADER,), "not in the table: id=2"),
@@ -174,7 +174,7 @@ def test_replaced_files_are_eventually_deleted() -> None:
     ],
     ids=["the row is not seen leaving", "the row is not seen coming", "neither"],
 )
-def test_a_moved_row_without_headers_is_refused(headers: Sequence[str], said: str) -> None:
+def test_a_moved_row_without_headers_is_refused(headers: Sequence[str], message: str) -> None:
     source = SourceTable(headers=headers)
     source.insert(1, "A")
     source.move(1, 2)
@@ -182,7 +182,7 @@ def test_a_moved_row_without_headers_is_refused(headers: Sequence[str], said: st
     world.run(batch_records=1)
     assert world.rows == []
     (reason,) = world.reasons_of_dead_letters
-    assert said in reason
+    assert message in reason
 
 
 def test_an_incomplete_key_change_does_not_use_the_row_stored_under_the_old_key() -> None:

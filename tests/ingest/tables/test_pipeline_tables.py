@@ -164,10 +164,10 @@ def test_keys_may_move_between_partitions_where_the_options_say_so(lake: Lake) -
 def test_a_setting_for_a_missing_column_is_refused_before_the_table_is_created_or_read(
     lake: Lake, settings: dict[str, Any]
 ) -> None:
-    said = f"{next(iter(settings))} of shop.orders: the table has no column 'nmae'; did you mean 'name'\\?"
-    with pytest.raises(BadInput, match=said):
+    message = f"{next(iter(settings))} of shop.orders: the table has no column 'nmae'; did you mean 'name'\\?"
+    with pytest.raises(BadInput, match=message):
         lake.tables(**settings).create(record(id=1, name="a"), {ORDERS: 0})
     assert lake.catalog.list_databases() == []
     lake.tables().create(record(id=1, name="a"), {ORDERS: 0})
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         lake.tables(**settings)

@@ -257,8 +257,8 @@ def test_a_success_file_is_created_and_deleted_with_the_tag() -> None:
     committer(table).commit(Committable(1, watermark=ms("2026-05-01T10:30")))
     AutomaticTags(table).run()
     path = f"{table.paths.tag_directory}/tag-success-file/2026-05-01 09_SUCCESS"
-    said = json.loads(table.io.read(path))
-    assert list(said) == ["creationTime", "modificationTime"]
+    content = json.loads(table.io.read(path))
+    assert list(content) == ["creationTime", "modificationTime"]
     assert TagStore(table.io, table.paths).names() == ["2026-05-01 09"]
     delete_tag(table, "2026-05-01 09")
     assert not table.io.exists(path)

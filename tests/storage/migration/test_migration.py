@@ -252,10 +252,10 @@ def test_a_folder_that_cannot_be_a_table_is_refused(
 
 
 def test_the_command_reports_its_result(lake: tidelake.Catalog, folder: Path, tmp_path: Path, call: Call) -> None:
-    said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--dry-run")
-    assert "would be created from 3 files in 3 partitions with 9 rows: id BIGINT" in said.err
-    said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--json")
-    assert said.document["rows"] == 9
+    result = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--dry-run")
+    assert "would be created from 3 files in 3 partitions with 9 rows: id BIGINT" in result.err
+    result = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--json")
+    assert result.document["rows"] == 9
     assert ids(lake.table("shop.visits")) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
 
 
@@ -339,8 +339,8 @@ def test_a_path_that_is_no_database_is_refused(
 
 def test_the_command_migrates_a_database(call: Call, database: Path, tmp_path: Path) -> None:
     arguments = ("database", "migrate", "archive", "--from", database, "-w", tmp_path / "lake")
-    said = call(*arguments, "--table", "users", "--dry-run")
-    assert said.err.startswith("archive.users would be created from 1 files in 1 partitions with 3 rows: id BIGINT")
+    result = call(*arguments, "--table", "users", "--dry-run")
+    assert result.err.startswith("archive.users would be created from 1 files in 1 partitions with 3 rows: id BIGINT")
     document = call(*arguments, "--keep-source", "--json").document
     assert [one["table"] for one in document] == ["archive.orders", "archive.users", "archive.visits"]
     assert len(files(database)) == 5

@@ -63,7 +63,7 @@ def lake() -> Lake:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Of a process that has said nothing so far."""
+    """Simulates a process that has logged nothing so far."""
     monkeypatch.setattr(option_support, "_logged", set())
     caplog.set_level(logging.WARNING)
     return caplog

@@ -115,9 +115,9 @@ def test_rows_that_are_deleted_or_ruled_out_are_counted(tmp_path: Path, call: Ca
     table.delete(col("id") == 2)
     (file,) = table.scan(filter=col("v") == "b").explain()
     assert (file.row_count, file.deleted_rows, file.index_rows) == (3, 1, 2)
-    said = call("table", "scan", "db.t", "-w", tmp_path, "--where", "v = 'b'", "--explain")
-    assert "1 are read, with 3 rows" in said.out
-    assert "(level 0, 3 rows, 1 deleted): read: its index leaves 2 of 3 rows" in said.out
-    said = call("table", "scan", "db.t", "-w", tmp_path, "--where", "v = 'z'", "--explain", "--json")
-    (found,) = json.loads(said.out)["files"]
+    result = call("table", "scan", "db.t", "-w", tmp_path, "--where", "v = 'b'", "--explain")
+    assert "1 are read, with 3 rows" in result.out
+    assert "(level 0, 3 rows, 1 deleted): read: its index leaves 2 of 3 rows" in result.out
+    result = call("table", "scan", "db.t", "-w", tmp_path, "--where", "v = 'z'", "--explain", "--json")
+    (found,) = json.loads(result.out)["files"]
     assert (found["read"], found["leftOutBy"], found["partition"]) == (False, "index", "p=1")

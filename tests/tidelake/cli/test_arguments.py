@@ -73,9 +73,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_a_noun_without_a_verb_shows_the_verbs_and_is_a_usage_error(call: Call) -> None:
-    said = call("table")
-    assert (said.code, said.out) == (2, "")
-    assert "snapshots" in said.err
+    result = call("table")
+    assert (result.code, result.out) == (2, "")
+    assert "snapshots" in result.err
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_noun_without_a_verb_shows_the_verbs_and_is_a_usage_error(call: Call) 
     ],
 )
 def test_wrong_usage_exits_with_2(call: Call, arguments: list[str], message: str) -> None:
-    said = call(*arguments)
-    assert (said.code, said.out) == (2, "")
-    assert message in said.err
+    result = call(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
 def test_the_warehouse_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,5 +108,5 @@ def test_the_warehouse_may_come_from_the_environment(monkeypatch: pytest.MonkeyP
 
 
 def test_the_version_is_printed(call: Call) -> None:
-    said = call("--version")
-    assert (said.code, said.out) == (0, "tidelake 0.1.0\n")
+    result = call("--version")
+    assert (result.code, result.out) == (0, "tidelake 0.1.0\n")

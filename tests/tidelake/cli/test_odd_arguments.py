@@ -130,11 +130,11 @@ def odd_values(action: argparse.Action) -> list[str]:
     return [odd for odd in ODD if action.dest != "until" or not odd.isdecimal()]
 
 
-def check(said: Said, typed: list[str]) -> None:
-    assert said.code in range(5), (typed, said)
-    assert "Traceback" not in said.err, typed
-    assert "This is a bug" not in said.err, typed
-    assert said.code == 0 or said.err.strip(), typed
+def check(message: Said, typed: list[str]) -> None:
+    assert message.code in range(5), (typed, message)
+    assert "Traceback" not in message.err, typed
+    assert "This is a bug" not in message.err, typed
+    assert message.code == 0 or message.err.strip(), typed
 
 
 # The demo and Spark start long work if an argument is valid. Their refusals are in NAMED.
@@ -234,10 +234,10 @@ NAMED: Final = (
 @pytest.mark.parametrize("case", NAMED, ids=lambda case: case.id)
 def test_an_odd_argument_is_named(case: Case, place: Place, call: Call) -> None:
     known = {"{lake}": str(place.lake), "{config}": str(place.config)}
-    said = call(*(known.get(word, word) for word in case.typed))
-    check(said, list(case.typed))
-    assert said.code == case.code, said
+    result = call(*(known.get(word, word) for word in case.typed))
+    check(result, list(case.typed))
+    assert result.code == case.code, result
     for part in case.says:
-        assert part in said.err
+        assert part in result.err
     assert sorted(path.name for path in place.lake.iterdir()) == ["shop.db"], "nothing was made"
     assert sorted(path.name for path in (place.lake / "shop.db").iterdir()) == ["orders", "parts"]

@@ -83,8 +83,8 @@ def test_a_registry_that_closes_the_connection_is_retried(server: SchemaRegistry
 def test_an_unavailable_registry_raises_after_the_timeout(server: SchemaRegistryServer) -> None:
     server.failing = 1_000
     time = Time()
-    said = r"schema 7 could not be had from the schema registry for 5 s\. Last, .*HTTP 503.*`schema_registry_url`"
-    with pytest.raises(RegistryUnavailable, match=said):
+    message = r"schema 7 could not be had from the schema registry for 5 s\. Last, .*HTTP 503.*`schema_registry_url`"
+    with pytest.raises(RegistryUnavailable, match=message):
         client(server, time, schema_registry_timeout_s="5").schema(7)
     assert time.now_s < 5
     server.failing = 0
@@ -137,7 +137,7 @@ def test_a_schema_of_another_kind_is_a_bad_record(server: SchemaRegistryServer) 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"schema_registry_url": "registry:8081"}, "'registry:8081' is no http or https URL"),
         ({"schema_registry_url": "http://me:secret@registry"}, "holds a password"),
@@ -149,8 +149,8 @@ def test_a_schema_of_another_kind_is_a_bad_record(server: SchemaRegistryServer) 
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_contradictory_options_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         RegistryOptions.parsed("debezium-avro", options)
 
 

@@ -62,12 +62,12 @@ def test_invalid_csv_records_fail_with_a_reason_and_others_are_decoded() -> None
     decoded = decode(lines)
     assert [row[1] for row in rows_of(decoded)] == [1, 7]
     assert decoded.skipped == {Skipped.TOMBSTONE: 1}
-    said = {failure.row: failure.reason for failure in decoded.failures}
-    assert list(said) == [1, 2, 3, 4, 5]
-    assert "a csv record of 2 fields, and `columns` names 4 (id, note, price, day): 2,b" in said[1]
-    assert "unexpected end of data" in said[2]
-    assert "utf-8" in said[3]
-    assert "column id" in said[5]
+    reasons = {failure.row: failure.reason for failure in decoded.failures}
+    assert list(reasons) == [1, 2, 3, 4, 5]
+    assert "a csv record of 2 fields, and `columns` names 4 (id, note, price, day): 2,b" in reasons[1]
+    assert "unexpected end of data" in reasons[2]
+    assert "utf-8" in reasons[3]
+    assert "column id" in reasons[5]
     assert {failure.kind for failure in decoded.failures} == {FailureKind.BAD_RECORD}
 
 
@@ -77,7 +77,7 @@ def test_comments_are_skipped_where_they_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"columns": "id,id"}, "columns of csv are names, each once"),
         ({"field_delimiter": "||"}, r"field_delimiter of csv is one character, not '\|\|'"),
@@ -89,8 +89,8 @@ def test_comments_are_skipped_where_they_are_allowed() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_contradictory_options_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         open_format("csv", {"columns": ["id"], **options})
 
 

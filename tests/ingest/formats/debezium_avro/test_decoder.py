@@ -194,11 +194,11 @@ def test_one_bad_record_affects_no_other_record(registry: SchemaRegistryServer) 
     records[200] = Record(None, b"\0\0\0\0\x09" + b"?")
     records[201] = Record(None, b'{"op": "c"}')
     decoded = decode(registry, records, orders())
-    said = [(failure.row, failure.reason) for failure in decoded.failures]
-    assert [row for row, _ in said] == [100, 200, 201]
-    assert "schema 2: " in said[0][1]
-    assert "does not know schema 9" in said[1][1]
-    assert "no Avro in Confluent's wire format" in said[2][1]
+    events = [(failure.row, failure.reason) for failure in decoded.failures]
+    assert [row for row, _ in events] == [100, 200, 201]
+    assert "schema 2: " in events[0][1]
+    assert "does not know schema 9" in events[1][1]
+    assert "no Avro in Confluent's wire format" in events[2][1]
     assert [row[1] for row in rows_of(decoded)] == [n for n in range(300) if n not in (100, 200, 201)]
 
 

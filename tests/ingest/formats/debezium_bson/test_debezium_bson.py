@@ -98,7 +98,7 @@ def test_documents_before_the_change_give_old_images_if_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         (change("u"), "capture.mode=change_streams_update_full"),
         (change("d", id_=None), "its key has no member `id`"),
@@ -111,9 +111,9 @@ def test_documents_before_the_change_give_old_images_if_sent() -> None:
     ],
     ids=["no document", "no key", "op", "no id", "value", "text", "another format", "no JSON"],
 )
-def test_a_record_that_is_no_change_fails_with_a_reason(record: Record, said: str) -> None:
+def test_a_record_that_is_no_change_fails_with_a_reason(record: Record, message: str) -> None:
     (failure,) = decode([record]).failures
-    assert re.search(said, failure.reason)
+    assert re.search(message, failure.reason)
 
 
 def test_marker_records_are_skipped() -> None:

@@ -28,11 +28,11 @@ def oldest_first(self: Request, versions: dict[int, tuple[int, int]]) -> object:
 
 @dataclass(frozen=True)
 class Case:
-    """What another release might do, and what is said of it."""
+    """What another release might do, and the resulting error."""
 
     id: str
     change: Callable[[pytest.MonkeyPatch], None]
-    said: str
+    message: str
 
 
 CASES = [
@@ -66,7 +66,7 @@ async def test_a_source_with_unknown_client_internals_does_not_open(
     case.change(monkeypatch)
     monkeypatch.setattr("ingest.sources.kafka.client_check.AIOKAFKA", "0.99.0")
     source = KafkaSource(SETTINGS, frozenset())
-    with pytest.raises(UnsupportedFeature, match=rf'aiokafka 0\.99\.0: {case.said}.*pip install "aiokafka=='):
+    with pytest.raises(UnsupportedFeature, match=rf'aiokafka 0\.99\.0: {case.message}.*pip install "aiokafka=='):
         await source.open()
     await source.close()
 

@@ -37,11 +37,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Case:
-    """files: setting to file. said: of the message."""
+    """files: path by setting. message: part of the error message."""
 
     id: str
     files: dict[str, str]
-    said: str
+    message: str
     password: Secret | None = None
 
 
@@ -74,7 +74,7 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_a_file_that_can_t_be_used_is_named_with_its_setting(case: Case, files: Path) -> None:
     given = {name: files / file for name, file in case.files.items()}
-    with pytest.raises(BadInput, match=case.said) as raised:
+    with pytest.raises(BadInput, match=case.message) as raised:
         client_arguments(settings(**given, ssl_password=case.password))
     assert "hunter" not in str(raised.value)
 

@@ -115,8 +115,8 @@ async def test_a_batch_that_decompresses_beyond_max_record_bytes_is_refused_with
     topic = await topic_with(kafka_broker, 3)
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address, compression_type="gzip") as producer:
         await producer.send_and_wait(topic, value=bytes(200_000))
-    said = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* `source\.max_record_bytes` allows no more"
-    with pytest.raises(BadInput, match=said):
+    message = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* `source\.max_record_bytes` allows no more"
+    with pytest.raises(BadInput, match=message):
         await read_to_end(kafka_broker, topic, max_record_bytes=100_000)
     batches = await read_to_end(kafka_broker, topic, max_record_bytes=300_000)
     assert [len(value) for value in values_of(batches)[0]] == [2, 2, 2, 200_000]
@@ -204,8 +204,8 @@ async def test_a_start_offset_outside_the_topic_is_refused(kafka_broker: KafkaBr
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 2)
     given = AtOffsets({TopicPartition(topic, 0): offset})
-    said = rf"start.offsets` begins {topic}-0 at {offset}, and it has the offsets from 2 on, before 5, now"
-    with pytest.raises(BadInput, match=said):
+    message = rf"start.offsets` begins {topic}-0 at {offset}, and it has the offsets from 2 on, before 5, now"
+    with pytest.raises(BadInput, match=message):
         await read_to_end(kafka_broker, topic, given)
 
 

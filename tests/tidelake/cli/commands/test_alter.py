@@ -45,7 +45,7 @@ def columns(lake: Path) -> list[str]:
 
 
 def test_changes_are_made_in_command_line_order(call: Call, lake: Path) -> None:
-    said = call(
+    result = call(
         "table", "alter", "shop.orders", "-w", lake,
         "--add-column", "note STRING COMMENT 'it''s new' AFTER id",
         "--rename", "note=remark",
@@ -58,7 +58,7 @@ def test_changes_are_made_in_command_line_order(call: Call, lake: Path) -> None:
         "--set", "snapshot.time-retained=2 h",
         "--comment", "All orders",
     )  # fmt: skip
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert columns(lake) == [
         "address ROW<`city` STRING, `zip` INT>",
         "id BIGINT NOT NULL",
@@ -74,7 +74,7 @@ def test_changes_are_made_in_command_line_order(call: Call, lake: Path) -> None:
     }
     assert schema.options == {"bucket": "2", "snapshot.time-retained": "2 h"}
     assert (schema.id, schema.comment) == (1, "All orders")
-    assert said.out.splitlines() == [
+    assert result.out.splitlines() == [
         "~ column address ROW<`city` STRING> → address ROW<`city` STRING, `zip` INT>",
         "+ column remark STRING COMMENT 'it's new'",
         "~ column amount DECIMAL(10, 2) → amount DECIMAL(18, 2) COMMENT 'in euros'",
@@ -128,9 +128,9 @@ def test_a_dry_run_and_json_show_the_resulting_table(call: Call, lake: Path) -> 
 def test_impossible_changes_are_refused_with_the_reason(
     call: Call, lake: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    said = call("table", "alter", "shop.orders", "-w", lake, *arguments)
-    assert (said.code, said.out) == (code, "")
-    assert message in said.err
+    result = call("table", "alter", "shop.orders", "-w", lake, *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
     assert len(columns(lake)) == 4
 
 

@@ -39,9 +39,9 @@ def without_sizes(text: str) -> str:
 def test_the_result_is_printed_bucket_by_bucket(call: Call, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(6, partitions="ab"))
-    said = call("table", "compact", "db.t", "-w", tmp_path, "--where", "p = 'b'")
-    assert (said.code, said.err) == (0, "")
-    header, _, row, summary = without_sizes(said.out).splitlines()
+    result = call("table", "compact", "db.t", "-w", tmp_path, "--where", "p = 'b'")
+    assert (result.code, result.err) == (0, "")
+    header, _, row, summary = without_sizes(result.out).splitlines()
     assert header.split() == ["partition", "bucket", "files", "size", "why"]
     assert row.split() == ["p=b", "0", "6", "→", "1", "SIZE", "→", "SIZE", "size", "amplification"]
     assert summary == "db.t: 6 files became 1, SIZE became SIZE · snapshot 7 · size amplification"
@@ -83,8 +83,8 @@ def test_partitions_are_printed_as_in_table_show(call: Call, tmp_path: Path) -> 
     (bucket,) = reported.document["buckets"]
     assert bucket["partition"] == {"day": "2026-05-01", "s": "日本 é/=:"}
     assert bucket["directory"] == "day=20574/s=日本 é%2F%3D%3A"
-    said = call("table", "compact", "db.t", "-w", tmp_path, "--full")
-    for shown in (said.out, before.out):
+    result = call("table", "compact", "db.t", "-w", tmp_path, "--full")
+    for shown in (result.out, before.out):
         assert r"day=null s=\x1b[31m" in shown
     assert "day=2026-05-01 s=日本 é/=:" in before.out
 
@@ -101,8 +101,8 @@ def test_without_work_the_reason_is_printed(call: Call, tmp_path: Path, argument
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(3))
     table.compact(full=True)
-    said = call("table", "compact", "db.t", "-w", tmp_path, *arguments)
-    assert (said.code, said.out, said.err) == (0, "", f"db.t: nothing was done: {why}\n")
+    result = call("table", "compact", "db.t", "-w", tmp_path, *arguments)
+    assert (result.code, result.out, result.err) == (0, "", f"db.t: nothing was done: {why}\n")
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ def test_stopped_is_reported_only_if_work_is_left(
 
     monkeypatch.setattr("tidelake.cli.commands.maintenance.compact.compact_now", asked_meanwhile)
     which = ["db.a"] if len(case.tables) == 1 else ["--database", "db"]
-    said = call("table", "compact", *which, "-w", tmp_path, "--full")
-    assert (said.code, said.err.splitlines()) == (case.code, case.says)
-    assert ("6 files became 1" in said.out) is not case.is_before_work
+    result = call("table", "compact", *which, "-w", tmp_path, "--full")
+    assert (result.code, result.err.splitlines()) == (case.code, case.says)
+    assert ("6 files became 1" in result.out) is not case.is_before_work
 
 
 def test_a_database_is_compacted_except_for_a_failing_table(call: Call, tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ def test_a_database_is_compacted_except_for_a_failing_table(call: Call, tmp_path
     schema = refused.context.schema  # Java sets what is refused here
     options = {**schema.options, "commit.callbacks": "org.example.Callback"}
     refused.context.schemas.publish(replace(schema, id=1, options=options))
-    said = call("table", "compact", "--database", "db", "-w", tmp_path, "--json")
-    assert said.code == 0, "what can't be done here is no failure of a nightly job"
-    reported = json.loads(said.out)
+    result = call("table", "compact", "--database", "db", "-w", tmp_path, "--json")
+    assert result.code == 0, "what can't be done here is no failure of a nightly job"
+    reported = json.loads(result.out)
     assert [(one["table"], one["snapshots"]) for one in reported] == [
         ("db.empty", []),
         ("db.good", [7]),
@@ -203,19 +203,19 @@ def test_impossible_compactions_are_refused(
     call: Call, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     new_table(tmp_path)
-    said = call("table", "compact", "-w", tmp_path, *arguments)
-    assert (said.code, said.out) == (code, "")
-    assert message in said.err
-    assert "Traceback" not in said.err
+    result = call("table", "compact", "-w", tmp_path, *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
 
 
 def test_rows_can_be_sorted(call: Call, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, *commits(3))
     rows = content(table)
-    said = call("table", "compact", "db.t", "-w", tmp_path, "--order-by", "v,k", "--strategy", "hilbert")
-    assert "3 → 1" in said.out
-    assert "hilbert by v, k" in said.out
+    result = call("table", "compact", "db.t", "-w", tmp_path, "--order-by", "v,k", "--strategy", "hilbert")
+    assert "3 → 1" in result.out
+    assert "hilbert by v, k" in result.out
     assert content(table) == rows
 
 

@@ -34,8 +34,8 @@ def test_a_reader_continues_at_its_reset_position(tmp_path: Path, table: tidelak
     listed = call("table", "consumers", "list", "db.t", "-w", tmp_path, "--json").lines
     assert listed == [{"name": "jobs", "next_snapshot_id": 4, "behind": 1}]
     assert "jobs" in call("table", "consumers", "list", "db.t", "-w", tmp_path).out
-    said = call("table", "consumers", "reset", "db.t", "jobs", "--to", "2", "-w", tmp_path)
-    assert (said.code, said.err) == (0, "consumer jobs reads snapshot 2 next\n")
+    result = call("table", "consumers", "reset", "db.t", "jobs", "--to", "2", "-w", tmp_path)
+    assert (result.code, result.err) == (0, "consumer jobs reads snapshot 2 next\n")
     assert read(table, "jobs", 4) == [2, 3, 4]
 
 
@@ -46,8 +46,8 @@ def test_a_deleted_consumer_protects_no_snapshot(tmp_path: Path, table: tidelake
     assert call("table", "consumers", "delete", "db.t", "jobs", "-w", tmp_path).code == 0
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     assert [snapshot.id for snapshot in table.snapshots()] == [4]
-    said = call("table", "consumers", "delete", "db.t", "jobs", "-w", tmp_path)
-    assert (said.code, "no consumer 'jobs'" in said.err) == (1, True)
+    result = call("table", "consumers", "delete", "db.t", "jobs", "-w", tmp_path)
+    assert (result.code, "no consumer 'jobs'" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize("to", [0, 6, 99])

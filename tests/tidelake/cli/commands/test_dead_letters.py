@@ -30,9 +30,9 @@ def config(shop: Shop) -> Path:
 
 def test_dead_letters_are_listed_shown_and_replayed(shop: Shop, config: Path, call: Call) -> None:
     shop.add((1, 5), (2, BAD), (3, BAD))
-    said = call("ingest", "run", config)
-    assert said.code == 0
-    assert BAD not in said.out + said.err  # what records hold is not logged
+    result = call("ingest", "run", config)
+    assert result.code == 0
+    assert BAD not in result.out + result.err  # what records hold is not logged
     found = call("dead-letters", "list", config, "--json").lines
     assert [(letter["offset"], letter["error_code"]) for letter in found] == [(1, "BAD_RECORD"), (2, "BAD_RECORD")]
     assert {"key", "value", "headers"}.isdisjoint(found[0])
@@ -53,9 +53,9 @@ def test_dead_letters_are_listed_shown_and_replayed(shop: Shop, config: Path, ca
 
 def test_the_log_contains_the_reason_if_configured(shop: Shop, config: Path, call: Call) -> None:
     shop.add((2, BAD))
-    said = call("ingest", "run", config, "--set", "errors.log_include_messages=true", "--log-format", "json")
+    result = call("ingest", "run", config, "--set", "errors.log_include_messages=true", "--log-format", "json")
     (event,) = [
-        e for e in map(json.loads, said.err.splitlines()[:-2]) if e["event"] == "a record becomes a dead letter"
+        e for e in map(json.loads, result.err.splitlines()[:-2]) if e["event"] == "a record becomes a dead letter"
     ]
     assert (event["code"], BAD in event["reason"]) == ("BAD_RECORD", True)
 
@@ -82,6 +82,6 @@ def test_a_record_with_an_out_of_range_year_does_not_block_other_dead_letters(
 
 
 def test_for_file_dead_letters_the_location_is_printed(shop: Shop, config: Path, call: Call) -> None:
-    said = call("dead-letters", "list", config, "--set", "errors.dead_letters=letters")
-    assert said.code == 1
-    assert "are files in letters" in said.err
+    result = call("dead-letters", "list", config, "--set", "errors.dead_letters=letters")
+    assert result.code == 1
+    assert "are files in letters" in result.err

@@ -67,9 +67,9 @@ def test_a_changelog_that_differs_from_the_table_fails_with_the_key_and_its_hist
 ) -> None:
     write(tidelake.Table(table.context.with_options({"changelog-producer": "none"})), 1, "c")
     command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
-    said = call(*command)
-    text = said.out
-    assert said.code == 1
+    result = call(*command)
+    text = result.out
+    assert result.code == 1
     assert "WRONG  1 keys whose row differs" in text
     assert "first: id=1\n  replayed   id=1 v=b\n  the table  id=1 v=c\n" in text
     assert "* #3 +I id=1 v=c" in text
@@ -90,12 +90,12 @@ def test_a_manipulated_changelog_fails_with_the_first_key_its_versions_and_its_c
     at = rows.schema.get_field_index("v")
     pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(values)), path)
     command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
-    said = call(*command)
-    assert said.code == 1
-    assert "WRONG  2 keys whose row differs from the replayed changelog" in said.out
-    assert "first: id=5\n  replayed   id=5 v=doctored\n  the table  id=5 v=x\n" in said.out
-    assert "versions in files, oldest first; *: merged by a read of this snapshot\n* #3 +I id=5 v=x\n" in said.out
-    assert "changelog, oldest first\n  #3 +I id=5 v=doctored\n" in said.out
+    result = call(*command)
+    assert result.code == 1
+    assert "WRONG  2 keys whose row differs from the replayed changelog" in result.out
+    assert "first: id=5\n  replayed   id=5 v=doctored\n  the table  id=5 v=x\n" in result.out
+    assert "versions in files, oldest first; *: merged by a read of this snapshot\n* #3 +I id=5 v=x\n" in result.out
+    assert "changelog, oldest first\n  #3 +I id=5 v=doctored\n" in result.out
     document = call(*command, "--json").document
     assert document["first"]["key"] == {"id": 5}
     assert document["history"]["changes"] == [{"snapshot": 3, "kind": "+I", "row": {"id": 5, "v": "doctored"}}]

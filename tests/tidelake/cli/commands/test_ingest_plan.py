@@ -87,15 +87,15 @@ def test_a_plan_of_many_tables_has_one_line_each_and_details_on_request(call: Ca
 
 
 @pytest.mark.parametrize(
-    ("lag", "said"),
+    ("lag", "message"),
     [
         pytest.param(None, "unknown: the source can't tell where it ends, or has no records yet", id="a folder"),
         pytest.param({"a": {0: 0, 1: 0}}, "nothing to read", id="caught up"),
         pytest.param({"a": {0: 1_000}, "b": {0: 5}}, "at most 1,005 records to read", id="behind"),
     ],
 )
-def test_a_plan_shows_the_amount_to_read(lag: dict[str, dict[int, int]] | None, said: str) -> None:
-    assert _lag_text(lag) == said
+def test_a_plan_shows_the_amount_to_read(lag: dict[str, dict[int, int]] | None, message: str) -> None:
+    assert _lag_text(lag) == message
 
 
 def write_steady_records(tmp_path: Path, tables: int, seconds: int, records_per_second: int) -> None:

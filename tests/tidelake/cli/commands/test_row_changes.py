@@ -72,6 +72,6 @@ def test_invalid_values_are_refused_without_changes(
     lake: Path, call: Call, arguments: tuple[str, ...], code: int, message: str, dry_run: tuple[str, ...]
 ) -> None:
     verb, *others = arguments
-    said = call("table", verb, "shop.t", "-w", lake, *others, *dry_run)
-    assert (said.code, message in said.err) == (code, True), said.err
+    result = call("table", verb, "shop.t", "-w", lake, *others, *dry_run)
+    assert (result.code, message in result.err) == (code, True), result.err
     assert len(tidelake.open_catalog(str(lake)).table("shop.t").snapshots()) == 1

@@ -116,6 +116,6 @@ def test_a_pipeline_that_changes_its_driver_is_refused_and_can_continue(
 
 def test_without_spark_the_missing_package_is_named(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "missing_for_spark", lambda: "there is no Java: install one")
-    said = call("spark", "run", config)
-    assert (said.code, said.out) == (1, "")
-    assert said.err == "error: tidelake spark run: Spark can't run here. there is no Java: install one\n"
+    result = call("spark", "run", config)
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "error: tidelake spark run: Spark can't run here. there is no Java: install one\n"

@@ -85,10 +85,10 @@ def test_a_table_is_created_with_its_database(call: Call, warehouse: Path) -> No
     columns = [part for column in COLUMNS for part in ("--column", column)]
     keys = ("--primary-key", "region,id", "--partition-by", "region")
     options = ("--option", "bucket=4", "--option", "changelog-producer=input", "--comment", "Orders")
-    said = call("table", "create", "shop.orders", "-w", warehouse, *columns, *keys, *options)
-    assert said.code == 0
-    assert said.out == f"shop.orders at {warehouse}/shop.db/orders\n"
-    assert said.err == "created database shop\n"
+    result = call("table", "create", "shop.orders", "-w", warehouse, *columns, *keys, *options)
+    assert result.code == 0
+    assert result.out == f"shop.orders at {warehouse}/shop.db/orders\n"
+    assert result.err == "created database shop\n"
     table = tidelake.open_catalog(str(warehouse)).table("shop.orders")
     assert table.schema == SCHEMA
     assert table.primary_key == ("region", "id")
@@ -102,9 +102,9 @@ def test_a_table_is_created_with_its_database(call: Call, warehouse: Path) -> No
 
 def test_columns_may_come_from_a_parquet_file(call: Call, warehouse: Path, tmp_path: Path) -> None:
     pa.parquet.write_table(rows((1, "eu", "1.50")).drop_columns(["_VALUE_KIND"]), tmp_path / "orders.parquet")
-    said = call("table", "create", "shop.t", "-w", warehouse, "--schema-from", tmp_path / "orders.parquet", "--json")
-    assert said.code == 0
-    types = [(column["name"], column["type"]) for column in said.document["columns"]]
+    result = call("table", "create", "shop.t", "-w", warehouse, "--schema-from", tmp_path / "orders.parquet", "--json")
+    assert result.code == 0
+    types = [(column["name"], column["type"]) for column in result.document["columns"]]
     assert types[2:] == [("amount", "DECIMAL(10, 2)"), ("tags", "MAP<STRING NOT NULL, INT>")]
 
 
@@ -122,10 +122,10 @@ def test_columns_may_come_from_a_parquet_file(call: Call, warehouse: Path, tmp_p
 def test_an_invalid_table_is_refused_with_the_reason(
     call: Call, warehouse: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    said = call("table", "create", "shop.t", "-w", warehouse, *arguments)
-    assert (said.code, said.out) == (code, "")
-    assert message in said.err
-    assert "Traceback" not in said.err
+    result = call("table", "create", "shop.t", "-w", warehouse, *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
     assert tidelake.open_catalog(str(warehouse)).list_databases() == []
 
 
@@ -138,9 +138,9 @@ def test_names_are_listed_one_a_line(call: Call, warehouse: Path, orders: tidela
 
 
 def test_truncating_requires_a_confirmation(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "truncate", "shop.orders", "-w", warehouse)
-    assert (said.code, said.out) == (3, "")
-    assert said.err.startswith("refused: Remove all rows from shop.orders")
+    result = call("table", "truncate", "shop.orders", "-w", warehouse)
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("refused: Remove all rows from shop.orders")
     assert orders.scan().to_arrow().num_rows == 2
     by_partition = ("--partition", "region=us", "--yes", "--json")
     assert (
@@ -152,9 +152,9 @@ def test_truncating_requires_a_confirmation(call: Call, warehouse: Path, orders:
 
 
 def test_dropping_requires_a_confirmation(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "drop", "shop.orders", "-w", warehouse, "--json")
-    assert (said.code, said.out) == (3, "")
-    assert "Pass --yes" in said.err
+    result = call("table", "drop", "shop.orders", "-w", warehouse, "--json")
+    assert (result.code, result.out) == (3, "")
+    assert "Pass --yes" in result.err
     assert call("table", "list", "-w", warehouse).out == "shop.orders\n"
     assert call("table", "drop", "shop.orders", "-w", warehouse, "--yes", "--json").document == {
         "dropped": "shop.orders"
@@ -169,9 +169,9 @@ def test_dropping_requires_a_confirmation(call: Call, warehouse: Path, orders: t
 def test_a_table_is_shown_on_one_page(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     (snapshot,) = [snapshot for snapshot in orders.snapshots() if snapshot.id == 3]
     when = datetime.fromtimestamp(snapshot.time_ms / 1000, UTC)
-    said = call("table", "show", "shop.orders", "-w", warehouse)
-    assert said.err == ""
-    shown = "\n".join(line.rstrip() for line in said.out.splitlines())
+    result = call("table", "show", "shop.orders", "-w", warehouse)
+    assert result.err == ""
+    shown = "\n".join(line.rstrip() for line in result.out.splitlines())
     picture, _, rest = shown.partition("\n\npartition")
     buckets, _, trees = rest.partition("\n\nregion=")
     assert (
@@ -239,9 +239,9 @@ def test_a_table_is_shown_as_json(call: Call, warehouse: Path, orders: tidelake.
 
 def test_an_empty_table_can_be_shown(call: Call, warehouse: Path) -> None:
     call("table", "create", "shop.log", "-w", warehouse, "--column", "line:STRING")
-    said = call("table", "show", "shop.log", "-w", warehouse)
-    assert "no primary key: rows are only added · buckets: unaware" in said.out
-    assert "none yet: nothing was committed" in said.out
+    result = call("table", "show", "shop.log", "-w", warehouse)
+    assert "no primary key: rows are only added · buckets: unaware" in result.out
+    assert "none yet: nothing was committed" in result.out
     assert call("table", "show", "shop.log", "-w", warehouse, "--json").document["snapshot"] is None
     assert call("table", "scan", "shop.log", "-w", warehouse, "--json").out == ""
     assert call("table", "snapshots", "shop.log", "-w", warehouse, "--json").out == ""
@@ -272,18 +272,18 @@ def test_snapshots_are_listed_newest_first(call: Call, warehouse: Path, orders: 
         (2, 8, "etl"),
         (1, 7, "etl"),
     ]
-    said = call("table", "snapshots", "shop.orders", "-w", warehouse, "--limit", "2")
-    assert [line.split()[0] for line in said.out.splitlines()[2:]] == ["3", "2"]
-    assert said.err == "showing the newest 2; --limit shows more\n"
+    result = call("table", "snapshots", "shop.orders", "-w", warehouse, "--limit", "2")
+    assert [line.split()[0] for line in result.out.splitlines()[2:]] == ["3", "2"]
+    assert result.err == "showing the newest 2; --limit shows more\n"
 
 
 # ---------------------------------------------------------------- scan
 
 
 def test_a_scan_prints_json_lines(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "scan", "shop.orders", "-w", warehouse, "--json")
-    assert said.err == ""
-    assert sorted(said.lines, key=lambda row: row["id"]) == [
+    result = call("table", "scan", "shop.orders", "-w", warehouse, "--json")
+    assert result.err == ""
+    assert sorted(result.lines, key=lambda row: row["id"]) == [
         {"id": 1, "region": "eu", "amount": "2.50", "tags": [["n", 1]]},
         {"id": 2, "region": "eu", "amount": None, "tags": [["n", 2]]},
     ]
@@ -302,18 +302,18 @@ def test_a_scan_prints_json_lines(call: Call, warehouse: Path, orders: tidelake.
 def test_a_scan_filters_rows(
     call: Call, warehouse: Path, orders: tidelake.Table, arguments: list[str], ids: list[int]
 ) -> None:
-    said = call("table", "scan", "shop.orders", "-w", warehouse, "--json", "--columns", "id", *arguments)
-    assert sorted(row["id"] for row in said.lines) == ids
+    result = call("table", "scan", "shop.orders", "-w", warehouse, "--json", "--columns", "id", *arguments)
+    assert sorted(row["id"] for row in result.lines) == ids
 
 
 def test_a_scan_prints_a_table(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "scan", "shop.orders", "-w", warehouse, "--where", "id = 2")
-    assert [line.rstrip() for line in said.out.splitlines()] == [
+    result = call("table", "scan", "shop.orders", "-w", warehouse, "--where", "id = 2")
+    assert [line.rstrip() for line in result.out.splitlines()] == [
         "id   region   amount   tags",
         "────────────────────────────────",
         ' 2   eu         null   [["n",2]]',
     ]
-    assert said.err == "1 row\n"
+    assert result.err == "1 row\n"
 
 
 def test_a_printed_table_ends_after_a_hundred_rows(call: Call, warehouse: Path) -> None:
@@ -323,9 +323,9 @@ def test_a_printed_table_ends_after_a_hundred_rows(call: Call, warehouse: Path) 
     with table.writer() as writer:
         writer.write(pa.table({"id": range(101)}))
         writer.commit()
-    said = call("table", "scan", "shop.t", "-w", warehouse)
-    assert len(said.out.splitlines()) == 2 + 100
-    assert said.err.startswith("showing the first 100 rows")
+    result = call("table", "scan", "shop.t", "-w", warehouse)
+    assert len(result.out.splitlines()) == 2 + 100
+    assert result.err.startswith("showing the first 100 rows")
     assert len(call("table", "scan", "shop.t", "-w", warehouse, "--limit", "101").out.splitlines()) == 2 + 101
 
 
@@ -340,8 +340,8 @@ def test_terminal_control_characters_are_escaped(call: Call, warehouse: Path) ->
 
 
 def test_a_scan_prints_csv(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "scan", "shop.orders", "-w", warehouse, "--format", "csv", "--columns", "amount,id")
-    read = pa.csv.read_csv(io.BytesIO(said.out.encode()))
+    result = call("table", "scan", "shop.orders", "-w", warehouse, "--format", "csv", "--columns", "amount,id")
+    read = pa.csv.read_csv(io.BytesIO(result.out.encode()))
     assert sorted(map(tuple, zip(*read.to_pydict().values(), strict=True)), key=str) == [(2.5, 1), (None, 2)]
     refused = call("table", "scan", "shop.orders", "-w", warehouse, "--format", "csv")
     assert refused.code == 1
@@ -362,9 +362,9 @@ def test_missing_columns_and_snapshots_are_named(call: Call, warehouse: Path, or
         (["--tag", "v1"], "has no tag 'v1'"),
         (["--as-of", "2001-01-01"], "has no snapshot from"),
     ):
-        said = call("table", "scan", "shop.orders", "-w", warehouse, *arguments)
-        assert (said.code, said.out) == (1, "")
-        assert message in said.err
+        result = call("table", "scan", "shop.orders", "-w", warehouse, *arguments)
+        assert (result.code, result.out) == (1, "")
+        assert message in result.err
     assert call("table", "scan", "shop.orders", "-w", warehouse, "--as-of", "soon").code == 2
     assert "no table shop.order" in call("table", "scan", "shop.order", "-w", warehouse).err
 
@@ -373,9 +373,9 @@ def test_missing_columns_and_snapshots_are_named(call: Call, warehouse: Path, or
 
 
 def test_changes_are_printed_as_lines(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "changes", "shop.orders", "-w", warehouse, "--start", "2", "--columns", "id,amount")
-    assert said.out == "#2 +U id=1 amount=2.50\n#3 -D id=3 amount=20.00\n"
-    assert said.err == ""
+    result = call("table", "changes", "shop.orders", "-w", warehouse, "--start", "2", "--columns", "id,amount")
+    assert result.out == "#2 +U id=1 amount=2.50\n#3 -D id=3 amount=20.00\n"
+    assert result.err == ""
     arguments = ("--end", "2", "--where", "id = 1", "--columns", "amount", "--json")
     assert call("table", "changes", "shop.orders", "-w", warehouse, *arguments).lines == [
         {"snapshot": 1, "kind": "+I", "row": {"amount": "1.50"}},
@@ -394,11 +394,11 @@ def test_following_shows_new_commits(call: Call, warehouse: Path, orders: tidela
 
     other = threading.Thread(target=write_one_more)
     other.start()
-    said = call(
+    result = call(
         "table", "follow", "shop.orders", "-w", warehouse, "--start", "3", "--until", "4", "--columns", "id", "--json"
     )
     other.join()
-    assert said.lines == [
+    assert result.lines == [
         {"snapshot": 3, "kind": "-D", "row": {"id": 3}},
         {"snapshot": 4, "kind": "+I", "row": {"id": 4}},
     ]
@@ -419,21 +419,21 @@ def test_a_limit_ends_the_output_after_that_many_changes(
     verb, *options = command
     all_of_them = call("table", "changes", "shop.orders", "-w", warehouse, "--json").lines
     assert len(all_of_them) == 5  # of three snapshots
-    said = call("table", verb, "shop.orders", "-w", warehouse, *options, "--limit", str(limit), "--json")
-    assert (said.code, said.lines) == (0, all_of_them[:limit])
+    result = call("table", verb, "shop.orders", "-w", warehouse, *options, "--limit", str(limit), "--json")
+    assert (result.code, result.lines) == (0, all_of_them[:limit])
 
 
 def test_a_limit_counts_only_matching_changes(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     arguments = ("-w", warehouse, "--follow", "--start", "earliest", "--where", "id = 1", "--limit", "2")
-    said = call("table", "changes", "shop.orders", *arguments, "--columns", "amount")
-    assert said.out == "#1 +I amount=1.50\n#2 +U amount=2.50\n"
+    result = call("table", "changes", "shop.orders", *arguments, "--columns", "amount")
+    assert result.out == "#1 +I amount=1.50\n#2 +U amount=2.50\n"
 
 
 def test_a_limit_together_with_a_consumer_is_refused(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     for verb in (("follow",), ("changes", "--follow")):
-        said = call("table", verb[0], "shop.orders", "-w", warehouse, *verb[1:], "--consumer", "c", "--limit", "1")
-        assert (said.code, said.out) == (2, "")
-        assert "--limit may end within a snapshot" in said.err
+        result = call("table", verb[0], "shop.orders", "-w", warehouse, *verb[1:], "--consumer", "c", "--limit", "1")
+        assert (result.code, result.out) == (2, "")
+        assert "--limit may end within a snapshot" in result.err
 
 
 def test_a_consumer_continues_at_its_position(call: Call, warehouse: Path, orders: tidelake.Table) -> None:

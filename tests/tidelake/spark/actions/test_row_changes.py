@@ -163,7 +163,7 @@ def test_a_change_that_lost_a_race_is_recomputed(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("options", "values", "said"),
+    ("options", "values", "message"),
     [
         pytest.param({}, {"nam": "1"}, "no column 'nam'; did you mean 'name'", id="a column that is none"),
         pytest.param({}, {"id": "1"}, "'id' is a column of the primary key", id="a column of the key"),
@@ -173,8 +173,8 @@ def test_a_change_that_lost_a_race_is_recomputed(
     ],
 )
 def test_invalid_updates_are_refused(
-    spark: SparkSession, lake: str, options: dict[str, str], values: dict[str, str], said: str
+    spark: SparkSession, lake: str, options: dict[str, str], values: dict[str, str], message: str
 ) -> None:
     create(lake, **options)
-    with pytest.raises(tidelake.TidelakeError, match=said):
+    with pytest.raises(tidelake.TidelakeError, match=message):
         update(spark, "shop.t", lake, values)

@@ -77,7 +77,7 @@ def test_a_stream_continues_with_appended_records(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         pytest.param({}, "needs the option path", id="no folder"),
         pytest.param({"path": "/x", "maxFilesPerTriger": "1"}, "did you mean 'maxFilesPerTrigger'", id="a slip"),
@@ -86,8 +86,8 @@ def test_a_stream_continues_with_appended_records(spark: SparkSession, tmp_path:
         pytest.param({"path": "s3://x/y"}, "reads folders of a file system", id="a store"),
     ],
 )
-def test_invalid_options_are_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         FolderReadOptions.of(options)
 
 

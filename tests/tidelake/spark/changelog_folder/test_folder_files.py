@@ -103,15 +103,15 @@ def test_a_large_file_is_split_into_tasks_and_small_ones_share_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "said"),
+    ("name", "size", "message"),
     [
         pytest.param("a.jsonl", 1, "shrank from 4 to 1 bytes", id="a file that shrank"),
         pytest.param("a.jsonl.gz", 9, "grew from 4 to 9 bytes after it was read", id="a compressed one that grew"),
     ],
 )
-def test_files_that_change_are_refused(tmp_path: Path, name: str, size: int, said: str) -> None:
+def test_files_that_change_are_refused(tmp_path: Path, name: str, size: int, message: str) -> None:
     (tmp_path / name).write_bytes(b"x" * size)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         planned(tmp_path, {name: 4})
 
 

@@ -128,14 +128,14 @@ def test_tables_of_a_database_are_compacted_by_name(spark: SparkSession, lake: s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param({"compact_strategy": "all"}, "compact_strategy is one of full, minor, not 'all'", id="a strategy"),
         pytest.param({"order_by": "id"}, "order_strategy and order_by belong together", id="columns alone"),
     ],
 )
-def test_invalid_arguments_are_refused(lake: str, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_invalid_arguments_are_refused(lake: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         procedures.compact(None, "shop.t", lake, **arguments)  # type: ignore[arg-type]
 
 
@@ -298,27 +298,27 @@ def test_lost_manifests_are_removed(lake: str) -> None:
 def test_unsupported_procedures_are_refused_with_the_reason(lake: str, call: Call) -> None:
     assert not {*NOT_HERE} & {*procedures.__all__}
     for name, reason in NOT_HERE.items():
-        said = call("spark", "call", name, "table=shop.t", "-w", lake)
-        assert said.code != 0
-        assert name in said.err
-        assert " ".join(reason.split()[:4]) in " ".join(said.err.split())
-        assert "paimon-spark" in said.err
+        result = call("spark", "call", name, "table=shop.t", "-w", lake)
+        assert result.code != 0
+        assert name in result.err
+        assert " ".join(reason.split()[:4]) in " ".join(result.err.split())
+        assert "paimon-spark" in result.err
 
 
 def test_the_command_line_calls_them(lake: str, call: Call) -> None:
     table = keyed(lake)
-    said = call("spark", "call", "create_tag", "table=shop.t", "tag=kept", "snapshot=2", "-w", lake)
-    assert said.code == 0, said.err
+    result = call("spark", "call", "create_tag", "table=shop.t", "tag=kept", "snapshot=2", "-w", lake)
+    assert result.code == 0, result.err
     assert {name: tag.id for name, tag in table.tags().items()} == {"kept": 2}
-    said = call("spark", "call", "rollback", "table=shop.t", "tag=kept", "-w", lake, "--json")
-    assert said.document == {
+    result = call("spark", "call", "rollback", "table=shop.t", "tag=kept", "-w", lake, "--json")
+    assert result.document == {
         "procedure": "rollback",
         "result": {"previous_snapshot_id": 3, "current_snapshot_id": 2},
     }
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param(["compakt"], "no procedure 'compakt'; did you mean 'compact'", id="a procedure that is none"),
         pytest.param(["rollback", "tabel=x.y"], "no argument 'tabel'; did you mean 'table'", id="an argument"),
@@ -329,7 +329,7 @@ def test_the_command_line_calls_them(lake: str, call: Call) -> None:
         ),
     ],
 )
-def test_the_command_line_prints_the_error(lake: str, call: Call, arguments: list[str], said: str) -> None:
+def test_the_command_line_prints_the_error(lake: str, call: Call, arguments: list[str], message: str) -> None:
     found = call("spark", "call", *arguments, "-w", lake)
     assert found.code == 2
-    assert said in found.err
+    assert message in found.err
