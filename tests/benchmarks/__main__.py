@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
             pypaimon=build_tool(TOOLS / "pypaimon" / "build") if peers - {"java", "flink"} else None,
             peers=peers,
         )
-        found = list(_told(section for name in options.only for section in _sections(name, plan)))
+        found = list(_report(section for name in options.only for section in _sections(name, plan)))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if options.json is not None:
@@ -118,7 +118,7 @@ def _sections(name: str, plan: Plan) -> Iterator[PageSection]:
         yield failure(f"Suite {name} failed", traceback.format_exc())
 
 
-def _told(sections: Iterable[PageSection]) -> Iterator[PageSection]:
+def _report(sections: Iterable[PageSection]) -> Iterator[PageSection]:
     for section in sections:
         sys.stdout.write(f"{section.markdown()}\n\n")
         sys.stdout.flush()

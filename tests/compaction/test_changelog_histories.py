@@ -80,9 +80,9 @@ def test_applying_the_changelog_gives_the_table(engine: Engine, producer: str) -
             else:
                 write(table, rows, count, write_only=what == "leave to a job")
         table.compact(full=True)
-        told_now = check_changelog(table)
-        assert told_now or table.scan().to_arrow().num_rows == 0
-        reported += told_now
+        reported_now = check_changelog(table)
+        assert reported_now or table.scan().to_arrow().num_rows == 0
+        reported += reported_now
         assert verify(table.context) == []
 
     check()

@@ -235,11 +235,11 @@ def test_writing_waits_when_too_many_runs_accumulate(tmp_path: Path, caplog: pyt
     streaming.put(1, 4)  # four runs are one too many: the next flush must wait
     order = []
 
-    def go_on() -> None:
+    def continue_writing() -> None:
         streaming.put(5, 5)
         order.append("written")
 
-    writing = threading.Thread(target=go_on)
+    writing = threading.Thread(target=continue_writing)
     with caplog.at_level(logging.INFO):
         writing.start()
         order.append("compacted")

@@ -93,9 +93,9 @@ def test_applying_the_changelog_gives_the_table_after_any_fault(engine: Engine, 
         table = new_table({"bucket": "1", **OFTEN_COMPACTED, **engine.options, **chosen, **layout})
         _live(table, Rows(engine, Random(seed), keys=8), steps, points)
         table.compact(full=True)
-        told_now = check_changelog(table)
-        assert told_now or table.scan().to_arrow().num_rows == 0
-        reported += told_now
+        reported_now = check_changelog(table)
+        assert reported_now or table.scan().to_arrow().num_rows == 0
+        reported += reported_now
         _check_the_rest(table)
 
     check()
@@ -136,9 +136,9 @@ def test_merging_the_written_rows_gives_the_table_after_any_fault(
         if is_compacted:
             table.compact(full=True)
         copy = new_table({"bucket": "1", **engine.options, **compacted})
-        told_now = check_written_rows(table, copy)
-        assert told_now or all(step.is_job for step in steps)
-        reported += told_now
+        reported_now = check_written_rows(table, copy)
+        assert reported_now or all(step.is_job for step in steps)
+        reported += reported_now
         _check_the_rest(table)
 
     check()

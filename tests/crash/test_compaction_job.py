@@ -118,7 +118,7 @@ def live_through(kind: JobTableKind, number: int, trouble: Trouble) -> None:
     where = f"{kind.id}: {trouble.id}, call {number}: {io.calls[number : number + 1]}"
     world.check(where)
     after = FaultyFileIO(world.store)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     with suppress(TidelakeError):  # what lands late may take its work away
         world.compact(after)
     io.land()

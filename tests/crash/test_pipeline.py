@@ -56,7 +56,7 @@ def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mappin
         assert set(seen.rows) <= world.history[table], where
 
     after = FaultyFileIO(world.store)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     world.watch(after)
     finish(world, after, trouble)
     io.land()

@@ -96,7 +96,7 @@ def live_through(case: Case, number: int, trouble: Trouble) -> None:
     assert not inspect(table.context, deep=True).findings, where
 
     after = FaultyFileIO(table.context.io)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     for _ in range(3):
         with suppress(CommitConflict, CommitOutcomeUnknown):
             case.change(Table(with_io(table, after)))

@@ -83,7 +83,7 @@ def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: b
     assert set(life.acknowledged) <= set(found.identifiers), where
 
     after = FaultyFileIO(world.store)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     life = world.life(after)
     # Nothing else may go wrong. A commit of the dead process that lands late makes ours one of the past.
     expected = (CommitConflict, BadInput) if trouble.lands_after_death else CommitConflict

@@ -40,7 +40,7 @@ class Trouble:
         if self.landing and not self.is_crash:
             land_before(io, number + self.landing, io)
 
-    def go_on_in(self, io: FaultyFileIO, before: FaultyFileIO) -> None:
+    def continue_in(self, io: FaultyFileIO, before: FaultyFileIO) -> None:
         """Requests in flight when the process of `before` died still arrive, while the process of `io` continues."""
         if self.lands_after_death:
             land_before(io, self.landing, before)

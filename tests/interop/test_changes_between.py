@@ -78,8 +78,8 @@ def test_rows_between_two_snapshots_are_javas_inserts_and_updates(warehouse: Pat
     for options in RANGES:
         ours = tidelake.open_catalog(str(warehouse)).table(NAME, options).scan().to_arrow()
         theirs = java_oracle.system(warehouse, NAME, "audit_log", options=options)
-        came = [{k: v for k, v in row.items() if k != "rowkind"} for row in theirs if row["rowkind"] in ("+I", "+U")]
-        assert reported(ours, came) is None, options
+        between = [{k: v for k, v in row.items() if k != "rowkind"} for row in theirs if row["rowkind"] in ("+I", "+U")]
+        assert reported(ours, between) is None, options
 
 
 def test_the_audit_log_equals_javas(warehouse: Path, java_oracle: JavaOracle) -> None:

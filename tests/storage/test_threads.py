@@ -165,10 +165,10 @@ async def test_pending_items_run_despite_an_error_if_requested(
             raise OSError("disk full")
         return item.upper()
 
-    def tell(item: str, outcome: str) -> None:
+    def report(item: str, outcome: str) -> None:
         reported.append((item, outcome))
 
-    running = asyncio.create_task(map_uncancellable(work, "abcd", 1, tell, keep_going=True))
+    running = asyncio.create_task(map_uncancellable(work, "abcd", 1, report, keep_going=True))
     await gate.reached()
     if is_cancelled:
         running.cancel()
@@ -241,14 +241,14 @@ def test_a_closing_event_loop_waits_for_work_before_cleanup(run: Runner) -> None
         gate()
         events.append("work has ended")
 
-    async def beside() -> None:
+    async def concurrent() -> None:
         try:
             await run(work)
         finally:
             events.append("cleans up")
 
     async def main() -> None:
-        tasks.append(asyncio.create_task(beside()))
+        tasks.append(asyncio.create_task(concurrent()))
         await gate.reached()
         asyncio.get_running_loop().call_later(0.05, gate.open)
 

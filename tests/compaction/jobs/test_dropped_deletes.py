@@ -92,8 +92,8 @@ def test_a_late_row_stays_deleted_after_a_compaction_by_a_writer_unaware_of_it(
 ) -> None:
     table = make_table(tmp_path, {**options, **EACH_COMMIT})
     sign = -1 if "sequence.field.sort-order" in options else 1
-    beside = tidelake.open_catalog(str(tmp_path)).table("db.t", {"write-only": "true"})
-    with table.writer(commit_user="one") as one, beside.writer(commit_user="other") as other:
+    write_only_table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"write-only": "true"})
+    with table.writer(commit_user="one") as one, write_only_table.writer(commit_user="other") as other:
         put(one, (2, 1, ADD))
         put(other, (3, 1, ADD))
         write(one, (1, sign * 10, DELETE))
@@ -124,12 +124,12 @@ def test_sequence_numbers_alone_need_no_delete_kept(tmp_path: Path) -> None:
     with table.writer() as writer:
         put(writer, (1, 1, ADD), (2, 1, ADD))
         put(writer, (1, 2, DELETE))
-        compact_beside(table, lambda: put(writer, (1, 3, ADD)))
+        compact_during(table, lambda: put(writer, (1, 3, ADD)))
     assert deletes_added(table) == 0
     assert rows_at(table) == {1: 3, 2: 1}
 
 
-def compact_beside(table: tidelake.Table, happens: Callable[[], object]) -> None:
+def compact_during(table: tidelake.Table, happens: Callable[[], object]) -> None:
     """A job's work is done, and not published, when that happens."""
     todo = [happens]
 
@@ -146,7 +146,7 @@ def test_a_job_next_to_write_only_writers_keeps_needed_deletes_and_its_work(tmp_
     with table.writer() as writer:
         put(writer, (1, 9, DELETE), (2, 1, ADD))
         put(writer, (3, 9, DELETE), (4, 1, ADD))
-        compact_beside(table, lambda: put(writer, (1, 5, ADD)))
+        compact_during(table, lambda: put(writer, (1, 5, ADD)))
         assert rows_at(table) == {2: 1, 4: 1}
         assert [snapshot.commit_kind for snapshot in table.snapshots()][-1] is CommitKind.COMPACT
         assert deletes_added(table) == 2
@@ -198,7 +198,7 @@ def check_history(options: Mapping[str, str], history: Sequence[Step], times: Se
             if who < WRITERS:
                 put_numbered(who, rows)
             else:
-                compact_beside(table, partial(put_numbered, 0, rows))
+                compact_during(table, partial(put_numbered, 0, rows))
         check_compactions_change_no_row(table)
         found = rows_at(table)
         for row_id, versions in done.items():

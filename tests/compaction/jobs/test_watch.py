@@ -222,14 +222,14 @@ def test_a_busy_table_does_not_delay_the_others(tmp_path: Path) -> None:
     io = FaultyFileIO(local_io(tmp_path), act)
     cancellation, reported = CancellationToken(), list[str]()
 
-    def tell(report: CompactionReport) -> None:
+    def keep(report: CompactionReport) -> None:
         assert len(report.snapshot_ids) == 1
         reported.append(report.table)
         if len(reported) == 4:
             cancellation.cancel()
 
     contexts = {"db.busy": with_io(tables["db.busy"], io), "db.quiet": tables["db.quiet"].context}
-    watch(lambda: list(contexts), contexts.__getitem__, MINOR, cancellation, tell)
+    watch(lambda: list(contexts), contexts.__getitem__, MINOR, cancellation, keep)
     assert reported == ["db.busy", "db.quiet", "db.busy", "db.busy"]
 
 

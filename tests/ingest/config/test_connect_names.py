@@ -92,9 +92,9 @@ def test_a_connect_name_acts_or_is_refused_in_every_place(case: Case, way: str) 
 
 
 def test_later_layers_win_under_either_name() -> None:
-    reported, not_told = "errors: {log_include_messages: true}", "errors.log.include.messages: false"
+    reported, unreported = "errors: {log_include_messages: true}", "errors.log.include.messages: false"
     assert not errors(reported, ["errors.log.include.messages=false"]).log_include_messages
-    assert errors(not_told, ["errors.log_include_messages=true"]).log_include_messages
+    assert errors(unreported, ["errors.log_include_messages=true"]).log_include_messages
     variable = {"TIDELAKE_ERRORS__LOG__INCLUDE__MESSAGES": "false"}
     assert not errors(reported, **variable).log_include_messages
     assert errors(reported, ["errors.log_include_messages=true"], **variable).log_include_messages

@@ -42,7 +42,7 @@ def test_a_pipeline_is_refused_after_a_spark_query_and_names_its_position(world:
 @pytest.mark.parametrize("way", ["--accept-gap", "--from-snapshot"])
 def test_the_commands_in_the_refusal_continue_without_gap_or_duplicates(world: DriverWorld, way: str) -> None:
     world.spark(Query("q1"))
-    world.go_on("shop", way)
+    world.resume("shop", way)
     world.check_all_is_there()
     world.append(0, 2)
     world.run("shop")  # it is decided once
@@ -51,7 +51,7 @@ def test_the_commands_in_the_refusal_continue_without_gap_or_duplicates(world: D
 
 def test_the_third_command_rereads_as_announced(world: DriverWorld) -> None:
     world.spark(Query("q1"))
-    assert world.go_on("shop", "--rewind-to").rows == 6
+    assert world.resume("shop", "--rewind-to").rows == 6
     assert world.run("shop").records == 0
 
 
@@ -65,7 +65,7 @@ def test_a_pipeline_is_refused_after_a_query_continued_its_table(world: DriverWo
     with pytest.raises(PositionRefused, match=r"it has read x\.public\.events-0 up to 7, this pipeline up to 4"):
         world.run("shop")
     world.append(1)
-    world.go_on("shop", way)
+    world.resume("shop", way)
     world.check_all_is_there()
 
 
@@ -85,7 +85,7 @@ def test_a_spark_query_is_refused_after_a_pipeline(world: DriverWorld) -> None:
 def test_a_query_is_refused_after_a_pipeline_continued_its_table(world: DriverWorld) -> None:
     query = Query("q1")
     world.spark(query)
-    world.go_on("shop")
+    world.resume("shop")
     with pytest.raises(PositionRefused, match="already"):
         world.spark(query)
     world.check_all_is_there()
@@ -96,7 +96,7 @@ def test_a_renamed_pipeline_does_not_reread_everything(world: DriverWorld) -> No
     with pytest.raises(PositionRefused, match="pipeline 'shop' also writes to the table"):
         world.run("store")
     world.append(1, 2)
-    world.go_on("store", "--from-snapshot")
+    world.resume("store", "--from-snapshot")
     world.check_all_is_there()
     with pytest.raises(PositionRefused, match="pipeline 'store' also writes to the table"):
         world.run("shop")
@@ -135,7 +135,7 @@ def test_a_query_commit_during_a_pipeline_run_stops_it_before_duplicates(world: 
         world.run("shop", io=io)
     assert query.batches == 1
     world.check()
-    world.go_on("shop")
+    world.resume("shop")
     world.check_all_is_there()
 
 
@@ -154,7 +154,7 @@ def test_positions_of_all_other_users_are_checked(world: DriverWorld) -> None:
     """
     world.spark(Query("q1"))
     world.append(0)
-    world.go_on("shop")
+    world.resume("shop")
     assert world.ends == {P0: 5, P1: 2}
     with pytest.raises(PositionRefused, match="already"):
         world.spark(Query("q2"))
@@ -217,7 +217,7 @@ def _histories(steps: list[tuple[object, ...]]) -> None:
             case ("both", str(name), int(number), int(at)):
                 _run_both(world, name, queries[number], at)
         world.check()
-    world.go_on("shop")
+    world.resume("shop")
     world.check_all_is_there()
 
 

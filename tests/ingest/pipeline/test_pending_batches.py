@@ -12,8 +12,8 @@ P0, P1 = TopicPartition("log", 0), TopicPartition("log", 1)
 NOTHING = DecodedBatch((), (), {}, {})
 
 
-def pending(*offsets: int, partition: int = 0, came_ms: int = 0) -> PendingBatch:
-    return PendingBatch(raw_batch(offsets, partition=partition), NOTHING, came_ms)
+def pending(*offsets: int, partition: int = 0, arrived_ms: int = 0) -> PendingBatch:
+    return PendingBatch(raw_batch(offsets, partition=partition), NOTHING, arrived_ms)
 
 
 def awaited(offset: int) -> AwaitedRow:
@@ -43,8 +43,8 @@ def test_a_pending_batch_continues_at_its_record() -> None:
 
 def test_the_oldest_pending_batch_is_due_first() -> None:
     waiting = PendingBatches(1_000, 1_000)
-    waiting.add(pending(1, came_ms=300))
-    waiting.add(pending(1, partition=1, came_ms=100))
+    waiting.add(pending(1, arrived_ms=300))
+    waiting.add(pending(1, partition=1, arrived_ms=100))
     assert (waiting.longest_waiting(), waiting.due_in_ms(0)) == (None, None)
     waiting.block_head(P0, 1, awaited(1))
     waiting.block_head(P1, 1, awaited(1))

@@ -547,11 +547,11 @@ async def test_a_refusal_while_reading_lists_tables_like_a_refused_start() -> No
     source = FakeSource([raw_batch([0, 1])])
     rig = Rig(source, [table])
 
-    def made_anew() -> None:
+    def recreated() -> None:
         source.identity = SourceIdentity("another")
         raise PositionRefused("the source was created again", ["start again"])
 
-    source.at_check = made_anew
+    source.at_check = recreated
     with pytest.raises(PositionRefused, match="t: the cluster is another, not fake"):
         await rig.pipeline.run()
     assert table.rows == []

@@ -183,7 +183,7 @@ class DriverWorld:
         self.check()
         assert len(Table(self.context).scan().to_arrow()) == self._count
 
-    def go_on(self, name: str, way: str = "--accept-gap") -> RunMetrics:
+    def resume(self, name: str, way: str = "--accept-gap") -> RunMetrics:
         """Run the pipeline, by this command if it is refused."""
         try:
             return self.run(name)

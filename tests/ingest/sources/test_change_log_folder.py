@@ -501,11 +501,11 @@ async def test_a_file_may_be_removed_while_the_folder_is_listed(
     scandir = os.scandir
 
     @contextmanager
-    def and_one_that_goes(path: Path) -> Iterator[Iterator[object]]:
+    def and_one_deleted(path: Path) -> Iterator[Iterator[object]]:
         with scandir(path) as entries:
             yield iter([Removed(), *entries])
 
-    monkeypatch.setattr(os, "scandir", and_one_that_goes)
+    monkeypatch.setattr(os, "scandir", and_one_deleted)
     await put(tmp_path / "a.jsonl", lines(0))
     assert await following.poll() == [0]
 

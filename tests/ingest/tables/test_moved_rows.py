@@ -272,7 +272,7 @@ def steps() -> st.SearchStrategy[list[Step]]:
     )
 
 
-def tell(source: SourceTable, history: Sequence[Step]) -> None:
+def report(source: SourceTable, history: Sequence[Step]) -> None:
     """What a step can't do is left out."""
     for number, (what, id_, other, changes_doc) in enumerate(history):
         if what == "put" and id_ not in source.rows:
@@ -319,7 +319,7 @@ def check_the_truth(
     has_positions: bool,
 ) -> None:
     source = SourceTable(partition_of=partitions, has_positions=has_positions)
-    tell(source, history)
+    report(source, history)
     world = DocsWorld(source, COMPACT_AT_TWO)
     live(world, batch_records, first, deaths)
     assert world.rows == source.truth
@@ -335,7 +335,7 @@ def check_the_truth_or_a_refusal(
     has_positions: bool,
 ) -> None:
     source = SourceTable(partition_of=partitions, has_positions=has_positions)
-    tell(source, history)
+    report(source, history)
     world = DocsWorld(source, COMPACT_AT_TWO, "moved_rows: {keep_ms: 1, bytes_max: 1}")
     live(world, batch_records, first, deaths)
     missing = set(source.truth) - set(world.rows)
@@ -353,7 +353,7 @@ def check_the_truth_or_a_refusal_after_a_rewind(
     has_positions: bool,
 ) -> None:
     source = SourceTable(partition_of=partitions)
-    tell(source, history)
+    report(source, history)
     world = DocsWorld(source, COMPACT_AT_TWO)
     world.run(batch_records=batch_records, first=first)
     assert world.rows == source.truth

@@ -236,11 +236,11 @@ def test_empty_directories_do_not_prevent_a_creation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("if_not_exists", [True, False])
 def test_one_of_two_concurrent_creators_wins(shop: FileSystemCatalog, if_not_exists: bool) -> None:
-    def other_goes_first(call: Call) -> None:
+    def other_commits_first(call: Call) -> None:
         if call.name == "create_if_absent" and not shop.table_exists("shop.t"):
             shop.create_table("shop.t", COLUMNS, comment="other")
 
-    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_commits_first), shop.warehouse)
     if if_not_exists:
         late.create_table("shop.t", COLUMNS, comment="late", if_not_exists=True)
     else:
@@ -401,22 +401,22 @@ def test_changes_of_a_table_with_snapshots_are_restricted(shop: FileSystemCatalo
 
 
 def test_a_change_that_lost_a_race_is_applied_on_the_newer_schema(shop: FileSystemCatalog) -> None:
-    def other_goes_first(call: Call) -> None:
+    def other_commits_first(call: Call) -> None:
         if call.name == "create_if_absent" and shop.load("shop.orders").schema.id < 2:
             shop.alter_table("shop.orders", [AddColumn(f"other_{uuid4().hex}", "INT")])
 
-    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_commits_first), shop.warehouse)
     altered = late.alter_table("shop.orders", [AddColumn("late", "INT")])
     assert (altered.id, altered.by_name["late"].id) == (3, 4)
     assert len(altered.names) == 5
 
 
 def test_a_change_that_contradicts_the_winning_one_is_refused(shop: FileSystemCatalog) -> None:
-    def other_goes_first(call: Call) -> None:
+    def other_commits_first(call: Call) -> None:
         if call.name == "create_if_absent":
             shop.alter_table("shop.orders", [AddColumn("a", "STRING")])
 
-    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_commits_first), shop.warehouse)
     with pytest.raises(BadInput, match="'a' exists already"):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])
 
@@ -426,11 +426,11 @@ def test_a_change_that_always_loses_the_race_gives_up(tmp_path: Path) -> None:
     here.create_database("shop")
     here.create_table("shop.orders", COLUMNS)
 
-    def other_goes_first(call: Call) -> None:
+    def other_commits_first(call: Call) -> None:
         if call.name == "create_if_absent":
             here.alter_table("shop.orders", [UpdateComment(uuid4().hex)])
 
-    io = FaultyFileIO(open_file_io(str(tmp_path)), other_goes_first)
+    io = FaultyFileIO(open_file_io(str(tmp_path)), other_commits_first)
     late = FileSystemCatalog(io, here.warehouse)
     with pytest.raises(CommitConflict, match=r"shop\.orders: others changed the schema \d+ times; try again later"):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])

@@ -187,12 +187,12 @@ def test_a_landed_commit_is_found_below_newer_snapshots(table: TableContext, io:
     time = FakeTime()
     other = committer(seen_by_others(table), "other")
 
-    def others_go_on(wait_ms: float) -> None:
+    def others_continue(wait_ms: float) -> None:
         time.slept_ms.append(wait_ms)
         other.commit(Committable(len(time.slept_ms), [added("theirs")]))
 
     io.fault = on_create(lambda _: Fault.AFTER)
-    environment = replace(time.environment(), sleep_ms=others_go_on)
+    environment = replace(time.environment(), sleep_ms=others_continue)
     commit = TableCommit(table, "etl", environment=environment)
     assert commit.commit(Committable(1, [added("ours")])) == 1
     assert [s.commit_user for s in snapshots(seen_by_others(table))] == ["etl", "other"]
@@ -454,12 +454,12 @@ def test_a_writer_paused_until_its_id_expired_does_not_publish_below_the_earlies
     if has_base:
         other.commit(Committable(0, [added("first")]))
 
-    def others_go_on() -> None:
+    def others_continue() -> None:
         for number in range(1, 8):
             other.commit(Committable(number, [added(f"theirs-{number}")]))
         expire_below(table, 6)
 
-    io.fault = once(others_go_on)
+    io.fault = once(others_continue)
     newest = 8 if has_base else 7
     assert committer(table).commit(Committable(1, [added("ours")])) == newest + 1
     assert store_of(table).ids() == list(range(6, newest + 2))

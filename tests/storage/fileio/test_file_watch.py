@@ -16,11 +16,11 @@ def test_a_new_file_calls_back_once(tmp_path: Path) -> None:
     there, again = threading.Event(), threading.Event()
     watch = FileWatch()
 
-    def tell() -> None:
+    def call_back() -> None:
         calls.append(1)
         there.set()
 
-    watch.when_there(str(tmp_path / "a"), tell)
+    watch.when_there(str(tmp_path / "a"), call_back)
     (tmp_path / "a").touch()
     assert there.wait(60)
     watch.when_there(str(tmp_path / "a"), again.set)

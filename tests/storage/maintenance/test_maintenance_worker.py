@@ -106,12 +106,12 @@ def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFile
     table = new_table(io)
     committed = worker.watch(table)
     latest = commit(table, 9)
-    reached, go_on = threading.Event(), threading.Event()
+    reached, resume = threading.Event(), threading.Event()
 
     def wait_at_the_hint(call: Call) -> None:
         if call.file_name == "EARLIEST" and call.name == "write":
             reached.set()
-            assert go_on.wait(60)
+            assert resume.wait(60)
 
     io.fault = wait_at_the_hint
     committed(latest)
@@ -122,7 +122,7 @@ def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFile
         pass
     if was_to_finish:
         worker.cancel()
-    go_on.set()
+    resume.set()
     closing.join(60)
     assert len(ids(table)) == 9
     SnapshotExpiry(table).run()

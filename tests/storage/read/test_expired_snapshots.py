@@ -73,10 +73,10 @@ def a_split_that_another_process_reads(table: Table) -> Callable[[], object]:
 def test_a_scan_whose_snapshot_expires_raises_snapshot_expired(
     begin: Callable[[Table], Callable[[], object]], table: Table
 ) -> None:
-    go_on = begin(table)
+    resume = begin(table)
     expire(table)
     with pytest.raises(SnapshotExpired, match=r"db\.t: snapshot 2 is gone.*there are 6 to 6 now.*Start again") as error:
-        go_on()
+        resume()
     assert (error.value.table, error.value.snapshot_id) == (NAME, 2)
     assert table.scan().to_arrow().num_rows == 40
 

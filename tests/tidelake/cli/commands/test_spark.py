@@ -106,8 +106,8 @@ def test_a_pipeline_that_changes_its_driver_is_refused_and_can_continue(
     assert "a Spark query, commit user 'spark-" in refused.err
     assert call("ingest", "plan", config).code == 3
     assert len(orders.snapshots()) == before
-    gone_on = call("ingest", "run", config, "--accept-gap", "shop.orders", "--json")
-    assert (gone_on.code, gone_on.document["rows"]) == (0, 0)
+    continued = call("ingest", "run", config, "--accept-gap", "shop.orders", "--json")
+    assert (continued.code, continued.document["rows"]) == (0, 0)
     back_to_spark = run_on_spark(config.rename(config.with_name("other.yaml")))  # and so in another directory
     assert back_to_spark.returncode == 3
     assert "already: they would be there twice" in back_to_spark.stderr
