@@ -71,7 +71,7 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_what_is_found(case: Case) -> None:
+def test_position_problems_are_found(case: Case) -> None:
     found = compare_with_source("a", POSITION, SourceState(case.identity, case.there, case.bounds))
     assert tuple(problem.kind for problem in found) == case.problems
     assert not found or case.message in found[0].text

@@ -112,7 +112,7 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_what_a_table_proves(case: Case) -> None:
+def test_snapshots_of_a_table_prove_its_position(case: Case) -> None:
     recovered = recover_table("a", case.table_state, case.progress, None)
     assert list(recovered.problems) == []
     assert recovered.position == case.position
@@ -227,7 +227,7 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
     ],
     ids=lambda case: case.id,
 )
-def test_what_is_refused(case: RefusedCase) -> None:
+def test_unproven_positions_are_refused(case: RefusedCase) -> None:
     (problem,) = recover_table("a", case.table_state, case.progress, case.routing).problems
     assert problem.kind is case.problem
     assert case.message in problem.text

@@ -89,7 +89,7 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_beyond_a_gap(case: Case) -> None:
+def test_an_accepted_gap_moves_the_position_beyond_it(case: Case) -> None:
     recovered = RecoveredTable(case.position, lost=case.lost)
     problems = [PositionProblem("a", case.problem, "…", case.partitions)]
     assert offsets_past_gap(recovered, problems, case.source, frozenset(case.source.partitions)) == case.expected
@@ -103,7 +103,7 @@ def test_beyond_a_gap(case: Case) -> None:
         pytest.param(ProblemKind.EXPIRED, (), {P0: 40}, id="where nothing is proven, too"),
     ],
 )
-def test_rewound_to_offsets(
+def test_a_rewind_moves_the_position_to_the_given_offsets(
     problem: ProblemKind | None, partitions: tuple[TopicPartition, ...], expected: Mapping[TopicPartition, int]
 ) -> None:
     problems = [] if problem is None else [PositionProblem("a", problem, "…", frozenset(partitions))]

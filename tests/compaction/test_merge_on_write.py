@@ -217,7 +217,7 @@ def test_a_sum_starts_over_after_a_delete(producer: str) -> None:
 
 
 @pytest.mark.parametrize("producer", ["none", "lookup"])
-def test_a_deleted_value_does_not_come_back_into_a_column_that_is_null(producer: str) -> None:
+def test_a_deleted_value_does_not_reappear_in_a_null_column(producer: str) -> None:
     options = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
     table = small_table(**options, changelog_producer=producer)
     life_of_a_key(table)

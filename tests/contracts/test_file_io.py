@@ -100,7 +100,7 @@ def test_is_a_file_io(place: Place) -> None:
     assert isinstance(place.io, FileIO)
 
 
-def test_reads_what_was_written(place: Place) -> None:
+def test_written_bytes_are_read_back(place: Place) -> None:
     place.io.write(place.path("f"), b"\x00\xffbytes\n")
     assert place.io.read(place.path("f")) == b"\x00\xffbytes\n"
     assert place.io.size_bytes(place.path("f")) == 8

@@ -21,7 +21,7 @@ async def cancel(task: asyncio.Task[object]) -> None:
         await task
 
 
-async def test_items_come_out_in_the_order_they_went_in() -> None:
+async def test_items_are_received_in_send_order() -> None:
     channel = Channel[int](100)
     with channel:
         for item in range(5):
@@ -68,7 +68,7 @@ async def test_receiving_waits_for_an_item() -> None:
     assert await waiting == "a"
 
 
-async def test_what_is_left_in_a_closed_channel_can_still_be_received() -> None:
+async def test_remaining_items_of_a_closed_channel_can_be_received() -> None:
     channel = Channel[str](100)
     await channel.send("a", 1)
     channel.close()

@@ -101,7 +101,7 @@ def test_buckets_that_an_index_assigns_are_compacted_and_keep_their_index(new_ta
 
 
 @pytest.mark.parametrize("strategy", ["order", "zorder", "hilbert"])
-def test_java_reads_what_was_sorted_and_its_readers_of_changes_see_none(strategy: str, new_table: NewTable) -> None:
+def test_java_reads_sorted_rows_and_its_followers_see_no_changes(strategy: str, new_table: NewTable) -> None:
     layout = append("sorted", ["int", "string", "double", "date"], ["boolean"])
     table = make(new_table, layout)
     for turn in range(3):

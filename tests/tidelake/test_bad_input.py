@@ -158,7 +158,7 @@ def test_all_or_none_of_several_batches_in_one_call_are_accepted(warehouse: Path
     assert sorted(opened(warehouse).scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 22]
 
 
-def test_an_append_table_takes_no_deletes(warehouse: Path) -> None:
+def test_an_append_table_refuses_deletes(warehouse: Path) -> None:
     table = tidelake.open_catalog(str(warehouse)).create_table("shop.log", pa.schema([("line", pa.string())]))
     before = files_of(warehouse)
     with table.writer() as writer, pytest.raises(tidelake.BadInput, match="row kind -D in an append table"):

@@ -39,7 +39,7 @@ _ONLY_BLOCKING_PARAMETERS: Final = {"stop", "cancellation"}
 
 
 @pytest.mark.parametrize("name", ["Catalog", "Table", "Scan", "Writer"])
-def test_aio_offers_what_the_blocking_api_does(name: str) -> None:
+def test_aio_offers_the_same_calls_as_the_blocking_api(name: str) -> None:
     blocking, waiting = members(getattr(tidelake, name)), members(getattr(aio, name))
     assert waiting.keys() == blocking.keys() - _ONLY_BLOCKING.get(name, set())
     for member, offered in waiting.items():

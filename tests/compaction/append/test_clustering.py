@@ -95,7 +95,7 @@ def test_a_column_of_two_values_has_the_same_weight_as_one_of_a_million() -> Non
     assert (ranks >> np.uint64(14)).tolist() == [2, 3]
 
 
-def test_many_values_fill_the_ranks_evenly_however_skewed_they_are() -> None:
+def test_many_values_fill_the_ranks_evenly_for_any_skew() -> None:
     values = np.exp(np.random.default_rng(0).normal(0, 8, 100_000))
     ranks = RankScale.of([pa.array(values)], 8).ranks(pa.array(values))
     counts = np.bincount(ranks.astype(np.int64), minlength=256)

@@ -220,7 +220,7 @@ def histories(count: int) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 @histories(examples(15))
-def test_no_compaction_brings_a_row_back(
+def test_no_compaction_restores_a_deleted_row(
     options: Mapping[str, str], history: Sequence[Step], times: Sequence[int]
 ) -> None:
     check_history(options, history, times)
@@ -229,7 +229,7 @@ def test_no_compaction_brings_a_row_back(
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @histories(1_000)
-def test_no_compaction_brings_a_row_back_in_a_thousand_histories(
+def test_no_compaction_restores_a_deleted_row_in_a_thousand_histories(
     options: Mapping[str, str], history: Sequence[Step], times: Sequence[int]
 ) -> None:
     check_history(options, history, times)

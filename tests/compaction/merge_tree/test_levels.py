@@ -32,7 +32,7 @@ def test_levels(case: Case) -> None:
     assert {name: reported[name] for name in case["expect"]} == case["expect"]
 
 
-def test_a_file_above_the_levels_the_options_ask_for_adds_levels() -> None:
+def test_a_file_above_the_configured_levels_adds_levels() -> None:
     assert bucket([paper_file("a", 5)], 3).num_levels == 6
 
 

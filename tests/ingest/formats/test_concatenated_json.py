@@ -103,7 +103,7 @@ _DOCUMENTS = [
 
 
 @pytest.mark.parametrize("parser", _PARSERS, ids=["strict", "skipping"])
-def test_wherever_records_are_cut_only_whole_ones_are_as_many_as_values(parser: Any) -> None:
+def test_for_any_cut_only_complete_records_are_as_many_as_values(parser: Any) -> None:
     """Two records, cut once wherever both parts are framed by braces."""
     taken = refused = 0
     for records in product(_DOCUMENTS, repeat=2):

@@ -208,7 +208,7 @@ def table_facts(path: Path, name: str) -> dict[str, Any]:
     }
 
 
-async def test_compactions_are_counted_with_what_they_wrote(tmp_path: Path, new_ms: int) -> None:
+async def test_compactions_are_counted_with_their_written_bytes(tmp_path: Path, new_ms: int) -> None:
     async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
         written, committed, number = 0.0, -1, 0
         while written != committed or number < 12:  # a compaction is done first, and committed with the next checkpoint

@@ -61,7 +61,7 @@ def test_an_error_of_a_closed_event_loop_does_not_stop_other_callbacks(tmp_path:
     assert reported.wait(60)
 
 
-def test_a_forked_process_has_a_watch_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_has_its_own_watch(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     reported = threading.Event()
     assert when_there(LocalFileIO(), str(tmp_path / "a"), reported.set) is not None

@@ -86,7 +86,7 @@ def test_columns_get_the_same_mode_as_in_java(options: dict[str, str], modes: di
     assert {name: mode for name, mode in found.items() if mode != NONE} == modes
 
 
-def test_changelog_files_have_a_mode_of_their_own() -> None:
+def test_changelog_files_have_their_own_mode() -> None:
     options = {"changelog-file.stats-mode": "none", "metadata.stats-mode": "full"}
     schema = table_schema({"a": "INT"}, options=options)
     modes = [

@@ -227,7 +227,7 @@ def test_a_failed_tag_does_not_block_expiry_and_is_made_later(caplog: pytest.Log
 # ---------------------------------------------------------------- after batch writes
 
 
-def test_a_batch_write_is_tagged_with_its_day_and_the_next_one_takes_the_tag_over() -> None:
+def test_a_batch_write_is_tagged_with_its_day_and_the_next_one_moves_the_tag() -> None:
     time = FakeTime(ms("2026-05-01T23:30"))
     table = new_table(**{"tag.automatic-creation": "batch", "sink.process-time-zone": "+01:00"})
     commits = committer(table, time=time)

@@ -226,7 +226,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_dropped_and_dense_statistics_are_unknown": ("fields.<column>.stats-mode",),
     },
     "tests/storage/files/test_stats_collection.py": {
-        "test_changelog_files_have_a_mode_of_their_own": ("changelog-file.stats-mode",),
+        "test_changelog_files_have_their_own_mode": ("changelog-file.stats-mode",),
         "test_columns_get_the_same_mode_as_in_java": (
             "metadata.stats-mode.per.level",
             "metadata.stats-keep-first-n-columns",

@@ -167,7 +167,7 @@ def test_only_ranges_of_keys_that_differ_are_compared_row_by_row(
     assert len(compared) <= 2
 
 
-def test_kinds_that_do_not_fit_what_was_there_are_named(table: tidelake.Table) -> None:
+def test_row_kinds_that_contradict_the_previous_rows_are_named(table: tidelake.Table) -> None:
     """An update emitted as +I, where the producer should emit -U and +U."""
     complete = table.context.with_options({"changelog-producer": "full-compaction", "num-levels": "1"})
     report = check_changelog(complete, 0, 2)

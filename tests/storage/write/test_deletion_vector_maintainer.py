@@ -81,7 +81,7 @@ def test_dv_maintainer(case: Case) -> None:
 
 
 @pytest.mark.parametrize("bitmap64", ["false", "true"])
-def test_a_bucket_has_one_file_whatever_its_size(bitmap64: str) -> None:
+def test_a_bucket_has_one_index_file_of_any_size(bitmap64: str) -> None:
     context = bucketed({"deletion-vectors.bitmap64": bitmap64, "deletion-vector.index-file.target-size": "1 b"})
     first = deleted_rows(context, (), a=[5, 1], b=[7])
     assert first is not None

@@ -140,7 +140,7 @@ FAILURES = (
 
 
 @pytest.mark.parametrize("case", FAILURES, ids=lambda case: f"{case.format}: {case.id}")
-def test_a_record_that_gives_no_row_says_why(case: FailureCase) -> None:
+def test_a_record_without_a_row_has_a_reason(case: FailureCase) -> None:
     decoded = _decode(case.format, case.value)
     (failure,) = decoded.failures
     assert case.reason in failure.reason

@@ -62,7 +62,7 @@ def test_a_placeholder_is_recognised_in_the_shape_of_its_column(column_type: str
         assert cells[0] == held
 
 
-def test_uuids_in_an_array_have_a_placeholder_of_their_own() -> None:
+def test_uuids_in_an_array_have_their_own_placeholder() -> None:
     by_java = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"  # UUID.nameUUIDFromBytes of the text
     assert UnavailablePlaceholders(TEXT).stands_for(f'["{by_java}"]'.encode())
 

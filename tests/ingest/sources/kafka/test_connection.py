@@ -88,7 +88,7 @@ def test_a_certificate_with_its_key_is_taken(files: Path, key: str, password: st
     assert [one["subject"] for one in context.get_ca_certs()] == [((("commonName", "etl"),),)]
 
 
-def test_kerberos_without_its_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kerberos_without_its_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "find_spec", lambda name: None)
     asked = KafkaSettings(
         bootstrap_servers="kafka:9092", topics="t", security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI"

@@ -38,7 +38,7 @@ def test_a_uri_may_name_several_servers(uri: str, servers: tuple[tuple[str, int]
         pytest.param({"hive-conf-dir": "/nowhere"}, "hive-site.xml can't be read", id="no configuration"),
     ],
 )
-def test_what_is_no_address_is_refused(options: Mapping[str, str], message: str) -> None:
+def test_an_invalid_address_is_refused(options: Mapping[str, str], message: str) -> None:
     with pytest.raises(TidelakeError, match=message):
         MetastoreAddress.of(options)
 

@@ -376,7 +376,7 @@ def test_a_repair_restores_databases_tables_columns_options_and_partitions(
     assert partitions(hive_lake, "t") == ["day=mon", "day=tue%2F1"]
 
 
-def test_what_can_t_be_repaired_is_refused(hive_lake: HiveLake, lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_unrepairable_tables_are_refused(hive_lake: HiveLake, lake: tidelake.Catalog, tmp_path: Path) -> None:
     with pytest.raises(tidelake.BadInput, match=r"no table .*\.nowhere"):
         lake.repair(hive_lake.name("nowhere"))
     with pytest.raises(tidelake.BadInput, match="no database 'nowhere'"):

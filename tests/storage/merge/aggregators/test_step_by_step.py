@@ -163,7 +163,7 @@ def test_with_a_count_limit_older_rows_replace_the_last_ones() -> None:
     assert folded == of_keys([3, 4, 1])
 
 
-def test_a_retract_keeps_the_last_row_of_a_key_whatever_its_age() -> None:
+def test_a_retract_keeps_the_last_row_of_a_key_at_any_age() -> None:
     by_age = function("nested_update", NESTED, KEYED | {"nested-sequence-field": "s"})
     older, newer = {"k": 1, "v": 0, "s": 1}, {"k": 1, "v": 0, "s": 2}
     for step, kept in ((Step.AGG, newer), (Step.RETRACT, older)):
@@ -171,7 +171,7 @@ def test_a_retract_keeps_the_last_row_of_a_key_whatever_its_age() -> None:
         assert folded == [kept]
 
 
-def test_what_a_retract_leaves_keeps_its_order() -> None:
+def test_the_rest_after_a_retract_keeps_its_order() -> None:
     """13 rows make a table of 32 bins; the 12 that are left would do with 16."""
     by_key = function("nested_update", NESTED, KEYED)
     thirteen = (Step.AGG, of_keys(range(13)))
