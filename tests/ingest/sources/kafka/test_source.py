@@ -475,7 +475,7 @@ async def test_a_broker_with_a_new_address_is_found_through_the_bootstrap_server
 
 
 @pytest.mark.interop
-async def test_offsets_are_confirmed_once_the_broker_is_back(private_kafka_broker: KafkaBroker) -> None:
+async def test_topics_are_checked_once_the_broker_is_back(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     topic = await topic_with(broker, 3)
     async with opened(broker, topic) as source, reading(source) as subject:
@@ -487,7 +487,7 @@ async def test_offsets_are_confirmed_once_the_broker_is_back(private_kafka_broke
 
 
 @pytest.mark.interop
-async def test_a_stop_waits_only_briefly_for_offset_confirmation(private_kafka_broker: KafkaBroker) -> None:
+async def test_a_stop_waits_only_briefly_for_the_check_of_topics(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     clock = ManualClock()
     topic = await topic_with(broker, 3)

@@ -337,7 +337,7 @@ def test_lost_records_are_logged_and_skipped_if_configured(
     assert f"{topic}-0 [1, 3)" in getattr(record, FIELDS)["what"]
 
 
-def test_a_topic_that_ends_before_its_read_offset_is_treated_as_recreated(
+def test_a_topic_that_ends_before_its_read_offset_is_refused(
     kafka_broker: KafkaBroker, streams: Any
 ) -> None:
     topic = topic_with(kafka_broker, 5)
