@@ -337,9 +337,7 @@ def test_lost_records_are_logged_and_skipped_if_configured(
     assert f"{topic}-0 [1, 3)" in getattr(record, FIELDS)["what"]
 
 
-def test_a_topic_that_ends_before_its_read_offset_is_refused(
-    kafka_broker: KafkaBroker, streams: Any
-) -> None:
+def test_a_topic_that_ends_before_its_read_offset_is_refused(kafka_broker: KafkaBroker, streams: Any) -> None:
     topic = topic_with(kafka_broker, 5)
     with pytest.raises(PositionRefused, match=f"{topic}-0 ends at 5, and was read up to 9"):
         streams(kafka_broker, topic, offset={topic: {"0": 9}}).step()
