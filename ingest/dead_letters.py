@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 _SUFFIX: Final = ".jsonl"
 _QUIET_MS: Final = 10_000  # least time between two log lines
-_HELD_BYTES_MAX: Final = 16 << 20
+HELD_BYTES_MAX: Final = 16 << 20
 _WRITTEN_AT_ONCE: Final = 8
 # It doesn't match the file names of earlier releases, `<topic>-<partition>-<first offset>-<…>`: such files may hold
 # dead letters of other partitions, with any offset. It doesn't match the names of the Spark sink either.
@@ -128,7 +128,7 @@ class DeadLetters:
     @property
     def should_flush(self) -> bool:
         """Whether the dead letters in memory should be written before more are added."""
-        return self._waiting_bytes >= _HELD_BYTES_MAX
+        return self._waiting_bytes >= HELD_BYTES_MAX
 
     def flush(self) -> None:
         """Make all dead letters durable. After this, positions may pass their records.

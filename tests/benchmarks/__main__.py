@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks`: rows per CPU-second and peak memory, beside other implementations.
+"""`python -m tests.benchmarks`: measures rows per CPU-second and peak memory, next to other implementations.
 
 Prints Markdown as it goes. A whole run, at the published size, also becomes docs/benchmarks.md; with `--page` a run of
 some suites replaces its sections there.
@@ -82,7 +82,7 @@ PAGE: Final = REPOSITORY / "docs" / "benchmarks.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 1 when a suite failed; the others are told all the same."""
+    """Exit code 1 when a suite failed. The results of the others are printed."""
     options = _options(arguments)
     scratch = Path(tempfile.mkdtemp(prefix="tidelake-bench-"))
     peers = frozenset(options.peers)
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
             pypaimon=build_tool(TOOLS / "pypaimon" / "build") if peers - {"java", "flink"} else None,
             peers=peers,
         )
-        found = list(_told(section for name in options.only for section in _sections(name, plan)))
+        found = list(_report(section for name in options.only for section in _sections(name, plan)))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if options.json is not None:
@@ -118,7 +118,7 @@ def _sections(name: str, plan: Plan) -> Iterator[PageSection]:
         yield failure(f"Suite {name} failed", traceback.format_exc())
 
 
-def _told(sections: Iterable[PageSection]) -> Iterator[PageSection]:
+def _report(sections: Iterable[PageSection]) -> Iterator[PageSection]:
     for section in sections:
         sys.stdout.write(f"{section.markdown()}\n\n")
         sys.stdout.flush()

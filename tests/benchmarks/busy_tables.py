@@ -1,5 +1,5 @@
-"""A hundred tables that all change all the time, a checkpoint every two seconds: what a table's commit costs, and how
-late the checkpoints are.
+"""A hundred tables that change continuously, with a checkpoint every two seconds: the cost of one table's commit, and
+the delay of checkpoints.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _run(config: Config) -> tuple[float, float]:
 
 
 def _pipeline(home: Path, tables: int, *, write_only: bool) -> Config:
-    """A checkpoint for each file: it is due by its bytes. What is due by time comes to the same, and takes longer."""
+    """One checkpoint per file, triggered by its bytes. A trigger by time gives the same result and takes longer."""
     shutil.rmtree(home, ignore_errors=True)
     (home / "changes").mkdir(parents=True)
     catalog = tidelake.open_catalog(str(home / "lake"))

@@ -1,4 +1,4 @@
-"""The recorded orders as a long change log: the capture again and again, every record with an offset of its own."""
+"""The recorded orders as a long change log: the capture is repeated, and every record has its own offset."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _HEAD: Final = re.compile(rb'^\{"topic":"[^"]+","partition":(\d+),"offset":(\d+)
 
 def orders_schema() -> pa.Schema:
     """As `ORDERS.schema`, from another process: all records are read for it, and a job's peak memory is its own."""
-    said = subprocess.run([sys.executable, "-c", _SAY_SCHEMA], stdout=subprocess.PIPE, check=True).stdout
-    return pa.ipc.read_schema(pa.BufferReader(said))
+    output = subprocess.run([sys.executable, "-c", _SAY_SCHEMA], stdout=subprocess.PIPE, check=True).stdout
+    return pa.ipc.read_schema(pa.BufferReader(output))
 
 
 def write_change_log(folder: Path, passes: int, *, compressed: bool = False, files_per_pass: int = 1) -> None:
@@ -56,7 +56,7 @@ def _partition(line: bytes) -> bytes:
 
 
 def _moved(lines: Sequence[bytes], lengths: Counter[bytes], number: int) -> Iterator[bytes]:
-    """The lines as they come in pass `number`: offsets go on where the pass before ended."""
+    """The lines of pass `number`. Offsets continue where the previous pass ended."""
     for line in lines:
         head = _HEAD.match(line)
         assert head is not None

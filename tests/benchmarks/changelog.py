@@ -1,4 +1,5 @@
-"""Commits of rows over a large table, half of them updates, whose changelog compaction makes; each commit waits for it.
+"""Commits to a large table, half of whose rows are updates. Compaction makes the changelog, and each commit waits for
+it.
 
 Run as a program it is the job of Tidelake: the public API, rows in memory before the clock starts.
 """

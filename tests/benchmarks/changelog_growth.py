@@ -1,5 +1,5 @@
-"""What a commit costs whose changelog is looked up in tables of one, four and sixteen million rows; and what a lookup
-takes of memory.
+"""The cost of a commit whose changelog is looked up in tables of one, four and sixteen million rows, and the memory of
+a lookup.
 
 Run as a program it is the job.
 """

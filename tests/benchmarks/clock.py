@@ -1,4 +1,4 @@
-"""What a job costs, measured inside the process that does it. Standard library only: peers import it.
+"""The cost of a job, measured inside its process. Uses the standard library only, because peers import it.
 
 CPU is user and system time of the whole process, all its threads included; it is what can be compared on a machine that
 others use, too.

@@ -1,4 +1,6 @@
-"""What each of many commits to a table costs. Standard library only: peers import it in their own Python."""
+"""The cost of each of many commits to a table. Uses the standard library only, because peers import it in their own
+Python.
+"""
 
 from __future__ import annotations
 

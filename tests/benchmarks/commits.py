@@ -1,4 +1,4 @@
-"""Thousands of small commits to one table: whether the two-thousandth costs what the tenth did.
+"""Thousands of small commits to one table: does the two-thousandth commit cost as much as the tenth?
 
 Run as a program it is the job of Tidelake: the public API.
 """

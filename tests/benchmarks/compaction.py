@@ -1,4 +1,4 @@
-"""Full compaction of ten runs that overlap everywhere, by merge engine, beside Java's.
+"""Full compaction of ten overlapping runs, by merge engine, compared with Java's.
 
 Run as a program it is the job of Tidelake: the public API.
 """

@@ -1,4 +1,4 @@
-"""Runs several contenders in turns, ours each time in a process of its own.
+"""Runs several contenders alternately. Each of our runs has its own process.
 
 A machine that is shared slows down and speeds up; contenders that take turns meet the same weather. So what counts is
 the median over pairs of neighbours, and never a single run.
@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 TIDELAKE: Final = "Tidelake"
-_PATIENCE_S: Final = 1_200  # the longest job takes two minutes where nobody else computes
+_PATIENCE_S: Final = 1_200  # the longest job takes two minutes on an idle machine
 
 
 class JobFailed(Exception):
@@ -46,7 +46,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A process of its own.
+    """A job in a separate process.
 
     program: a Python and what it runs; it gets the arguments as JSON and answers through `clock.tell`.
     """

@@ -1,4 +1,4 @@
-"""Rows into tables whose buckets an index chooses: dynamic buckets, and keys that move between partitions.
+"""Writes into tables whose buckets an index chooses: dynamic buckets, and keys that move between partitions.
 
 Run as a program it is one of the jobs of Tidelake: the public API, rows in memory before the clock starts.
 """
@@ -52,7 +52,7 @@ _MOVING: Final = "keys that move, over 10 M"
 def sections(plan: Plan) -> Iterator[PageSection]:
     keys = int(_KEYS * plan.scale)
     rows = int(_COMMIT_ROWS * plan.scale)
-    w1 = _beside_java(plan)
+    w1 = _compared_with_java(plan)
     many = contest({TIDELAKE: ours(_JOB, _arguments(plan, "many_keys", keys=keys, rows=rows))}, 1)
     moving = _moving(plan, keys, rows)
     starts = [sample.details["start_s"] for sample in moving[TIDELAKE]]
@@ -81,7 +81,7 @@ def _arguments(plan: Plan, what: str, **more: Any) -> dict[str, Any]:
     return {"what": what, "warehouse": str(plan.scratch / "buckets" / what), **more}
 
 
-def _beside_java(plan: Plan) -> Mapping[str, Sequence[Sample]]:
+def _compared_with_java(plan: Plan) -> Mapping[str, Sequence[Sample]]:
     folder = plan.scratch / "buckets"
     files = row_files("w1", plan.data, plan.scale)
     base = str(folder / "base")

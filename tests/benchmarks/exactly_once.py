@@ -1,4 +1,4 @@
-"""What exactly-once costs of an ingest: proving the position, taking over, fencing, the chain of positions.
+"""The cost of exactly-once for an ingest: proof of the position, takeover, fencing, and the chain of positions.
 
 Run as a program it is the job: the pipeline, with a clock around each function that only exactly-once needs.
 """

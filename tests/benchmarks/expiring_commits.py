@@ -1,4 +1,4 @@
-"""How long a commit takes in a table that always holds two thousand snapshots, while older ones expire beside it.
+"""The time of a commit to a table that always holds two thousand snapshots, while older ones expire.
 
 Without fsync, which measures the disk. Run as a program it is the job.
 """
@@ -70,7 +70,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 def _windows(each_s: Sequence[float], marks: Sequence[int]) -> dict[int, list[float]]:
-    """Milliseconds of the commits that each mark stands for."""
+    """Milliseconds of the commits of each mark."""
     return {
         mark: [1000 * seconds for seconds in each_s[max(before, mark - _WINDOW) : mark]]
         for before, mark in pairwise([0, *marks])

@@ -1,5 +1,5 @@
-"""Looking for one row in a hundred files that could all hold it, with a Bloom filter and without; what the filter costs
-a flush.
+"""A search for one row in a hundred files that could all contain it, with and without a Bloom filter, and the cost of
+the filter for a flush.
 
 Run as a program it is the job of Tidelake: the public API, each lookup opens the table anew.
 """

@@ -1,4 +1,4 @@
-"""Flink as a contender: a topic becomes a table of Paimon's."""
+"""Flink as a contender: it writes a topic into a Paimon table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in, level-0 files and snapshots out: ten commits, all that a user gets switched on.
+"""Writes rows into level-0 files and snapshots: ten commits, with the default settings of a user.
 
 Run as a program it is the job of Tidelake: the public API, rows in memory before the clock starts.
 """

@@ -1,4 +1,4 @@
-"""How soon a follower has what was committed, what waiting costs, and how fast a changelog is read.
+"""The latency of a follower after a commit, the cost of waiting, and the read speed of a changelog.
 
 Run as a program it is the job.
 """

@@ -1,4 +1,4 @@
-"""From Kafka into a compacting table, beside Flink: what most people run such a pipeline for.
+"""From Kafka into a compacting table, compared with Flink: the most common use of such a pipeline.
 
 Run as a program it is our part.
 """

@@ -1,4 +1,4 @@
-"""A folder of Debezium JSON becomes a committed table: the whole way, and each step alone.
+"""A folder of Debezium JSON becomes a committed table: the whole job, and each step alone.
 
 Run as a program it is one of these jobs.
 """

@@ -1,4 +1,4 @@
-"""Kafka becomes a committed table with a changelog, beside a folder with the same records and the same settings.
+"""A Kafka topic becomes a committed table with a changelog, compared with a folder of the same records and settings.
 
 Run as a program it is one of the two.
 """

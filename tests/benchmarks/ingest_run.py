@@ -1,4 +1,6 @@
-"""One run of a pipeline in a process of its own: its peak memory is the pipeline's, without what knows the truth."""
+"""One run of a pipeline in its own process, so that the peak memory is that of the pipeline, without the
+expected rows.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ _MODULE: Final = "tests.benchmarks.ingest_run"
 
 
 def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What such a process tells (`clock.tell`), and `checkpoints`. settings: a configuration of the pipeline."""
+    """The report of such a process (`clock.tell`), and `checkpoints`. settings: a configuration of the pipeline."""
     command = [*PIPELINE_PYTHON, _MODULE, json.dumps(settings)]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    reported: dict[str, Any] = json.loads(said.splitlines()[-1])
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    reported: dict[str, Any] = json.loads(output.splitlines()[-1])
     return reported
 
 

@@ -1,6 +1,4 @@
-"""Java Paimon as a contender: its compaction and its writer, in the JVM of the Java oracle with everything it has
-switched on.
-"""
+"""Java Paimon as a contender: its compaction and its writer, in the JVM of the Java oracle with default settings."""
 
 from __future__ import annotations
 
@@ -77,7 +75,7 @@ class ReplayOnce:
     full: bool
 
     def run(self) -> Sample:
-        """What goes in is read before the clock starts."""
+        """The input is read before the clock starts."""
         arguments = (f"bench.{TABLE}", "bench.changes")
         *_, cost = self.java.command("replay", self.warehouse, *arguments, option=dict(self.options), full=self.full)
         return Sample(**cost)

@@ -1,4 +1,4 @@
-"""The bytes of the data files that Java Paimon makes of the same rows: what ours are compared with.
+"""The sizes of the data files that Java Paimon writes for the same rows, to compare ours with.
 
 Through the Java oracle, which reads rows from JSON: so the sizes count, and its time does not.
 """

@@ -1,4 +1,4 @@
-"""`t$files` of a table of a hundred thousand data files.
+"""Reads `t$files` of a table of a hundred thousand data files.
 
 The files themselves are not there: the table is made of manifests alone, as many as its writer rolls. Run as a program
 it is the job: the public API, the table opened anew each time.

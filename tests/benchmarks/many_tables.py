@@ -1,4 +1,4 @@
-"""How long a pipeline of many tables takes to start, and its plan."""
+"""The start-up time of a pipeline of many tables, and of its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading ten runs that overlap everywhere: the newest row of every key, as Arrow.
+"""Reads ten overlapping runs: the newest row of every key, as Arrow.
 
 Run as a program it is the job of Tidelake: the public API.
 """

@@ -1,4 +1,4 @@
-"""Looking for orphans in a table of a million data files.
+"""Searches for orphans in a table of a million data files.
 
 The files are empty, and one in a hundred is named by nothing. Run as a program it is the job.
 """

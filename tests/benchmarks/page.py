@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: what a whole run found, and where it ran."""
+"""Writes docs/benchmarks.md: the results of a whole run, and the machine it ran on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU time of this process and all that it started: Spark is a JVM and its Python workers."""
+"""CPU time of this process and of all processes it started: Spark is a JVM and its Python workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a service is away that is started again on a table with a long past.
+"""The restart time of a service on a table with a long history.
 
 Run as a program it is the job that makes the past: a pipeline with many checkpoints.
 """
@@ -56,7 +56,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 def _restart(home: Path, table: tidelake.Table, number: int) -> tuple[float, float]:
-    """Wall and CPU seconds. What was read before is gone from the folder, as a topic's retention would have it."""
+    """Wall and CPU seconds. Files that were read are deleted from the folder, like records by a topic's retention."""
     for path in (home / "log").iterdir():
         path.unlink()
     _write_lines(home, number)

@@ -1,4 +1,4 @@
-"""The rows that all contenders get: the same on every machine, made once and kept as Arrow files.
+"""The rows that all contenders get. They are the same on every machine, generated once and stored as Arrow files.
 
 Runs in the Python of peers, too, which have their own Arrow.
 
@@ -92,7 +92,7 @@ def commits_over(base_rows: int, rows: int, commits: int, *, of_range: bool = Fa
 
 
 def keys_of(numbers: Keys) -> Keys:
-    """Of each number below 2^48 a key of its own, all over the range: nobody has to remember which there are."""
+    """A distinct key for each number below 2^48, spread over the range, so that no list of existing keys is needed."""
     mixed: Keys = (numbers.astype(np.uint64) * np.uint64(_SPREAD) & np.uint64((1 << 48) - 1)).astype(np.int64)
     return mixed
 

@@ -1,4 +1,4 @@
-"""Tables of ten sorted runs on level 0, whose keys overlap everywhere: what reads and compactions get to merge."""
+"""Tables of ten overlapping sorted runs on level 0, as input for reads and compactions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def write_runs(
     """
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench")
-    held_bytes = 1 << 40 if one_row_group else parquet_writer._ROW_GROUP_HELD_BYTES
-    with patch.object(parquet_writer, "_ROW_GROUP_HELD_BYTES", held_bytes):
+    held_bytes = 1 << 40 if one_row_group else parquet_writer.ROW_GROUP_HELD_BYTES
+    with patch.object(parquet_writer, "ROW_GROUP_HELD_BYTES", held_bytes):
         for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):
             _write(catalog, f"bench.{name}", workload, scale, _OPTIONS | dict(options or {}), rows_max)
 

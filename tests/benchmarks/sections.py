@@ -1,4 +1,4 @@
-"""What a benchmark found, as a section of a page."""
+"""The result of a benchmark as a section of a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUST: Final = "pypaimon-rust"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to measure, and beside whom.
+    """How much to measure, and which peers to compare with.
 
     data: folder for rows that are kept. scratch: for tables; emptied at the end. pypaimon: the Python that has the
     peers pypaimon and pypaimon-rust, None without. java: whether Java writes files to compare sizes with.
@@ -57,7 +57,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """lines: a table's cells. samples: what they were made of. is_failure: there was nothing to tell but that."""
+    """lines: a table's cells. samples: what they were made of. is_failure: the suite failed and has no other result."""
 
     title: str
     about: str

@@ -1,4 +1,5 @@
-"""What a batch costs the driver of a large cluster, without the cluster: its steps, run for so many buckets and tasks.
+"""The cost of a batch for the driver of a large cluster, without a cluster: the driver's steps are run for that many
+buckets and tasks.
 
 `python -m tests.benchmarks.spark_costs` measures a small batch, computes the large one from it, and runs the driver's
 steps of the large one to say how far the computed figures are off. It prints the tables of docs/spark-costs.md.

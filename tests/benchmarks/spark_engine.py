@@ -1,4 +1,4 @@
-"""Spark as engine, on two cores of this machine: batches over many buckets and tables, beside what Spark does alone.
+"""Spark as engine, on two cores of this machine: batches over many buckets and tables, compared with Spark alone.
 
 Run as a program it is one of these jobs. Contenders of a job take turns in one session.
 """
@@ -193,7 +193,7 @@ def _many_tables(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any
 
 def _pipeline(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
     files = _change_log(arguments)
-    return _beside_spark_alone(spark, scratch, files, lambda: spark.read.text(files))
+    return _compared_with_spark_alone(spark, scratch, files, lambda: spark.read.text(files))
 
 
 def _from_kafka(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
@@ -208,7 +208,7 @@ def _from_kafka(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]
             broker.send(records, topic)
         options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic}
         options |= {"headers": ",".join(DebeziumJson.KEPT_HEADERS)}  # as `spark run` reads such records
-        return _beside_spark_alone(
+        return _compared_with_spark_alone(
             spark, scratch, files, lambda: spark.read.format("tidelake-kafka").options(**options).load()
         )
     finally:
@@ -225,7 +225,7 @@ def _change_log(arguments: Mapping[str, Any]) -> list[str]:
     return [str(path) for path in sorted(log.glob("*.jsonl"))[: 2 * passes]]
 
 
-def _beside_spark_alone(
+def _compared_with_spark_alone(
     spark: SparkSession, scratch: Path, files: Sequence[str], records: Callable[[], DataFrame]
 ) -> Turns:
     """records: the same as in the files, as raw columns."""
@@ -331,7 +331,7 @@ def _compactions(spark: SparkSession, scratch: Path, run_rows: int) -> Turns:
     source = lake / "bench.db" / "written"
 
     def linked(name: str) -> str:
-        shutil.copytree(source, source.with_name(name), copy_function=os.link)  # nobody writes into a file again
+        shutil.copytree(source, source.with_name(name), copy_function=os.link)  # files are never modified
         return f"bench.{name}"
 
     names = {(who, turn): linked(f"{who}{turn}") for who in ("spark", "one", "two") for turn in range(_TURNS)}

@@ -1,4 +1,4 @@
-"""How long a person waits for the command line, and a program for the import."""
+"""The start-up time of the command line, and of the import."""
 
 from __future__ import annotations
 

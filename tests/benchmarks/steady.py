@@ -1,4 +1,4 @@
-"""Two hundred checkpoints of a compacting pipeline: whether reading stays as quick as it was in the beginning.
+"""Two hundred checkpoints of a compacting pipeline: does reading stay as fast as at the beginning?
 
 Run as a program it is the job: the pipeline first, then reads of the snapshots that it left.
 """

@@ -1,4 +1,4 @@
-"""The same rows read with and without deletion vectors: files as they are, and runs that are merged.
+"""The same rows read with and without deletion vectors: files read directly, and runs that are merged.
 
 Run as a program it is the job.
 """
@@ -18,7 +18,7 @@ from tests.benchmarks.runs import TABLE, WARM_UP_TABLE
 from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, race_lines
 
 _WARM_UP_ROWS: Final = 1_000
-# what was compacted lies in runs of unlike sizes, and stays there
+# compacted rows are in runs of different sizes, and are not compacted again
 _OPTIONS: Final = {"bucket": "1", "num-sorted-run.compaction-trigger": "30", "commit.force-compact": "true"}
 _LAYOUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "merged when they are read": {},

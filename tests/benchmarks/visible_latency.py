@@ -1,4 +1,4 @@
-"""How long after it was sent a message is visible to who reads the table, at half of the load that the machine takes.
+"""The time from sending a message until readers of the table see it, at half of the maximum load.
 
 Run as a program it is the producer, or the pipeline until it gets a SIGTERM.
 """
@@ -179,7 +179,7 @@ async def send_steadily(servers: str, topic: str, rate: int, seconds: float) -> 
 
 
 def _messages() -> list[Iterator[_Message]]:
-    """For ever, of each partition: key, what stands before the time a message is sent at, and what behind. Made
+    """Endless, for each partition: the key, and the text before and after the time of sending. Made
     beforehand: a producer that makes them as it goes takes a core from what is measured.
     """
     random, encode = np.random.default_rng(9), msgspec.json.Encoder().encode

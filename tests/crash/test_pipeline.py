@@ -1,4 +1,4 @@
-"""A fault at any call of a pipeline's life: start-up, flush, commit, dead letters, progress, shutdown."""
+"""A fault in any call of a pipeline's life: start-up, flush, commit, dead letters, progress, shutdown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mappin
         assert set(seen.rows) <= world.history[table], where
 
     after = FaultyFileIO(world.store)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     world.watch(after)
     finish(world, after, trouble)
     io.land()
@@ -90,7 +90,7 @@ def check_sound(seen: Seen, where: str) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("has_rival", "options"), WORLDS[-1:])
-def test_after_trouble_at_any_call_the_tables_are_sound_and_the_next_run_reaches_the_truth(
+def test_after_a_fault_in_any_call_tables_are_sound_and_the_next_run_completes_them(
     has_rival: bool, options: Mapping[str, str], points: Points
 ) -> None:
     for number, trouble in sample(random_half(list(some_points(calls_of_a_life(has_rival, options))))):
@@ -101,9 +101,7 @@ def test_after_trouble_at_any_call_the_tables_are_sound_and_the_next_run_reaches
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("has_rival", "options"), WORLDS)
-def test_that_holds_for_every_trouble_at_every_call(
-    has_rival: bool, options: Mapping[str, str], points: Points
-) -> None:
+def test_every_fault_at_every_call_is_survived(has_rival: bool, options: Mapping[str, str], points: Points) -> None:
     for number, trouble in every_point(calls_of_a_life(has_rival, options)):
         live_through(number, trouble, has_rival, options)
         points.tried(f"pipeline: {trouble.kind}")

@@ -29,7 +29,7 @@ LONG = [pytest.mark.long, pytest.mark.timeout(900)]
         *(pytest.param(kind, id=kind.id, marks=LONG) for kind in (CHANGELOG, EXPIRING, COMPACTING)),
     ],
 )
-def test_whatever_was_committed_survives_and_the_rest_is_not_seen(
+def test_committed_rows_survive_and_uncommitted_rows_are_not_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: Points, kind: TableKind, keeps_names: bool
 ) -> None:
     number, is_whole = 0, False
@@ -66,7 +66,7 @@ def test_whatever_was_committed_survives_and_the_rest_is_not_seen(
 @pytest.mark.parametrize(
     ("kind", "allowed"), [pytest.param(APPEND, 5, id="append"), pytest.param(CHANGELOG, 7, id="with a changelog")]
 )
-def test_fsyncs_of_a_commit_besides_one_per_data_file(
+def test_a_commit_needs_few_fsyncs_beyond_one_per_data_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind, allowed: int
 ) -> None:
     """A changelog has a manifest and a list of its own."""

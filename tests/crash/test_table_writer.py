@@ -1,4 +1,4 @@
-"""A fault at any call of a table's life: an error, a lost or late answer, half a file, the end of the process."""
+"""A fault in any call of a table's life: an error, a lost or late answer, half a file, the end of the process."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: b
     assert set(life.acknowledged) <= set(found.identifiers), where
 
     after = FaultyFileIO(world.store)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     life = world.life(after)
     # Nothing else may go wrong. A commit of the dead process that lands late makes ours one of the past.
     expected = (CommitConflict, BadInput) if trouble.lands_after_death else CommitConflict
@@ -98,7 +98,7 @@ def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: b
 
 
 @pytest.mark.parametrize(("kind", "has_rival"), LIVES)
-def test_a_life_is_what_it_is_called(kind: TableKind, has_rival: bool) -> None:
+def test_each_life_does_what_its_name_says(kind: TableKind, has_rival: bool) -> None:
     world = World(kind, has_rival=has_rival)
     with suppress(CommitConflict):  # where the rival wrote to the same bucket, and nothing orders their rows
         world.life(FaultyFileIO(world.store)).run()
@@ -111,7 +111,7 @@ def test_a_life_is_what_it_is_called(kind: TableKind, has_rival: bool) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "has_rival"), SHORT)
-def test_after_trouble_at_any_call_the_table_is_sound_and_the_next_process_completes_it(
+def test_after_a_fault_in_any_call_the_table_is_sound_and_the_next_process_completes_it(
     kind: TableKind, has_rival: bool, points: Points
 ) -> None:
     start = ALONE_OR_NOT.index(kind) if kind in ALONE_OR_NOT else 0
@@ -124,7 +124,7 @@ def test_after_trouble_at_any_call_the_table_is_sound_and_the_next_process_compl
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("kind", "has_rival"), LIVES)
-def test_that_holds_for_every_trouble_at_every_call(kind: TableKind, has_rival: bool, points: Points) -> None:
+def test_every_fault_at_every_call_is_survived(kind: TableKind, has_rival: bool, points: Points) -> None:
     for number, trouble in every_point(calls_of_a_life(kind, has_rival=has_rival)):
         live_through(kind, number, trouble, has_rival=has_rival)
         points.tried(f"table writer: {trouble.kind}")

@@ -1,6 +1,6 @@
 """Packs folders of golden tables: one <name>.tar.zst each, the same bytes for the same tables.
 
-    python -m tests.golden.pack FOLDER        # FOLDER/java/<name>/…, FOLDER/pypaimon/<name>/… -> beside this file
+    python -m tests.golden.pack FOLDER        # FOLDER/java/<name>/…, FOLDER/pypaimon/<name>/… -> next to this file
 
 Golden tables are thousands of small files; packed they take a tenth of the space and one line in a diff.
 """

@@ -1,4 +1,4 @@
-"""Whether compactions one after the other could have made the rows of a key.
+"""Checks whether a sequence of compactions could have made the rows of a key.
 
 A merge engine need not give the same when it merges some rows first, and the result with the rest. What a commit holds
 may be the work of several compactions, of which it shows the end only.

@@ -1,4 +1,4 @@
-"""Calls the command line inside this process, and gives back all that it said."""
+"""Calls the command line inside this process, and returns its output."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         except SystemExit as end:
             code = int(end.code or 0)
         sys.stdout.flush()
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Said(code, captured.out, captured.err)
 
     yield run
     logging.captureWarnings(False)

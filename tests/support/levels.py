@@ -36,7 +36,7 @@ HOOKS: Final = ("TIDELAKE_VECTORS", "TIDELAKE_GOLDEN", "TIDELAKE_RECORDED")
 PERCENT_IN_QUICK_RUNS: Final = 20
 PERCENT_IN_THOROUGH_RUNS: Final = 50
 DAY: Final = "TIDELAKE_TEST_DAY"
-CASES_BESIDE_A_PART: Final = 2
+CASES_WITH_A_PART: Final = 2
 
 # Time never decides a test: no deadline.
 settings.register_profile("quick", deadline=None, max_examples=PERCENT_IN_QUICK_RUNS)
@@ -101,7 +101,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (mark := cases[0].get_closest_marker("exhaustive")) is not None:
             kept = mark.kwargs.get("kept", 1)
         elif parts_of(cases[0]):
-            kept = CASES_BESIDE_A_PART
+            kept = CASES_WITH_A_PART
         else:
             continue
         for item in left_to_interop(cases, kept):
