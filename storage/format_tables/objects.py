@@ -62,7 +62,7 @@ def new_object_table(
     if not options.get("path"):
         raise BadInput("an object table needs option path: the folder whose files are its rows")
     if other := sorted(options.keys() - {"type", "path"}):
-        raise BadInput(f"option {other[0]} means nothing of an object table; leave it out")
+        raise BadInput(f"option {other[0]} does not apply to an object table; remove it")
     return TableSchema(0, OBJECT_COLUMNS, OBJECT_COLUMNS[-1].id, (), (), dict(options), comment, time_ms)
 
 
