@@ -78,8 +78,8 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         "compacted table are read and dropped, in four ways. With tidelake.spark.read, Spark's own Parquet reader "
         'reads the files. With format("tidelake"), the data source reads them. A source in Python only generates rows, '
         "which is the minimum for any source in Python. Spark's Parquet reader reads the same rows from files that "
-        "Spark wrote. Compaction: one job compacts three overlapping runs of eight million rows each in eight buckets, and "
-        "runs of twice as many rows.",
+        "Spark wrote. Compaction: one job compacts three overlapping runs of eight million rows each in eight buckets, "
+        "and runs of twice as many rows.",
         ["", "seconds", "CPU-seconds"],
         lines,
         list(_goals(samples)),
