@@ -90,7 +90,7 @@ def steady(folder: str, warehouse: str, passes: int) -> None:
     peak_mib = peak_memory_mib()
     if wrong := differences(ORDERS, table.scan().to_arrow()):
         raise AssertionError(f"the table differs from its source: {wrong[:3]}")
-    # The newest snapshot of each checkpoint, which may have a COMPACT snapshot, too. The first is that of the new epoch.
+    # The newest snapshot of each checkpoint (there may be a COMPACT snapshot, too). The first is that of the new epoch.
     newest = {s.commit_identifier: s.id for s in table.snapshots()}
     _, *snapshot_ids = (newest[identifier] for identifier in sorted(newest))
     ends = [round(len(snapshot_ids) * share) for share in _shares(passes)]

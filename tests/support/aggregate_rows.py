@@ -1,7 +1,7 @@
-"""Aggregate functions a row at a time, written from the rules: what the columnar ones are compared with.
+"""Aggregate functions that work row by row, implemented from the rules. The columnar functions are compared with them.
 
-Values are Python's: Decimal for decimals, NumPy scalars for floats (their width counts), dicts for rows, lists of pairs
-for maps. None is null. Shares nothing with the product.
+Values are Python objects: Decimal for decimals, NumPy scalars for floats (their width matters), dicts for rows, lists
+of pairs for maps, None for null. This module shares no code with the product.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ EXACT = Context(prec=200, rounding=ROUND_HALF_UP)
 
 
 class Refused(Exception):
-    """The function does not take this row."""
+    """The function refuses this row."""
 
 
 class Function:
-    """reset, agg, agg_reversed and retract, as Java names them."""
+    """An aggregate function. reset, agg, agg_reversed and retract have their names from Java."""
 
     def __init__(self, agg: Callable[[Any, Any], Any], retract: Callable[[Any, Any], Any] | None = None) -> None:
         self._agg = agg
@@ -48,7 +48,10 @@ class Function:
 
 
 def fold(function: Function, rows: Sequence[tuple[str, Any]]) -> Any:
-    """rows: (what, value); what is agg, agg_reversed, retract, set or skip."""
+    """Returns the result of a function over rows.
+
+    rows: pairs (operation, value); the operation is agg, agg_reversed, retract, set or skip.
+    """
     function.reset()
     acc = None
     for what, x in rows:
@@ -65,7 +68,11 @@ def fold(function: Function, rows: Sequence[tuple[str, Any]]) -> Any:
 
 
 def function(name: str, column: str, options: Mapping[str, str]) -> Function:
-    """column: SQL text of the type. options: without `fields.<column>.`."""
+    """Returns the function with this name.
+
+    column: SQL text of the column's type.
+    options: the options of the column, without the prefix `fields.<column>.`.
+    """
     made = _made(name, column, options)
     if options.get("ignore-retract") == "true":
         made.ignores_retract = True
@@ -118,7 +125,7 @@ def _made(name: str, column: str, options: Mapping[str, str]) -> Function:
 
 
 def _picking(both: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Null and something are something."""
+    """Wraps a function of two values: if one of them is null, the result is the other one."""
     return lambda a, x: x if a is None else a if x is None else both(a, x)
 
 
@@ -142,7 +149,7 @@ class _First(Function):
 
 
 def _sort_key(x: Any) -> Any:
-    """Floats: -0.0 before 0.0, NaN last; text by its bytes."""
+    """Returns the sort key of a value. Floats: -0.0 before 0.0, NaN last. Texts are ordered by their bytes."""
     if isinstance(x, np.floating):
         return (bool(np.isnan(x)), float(0 if np.isnan(x) else x), 0 if np.signbit(x) else 1)
     return x.encode() if isinstance(x, str) else x
@@ -211,7 +218,7 @@ class _Decimals:
         return rounded if rounded.scaleb(self._scale, EXACT).copy_abs() < 10**self._precision else None
 
     def _sum(self, n: Decimal) -> Decimal | None:
-        """Up to 18 digits, 64 bits are the only limit."""
+        """Adds decimals. For columns of up to 18 digits, 64 bits are the only limit."""
         if self._precision <= 18 and -(2**63) <= n.scaleb(self._scale, EXACT) < 2**63:
             return n
         return self._fitting(n)
@@ -308,7 +315,7 @@ def _by_time(ts_field: str) -> Callable[[Any, Any], Any]:
 
 
 class _Nested:
-    """Rows are dicts; a table of them is kept by key."""
+    """Nested rows as dicts. A table of them is kept by key."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._key = options["nested-key"].split(",") if "nested-key" in options else []
@@ -320,7 +327,7 @@ class _Nested:
         if x is None:
             return a
         if not self._key:
-            room = self._limit - len(a or [])  # nulls take room too
+            room = self._limit - len(a or [])  # nulls count towards the limit, too
             if a is not None and room <= 0:
                 return a
             return [row for row in a or [] if row is not None] + [row for row in x if row is not None][:room]

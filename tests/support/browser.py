@@ -1,4 +1,4 @@
-"""A page in a real browser without a window, driven as a person would: Chromium's DevTools protocol."""
+"""A page in a real headless browser, used like a person would use it, through Chromium's DevTools protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _TIMEOUT_S: Final = 90
 
 
 class Page:
-    """errors: what its scripts threw."""
+    """An open page.
+
+    errors: the exceptions of its scripts.
+    """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -46,7 +49,7 @@ class Page:
         await self.evaluate(f"new Promise(done => {{ {look}; look(); }})")
 
     async def click(self, script: str) -> None:
-        """The middle of an element, with the mouse."""
+        """Clicks into the middle of an element with the mouse."""
         await self.until(f"Boolean({script})")
         x, y = await self.evaluate(
             f"{script}.scrollIntoView({{block: 'center'}}), (box => [box.x + box.width / 2, box.y + box.height / 2])"
@@ -65,13 +68,16 @@ class Page:
         return found
 
     async def picture(self) -> bytes:
-        """PNG."""
+        """Returns a screenshot as PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])
 
 
 @asynccontextmanager
 async def opened(url: str, folder: Path, width: int = 1280, height: int = 1100) -> AsyncIterator[Page]:
-    """folder: the browser's own, for its profile."""
+    """Opens a page in a new browser.
+
+    folder: folder for the browser's profile.
+    """
     command = [*_COMMAND, f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", "--hide-scrollbars"]
     process = await asyncio.create_subprocess_exec(
         *command, "--remote-debugging-port=0", "about:blank", stderr=asyncio.subprocess.PIPE
@@ -82,7 +88,7 @@ async def opened(url: str, folder: Path, width: int = 1280, height: int = 1100) 
             while b"DevTools listening on ws://" not in (said := await process.stderr.readline()):
                 assert said, "the browser ended"
         address = said.decode().split("ws://", 1)[1].split("/", 1)[0]
-        reading = asyncio.create_task(_read_all(process.stderr))  # a full pipe would stop it
+        reading = asyncio.create_task(_read_all(process.stderr))  # a full pipe would block the browser
         async with aiohttp.ClientSession() as client:
             async with client.get(f"http://{address}/json/list") as answer:
                 target = next(one for one in await answer.json() if one["type"] == "page")

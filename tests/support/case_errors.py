@@ -1,4 +1,4 @@
-"""`expect_error` of a vector: an error of ours that says the same in our words."""
+"""Compares `expect_error` of a vector with our error message, which says the same in other words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from storage.errors import BadInput, UnsupportedFeature
 from tests.support.cases import NotUnderstood
 
-# What a case may say, and one of what ours says then. A case may say several.
+# Words of a case, and the words of which our message must contain one. Several entries may match a case.
 _MEANINGS: Final = (
     (r"overflow|out of range", r"overflows at"),
     (r"retract|\bdeletes?\b|update.?before|-[ud]\b", r"take a value back|can't take deletes"),
@@ -30,7 +30,10 @@ _MEANINGS: Final = (
 
 @contextmanager
 def refused_as(reported: Any) -> Iterator[None]:
-    """The block raises what the case tells. told: its `expect_error`; True where it doesn't say which error."""
+    """Checks that the block raises the error of the case.
+
+    reported: `expect_error` of the case; True if it doesn't name an error.
+    """
     with pytest.raises((BadInput, UnsupportedFeature)) as caught:
         yield
     check_meaning(reported, str(caught.value))

@@ -1,6 +1,6 @@
-"""What the JSON of a vector stands for: column types as a suite spells them, or leaves them to its values, and values.
+"""Converts the JSON of vectors to column types and values. A suite spells types, or leaves them to its values.
 
-Under a hook there are cases nobody here has seen: what is not understood is an error that says what.
+A hook may name a folder with unknown cases. If a case is not understood, an error names the part.
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ _PREFIXES: Final = ("i64:", "f32:", "f64:", "hex:")
 
 
 def column_type(text: str | None, samples: Iterable[Any], row_fields: Sequence[str] | None = None) -> DataType:
-    """text: `int`, `array<row>`, `map`, `decimal(10,2)`, `timestamp_millis`, …; what it leaves open (all of it when
-    None) comes from the samples. row_fields: names of the fields of a `row`; f0, f1, … else.
+    """Returns the type of a column.
+
+    text: `int`, `array<row>`, `map`, `decimal(10,2)`, `timestamp_millis`, …; None: unknown.
+    samples: values that determine the parts of the type that `text` leaves open.
+    row_fields: names of the fields of a `row`; default: f0, f1, …
     """
     return parse_type(_spelled(text or "", list(samples), row_fields))
 
@@ -77,7 +80,7 @@ def _spelled(text: str, samples: Sequence[Any], row_fields: Sequence[str] | None
             scale = max((max(0, -_exponent(sample)) for sample in present), default=0)
             return f"DECIMAL({38 if scale else 10}, {scale})"
         case "TIMESTAMP" | "TIMESTAMP_LTZ" as bare if any(isinstance(sample, int) for sample in present):
-            return f"{bare}(3)"  # a number alone is milliseconds, as Java's Timestamp counts
+            return f"{bare}(3)"  # a single number is milliseconds, as in Java's Timestamp
         case "":
             return _guessed(present, row_fields)
         case upper:
@@ -130,7 +133,7 @@ def _family(value: Any) -> type:
 
 
 def top_level_parts(text: str) -> list[str]:
-    """`INT, MAP<INT, STRING>` cut at the commas that are in no brackets."""
+    """Splits a text such as `INT, MAP<INT, STRING>` at the commas outside of brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "<(") - (character in ">)")
@@ -150,8 +153,10 @@ def _exponent(number: Any) -> int:
 
 
 def python_value(value: Any, data_type: DataType) -> Any:
-    """As `pa.array` takes it. Whole numbers for times count what the type counts: days, milliseconds of a day, and
-    since 1970 what the last digit of the type stands for.
+    """Returns a value as `pa.array` accepts it.
+
+    Whole numbers for times are in the unit of the type: days; milliseconds of a day; for timestamps, units of the
+    last digit since 1970.
     """
     if value is None:
         return None
@@ -213,7 +218,7 @@ def _atom(value: Any, root: Root, data_type: AtomicType) -> Any:
 
 
 def _moment(text: str, data_type: AtomicType) -> Any:
-    """A number where there are more digits than a datetime holds."""
+    """Returns a datetime, or a number if the text has more digits than a datetime can hold."""
     text = text.removesuffix("Z").strip()
     if data_type.precision > 6 and len(text.partition(".")[2].rstrip("0")) > 6:
         return int(np.datetime64(text.replace(" ", "T"), "ns").astype(np.int64))
@@ -231,7 +236,7 @@ def _entries(value: Any) -> list[Any]:
 
 
 def column_of(values: Iterable[Any], data_type: DataType) -> pa.Array:
-    """Values as the JSON has them, as a column."""
+    """Returns a column of JSON values."""
     return pa.array([python_value(value, data_type) for value in values], arrow_type(data_type))
 
 
@@ -239,7 +244,7 @@ def column_of(values: Iterable[Any], data_type: DataType) -> pa.Array:
 
 
 def expected_value(value: Any, data_type: DataType) -> Any:
-    """What `to_pylist` gives for the value that the JSON has. Sums may outgrow the digits that a decimal declares."""
+    """Returns the result of `to_pylist` for a JSON value. Sums may have more digits than their decimal type."""
     kind = arrow_type(data_type)
     if pa.types.is_decimal(kind):
         kind = pa.decimal128(38, kind.scale)
@@ -247,7 +252,10 @@ def expected_value(value: Any, data_type: DataType) -> Any:
 
 
 def comparable(value: Any, *, unordered: bool = False) -> Any:
-    """NaN equals NaN, and the order of a map's entries means nothing; that of elements neither where `unordered`."""
+    """Returns a value for comparisons with ==. NaN equals NaN, and the order of map entries is ignored.
+
+    unordered: the order of array elements is ignored, too.
+    """
     match value:
         case float() if math.isnan(value):
             return "NaN"

@@ -1,4 +1,4 @@
-"""The material tests stand on: vectors, golden tables and recordings, and where they lie.
+"""Finds the test data: vectors, golden tables and recordings.
 
 TIDELAKE_VECTORS    folder of <suite>.json files                          (default: tests/vectors)
 TIDELAKE_GOLDEN     folder of table folders or of <name>.tar.zst files, or of folders of these (default: tests/golden)
@@ -23,7 +23,7 @@ TESTS: Final = Path(__file__).parent.parent
 GOLDEN_DATABASE: Final = "golden"
 PACKED: Final = ".tar.zst"
 
-REMARKS: Final = frozenset(  # members of a case that tell people something, and its runner nothing
+REMARKS: Final = frozenset(  # members of a case that are only for people
     {
         *("id", "name", "title", "origin", "source", "provenance", "test", "issue", "tags"),
         *("description", "about", "note", "notes", "comment", "remark", "remarks", "why", "reason"),
@@ -35,7 +35,7 @@ Case = dict[str, Any]
 
 
 class NotUnderstood(AssertionError):
-    """A case says something that its runner doesn't know. Fix the runner."""
+    """A case contains something that its runner doesn't know. Fix the runner."""
 
 
 def _folder(hook: str, default: str) -> Path:
@@ -43,7 +43,7 @@ def _folder(hook: str, default: str) -> Path:
 
 
 def is_overridden(hook: str) -> bool:
-    """Whether the material comes from elsewhere, and may be other or less than ours."""
+    """Returns whether a hook names another folder, whose data may differ from ours or be incomplete."""
     return bool(os.environ.get(hook))
 
 
@@ -51,15 +51,15 @@ def is_overridden(hook: str) -> bool:
 
 
 def vector_files() -> dict[str, Path]:
-    """Every suite in the folder, by name."""
+    """Returns the file of each suite in the folder, by name."""
     return {path.stem: path for path in sorted(_folder("TIDELAKE_VECTORS", "vectors").glob("*.json"))}
 
 
 def vectors(suite: str) -> list[Case]:
-    """The cases of a suite, in file order. Use as `parametrize("case", vectors("levels"), ids=case_id)`.
+    """Returns the cases of a suite, in file order. Use as `parametrize("case", vectors("levels"), ids=case_id)`.
 
-    Call it with the name written out: tests/test_vectors.py looks for the call to see that every suite has its test.
-    A folder given by the hook need not have every suite; our own must.
+    Pass the name as a literal: tests/test_vectors.py searches for these calls, to check that each suite has a test.
+    A folder of the hook may lack suites; our own folder must have all.
     """
     path = vector_files().get(suite)
     if path is None:
@@ -70,7 +70,7 @@ def vectors(suite: str) -> list[Case]:
 
 
 def own_vectors(suite: str) -> list[Case]:
-    """The cases in tests/vectors, whatever the hook says: for what is held to them beside the product."""
+    """Returns the cases in tests/vectors, also with a hook. Test helpers are checked with them, too."""
     return _cases_in(TESTS / "vectors" / f"{suite}.json")
 
 
@@ -81,14 +81,14 @@ def _cases_in(path: Path) -> list[Case]:
 
 
 def check_members(part: Mapping[str, Any], known: Collection[str]) -> None:
-    """Of a case, or of a part of one. Raises NotUnderstood for members that its runner would pass over."""
+    """Checks the members of a case, or of a part of it. Raises NotUnderstood for members that its runner ignores."""
     unknown = part.keys() - known - REMARKS
     if unknown:
         raise NotUnderstood(f"{', '.join(sorted(unknown))} in a case; its runner knows {', '.join(sorted(known))}")
 
 
 def options_of(case: Case) -> dict[str, str]:
-    """The options of a case as a table has them; the suites also write numbers, switches, and units into names."""
+    """Returns the options of a case as table options. Suites also write numbers, booleans, and units in names."""
     options: dict[str, str] = {}
     for name, value in case.get("options", {}).items():
         stem, _, unit = name.rpartition("-")
@@ -102,7 +102,7 @@ def options_of(case: Case) -> dict[str, str]:
 
 
 def case_id(case: Case) -> str | None:
-    """What pytest calls a case; None (numbered) where the file gives it no name."""
+    """Returns the id of a case for pytest; None, for a numbered id, if the file gives it no name."""
     name = case.get("id", case.get("name"))
     return None if name is None else str(name)
 
@@ -112,11 +112,11 @@ def case_id(case: Case) -> str | None:
 
 @dataclass(frozen=True)
 class GoldenTable:
-    """A table that another implementation wrote, with what it read back (`expected.json`)."""
+    """A table of another implementation, with the rows that it reads itself (`expected.json`)."""
 
-    writer: str  # java, pypaimon; the folder's name
+    writer: str  # java or pypaimon: the name of the folder
     name: str
-    source: Path  # a folder, or a packed one
+    source: Path  # a folder, or a packed file
 
     @property
     def id(self) -> str:
@@ -124,11 +124,11 @@ class GoldenTable:
 
     @property
     def identifier(self) -> str:
-        """database.table in the warehouse that `unpack` makes."""
+        """The table `database.table` in the warehouse of `unpack`."""
         return f"{GOLDEN_DATABASE}.{self.name}"
 
     def unpack(self, target: Path) -> Path:
-        """A warehouse below `target` with this table; call it twice with the same target and both tables are there."""
+        """Unpacks this table into a warehouse below `target`, which may already have other tables. Returns its path."""
         warehouse = target / "warehouse"
         root = warehouse / f"{GOLDEN_DATABASE}.db" / self.name
         root.mkdir(parents=True)
@@ -141,14 +141,14 @@ class GoldenTable:
 
 
 def golden_tables() -> list[GoldenTable]:
-    """Every golden table, by writer and name."""
+    """Returns all golden tables, sorted by writer and name."""
     top = _folder("TIDELAKE_GOLDEN", "golden")
     folders = [top, *sorted(path for path in top.iterdir() if path.is_dir())]
     return [table for folder in folders for table in _tables_in(folder)]
 
 
 def golden_table(table_id: str) -> GoldenTable:
-    """One golden table: `java/tags_branches`."""
+    """Returns a golden table by its id, such as `java/tags_branches`."""
     return next(table for table in golden_tables() if table.id == table_id)
 
 
@@ -161,12 +161,12 @@ def _tables_in(folder: Path) -> Iterator[GoldenTable]:
 
 
 def unpack_golden(table_id: str, target: Path) -> Path:
-    """A warehouse below `target` with the golden table `java/tags_branches` as `golden.tags_branches`."""
+    """Returns a warehouse below `target`, in which golden table `java/tags_branches` is `golden.tags_branches`."""
     return golden_table(table_id).unpack(target)
 
 
 def golden_expected(warehouse: Path, name: str) -> dict[str, Any]:
-    """expected.json of an unpacked golden table."""
+    """Returns expected.json of an unpacked golden table."""
     text = (warehouse / f"{GOLDEN_DATABASE}.db" / name / "expected.json").read_text(encoding="utf-8")
     expected: dict[str, Any] = json.loads(text)
     return expected
@@ -176,14 +176,14 @@ def golden_expected(warehouse: Path, name: str) -> dict[str, Any]:
 
 
 def recorded_folder() -> Path:
-    """Where the captures lie."""
+    """Returns the folder of the captures."""
     return _folder("TIDELAKE_RECORDED", "recorded")
 
 
 def recording(capture: str, variant: str | None = None) -> Path:
-    """Folder of a recording: `recording("pg-shop", "json-plain")`, `recording("orders-100k")`.
+    """Returns the folder of a recording: `recording("pg-shop", "json-plain")`, `recording("orders-100k")`.
 
-    Ours, where we have one of the name: who names a recording knows what is in it.
+    If we have a recording of this name, it has priority over the hook, because the caller relies on its content.
     """
     for top in (TESTS / "recorded", recorded_folder()):
         path = top / capture / (variant or "")
@@ -193,7 +193,7 @@ def recording(capture: str, variant: str | None = None) -> Path:
 
 
 def sample_folders() -> list[Path]:
-    """Samples of formats in the folder of recordings, one folder a format; a hook's folder may have none."""
+    """Returns the sample folders, one per format, in the folder of recordings. A hook's folder may have none."""
     top = recorded_folder() / "formats"
     if not top.is_dir() and is_overridden("TIDELAKE_RECORDED"):
         return []
@@ -201,14 +201,14 @@ def sample_folders() -> list[Path]:
 
 
 def recorded_topics(capture: str, variant: str | None = None) -> dict[str, Path]:
-    """The files of a recording, by topic."""
+    """Returns the files of a recording, by topic."""
     return {
         path.name.removesuffix(".jsonl.zst"): path for path in sorted(recording(capture, variant).glob("*.jsonl.zst"))
     }
 
 
 def recorded_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The records of one topic, in its order. Lines end at \\n only: values hold U+2028."""
+    """Yields the records of a topic in their order. Only \\n ends a line, because values contain U+2028."""
     with _open(path) as lines:
         for line in lines.read().split(b"\n"):
             if line:
@@ -216,25 +216,25 @@ def recorded_lines(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def recorded_bytes(line: Mapping[str, Any], name: str) -> bytes | None:
-    """The `key` or `value` of a record."""
+    """Returns the `key` or `value` of a record."""
     if f"{name}_base64" in line:
         return None if line[f"{name}_base64"] is None else base64.b64decode(line[f"{name}_base64"])
     return None if line[name] is None else str(line[name]).encode()
 
 
 def raw_lines(path: Path) -> list[bytes]:
-    """The lines of one topic, undecoded and without their ends."""
+    """Returns the lines of a topic as bytes, without line ends."""
     with _open(path) as lines:
         return [line for line in lines.read().split(b"\n") if line]
 
 
 def recorded_truth(capture: str) -> dict[str, Any]:
-    """`expected.json` of a capture: what the database itself held at the end."""
+    """Returns `expected.json` of a capture: the content of the database at the end."""
     return truth_in(recording(capture))
 
 
 def truth_in(capture: Path) -> dict[str, Any]:
-    """`expected.json` in the folder of a capture."""
+    """Returns `expected.json` in the folder of a capture."""
     (path,) = capture.glob("expected.json*")
     with _open(path) as data:
         truth: dict[str, Any] = json.load(data)

@@ -1,4 +1,4 @@
-"""Decoded change records folded into a table's final rows, one row at a time: the naive truth of a decoder."""
+"""Applies decoded change records to a table row by row. The result is the expected table of a decoder's tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def target_of(recorded: RecordedTable, emit_update_before: bool = False) -> Targ
 
 
 def raw_batch(topic: str, partition: int, records: list[dict[str, Any]]) -> RawBatch:
-    """Lines of one partition (`recorded/README.md`) as a batch."""
+    """Returns lines of one partition (`recorded/README.md`) as a batch."""
 
     def column(name: str) -> pa.Array:
         return pa.array([recorded_bytes(record, name) for record in records], pa.binary())
@@ -55,7 +55,7 @@ def raw_batch(topic: str, partition: int, records: list[dict[str, Any]]) -> RawB
 
 
 def recorded_batches(path: Path, batch_lines: int = _BATCH_LINES) -> Iterator[RawBatch]:
-    """A recorded topic in its order, cut every few lines, and there by partition."""
+    """Yields the batches of a recorded topic in its order: groups of a few lines, split by partition."""
     lines: list[dict[str, Any]] = [dict(line) for line in recorded_lines(path)]
     for start in range(0, len(lines), batch_lines):
         cut = lines[start : start + batch_lines]
@@ -65,9 +65,9 @@ def recorded_batches(path: Path, batch_lines: int = _BATCH_LINES) -> Iterator[Ra
 
 
 class FoldedTable:
-    """Rows by key (or all of them, without one), as +I, +U and -D leave them.
+    """The rows after all +I, +U and -D: by key, or all of them if the table has no key.
 
-    Values that did not change are taken from the row under the key that the decoder names, also when that row is gone.
+    Unavailable values are copied from the row under the key that the decoder names, even if that row was deleted.
     """
 
     def __init__(self, target: Target) -> None:
@@ -109,7 +109,7 @@ class FoldedTable:
 
 
 def fold_recording(recorded: RecordedTable, decoder: Decoder, target: Target) -> FoldedTable:
-    """Every topic of a recording decoded to its end. Fails on the first record that can't be decoded."""
+    """Decodes all topics of a recording. Fails on the first record that can't be decoded."""
     folded = FoldedTable(target)
     for path in recorded.files:
         for batch in recorded_batches(path):

@@ -1,5 +1,6 @@
-"""A table's changelog folded row by row: the naive copy that somebody who follows it has. Where changes are rows as
-they were written, the copy is a table of the same engine that is given them.
+"""Replays a table's changelog row by row, and compares the copy with the table.
+
+If the changes are the rows as they were written, the copy is a table of the same engine into which they are written.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 
 class BadChangelog(AssertionError):
-    """Changes that no history of the key has."""
+    """The changes of a key contradict each other."""
 
 
 def fold(rows: Rows, changes: Iterable[dict[str, Any]], keys: tuple[str, ...]) -> None:
-    """Applies changes of one snapshot. Raises BadChangelog where kinds don't follow one another as they should: +I of
-    a key that is there, -U without its +U, -U or -D of another row than the one that is there.
+    """Applies the changes of one snapshot.
+
+    Raises BadChangelog if the changes contradict the rows: +I of an existing key, -U without its +U, -U or -D with
+    another row than the existing one.
     """
     awaited: tuple[Any, ...] | None = None
     for change in changes:
@@ -49,17 +52,19 @@ def fold(rows: Rows, changes: Iterable[dict[str, Any]], keys: tuple[str, ...]) -
 
 
 def check_changelog(table: Table) -> int:
-    """At every snapshot that carries a changelog, what was folded up to it is the table. Returns how many do.
+    """Checks at each snapshot with a changelog that all changes up to it give the table.
 
-    With `full-compaction`, also what is not due for a full compaction may reach the highest level, a bucket at a time:
-    what was folded is then what lies on that level, of all buckets.
+    Returns the number of these snapshots.
 
-    For tables whose snapshots are all there, and whose changelog is made by compactions that take in all of a commit.
+    With `full-compaction`, single buckets may be compacted to the highest level without a full compaction of the table.
+    Then the changes give the rows of the highest level of all buckets.
+
+    The table must have all its snapshots, and its compactions must always include all rows of a commit.
     """
     options = table.context.options
     keys = table.context.schema.primary_keys
-    ignored = set(options.changelog_row_deduplicate_ignore_fields)  # may change without being told
-    are_all_new = options.merge_engine is MergeEngine.FIRST_ROW  # with the kinds that they came with
+    ignored = set(options.changelog_row_deduplicate_ignore_fields)  # they may change without a change in the changelog
+    are_all_new = options.merge_engine is MergeEngine.FIRST_ROW  # the changes keep the row kinds that were written
     rows: Rows = {}
     carrying = [s.id for s in table.snapshots() if s.changelog_manifest_list is not None]
     for snapshot_id in carrying:
@@ -73,15 +78,17 @@ def check_changelog(table: Table) -> int:
 
 
 def check_written_rows(table: Table, copy: Table) -> int:
-    """At every snapshot, what was told up to it, merged by the table's own engine, is the table. Returns how many
-    snapshots told something. For `none` and `input`.
+    """Checks at each snapshot that all changes up to it, merged by the table's engine, give the table.
 
-    copy: an empty table of the same engine, which takes the changes of each snapshot in a commit.
+    Returns the number of snapshots with changes. For the changelog producers `none` and `input`.
 
-    Rows of level 0 are rows of the table. Of a first-row table no reader shows them: it is compared where it has none.
+    copy: an empty table of the same engine. The changes of each snapshot are written to it in one commit.
 
-    For tables whose snapshots are all there. Where an engine makes another row of a key when some of its rows are
-    merged before the others, neither table may be compacted.
+    Rows of level 0 count as rows of the table. Readers of a first-row table don't show them, so such a table is only
+    compared at snapshots without files on level 0.
+
+    The table must have all its snapshots. If the engine's result depends on which rows of a key are merged first,
+    neither table may be compacted.
     """
     table = Table(table.context.with_options({"deletion-vectors.merge-on-read": "true"}))
     keys = table.context.schema.primary_keys
@@ -107,10 +114,10 @@ def _by_key(rows: Scan, keys: tuple[str, ...]) -> Rows:
 
 
 def _states(table: Table, snapshot_id: int) -> Iterator[tuple[pa.Table, str]]:
-    """What all changes up to a snapshot with a changelog come to."""
+    """Yields the rows that all changes up to a snapshot must give, and the name of this state."""
     context = table.context
     snapshot = next(s for s in table.snapshots() if s.id == snapshot_id)
-    reason = snapshot.properties.get(COMPACTION_REASON_PROPERTY, PickReason.FULL)  # Java names none
+    reason = snapshot.properties.get(COMPACTION_REASON_PROPERTY, PickReason.FULL)  # Java stores no reason
     if context.options.changelog_producer is not ChangelogProducer.FULL_COMPACTION or PickReason.FULL in reason:
         yield table.scan(snapshot=snapshot_id).to_arrow(), "the table"
     if context.options.changelog_producer is ChangelogProducer.FULL_COMPACTION:

@@ -1,4 +1,4 @@
-"""Merging a handful of records with the product's columnar engines, for tests that think in records."""
+"""Merges a few records with the product's columnar engines, for tests that use single records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY: Final = "k"
 
 
 def table_schema(types: Mapping[str, DataType], options: Mapping[str, str], key: str = KEY) -> TableSchema:
-    """Of a table with these columns, `key` among them."""
+    """Returns the schema of a table with these columns, which include `key`."""
     fields = tuple(DataField(i, name, not_null(t) if name == key else t) for i, (name, t) in enumerate(types.items()))
     return TableSchema(0, fields, len(fields) - 1, (), (key,), dict(options))
 
@@ -38,7 +38,7 @@ def merge_function(types: Mapping[str, DataType], options: Mapping[str, str], ke
 def batch_of_records(
     types: Mapping[str, DataType], records: Sequence[Record], levels: Sequence[int] | None = None
 ) -> pa.RecordBatch:
-    """The table's columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and, where given, `_LEVEL`; rows as the records come."""
+    """Returns the records in their order, with `_SEQUENCE_NUMBER`, `_VALUE_KIND` and, if given, `_LEVEL`."""
     fields = tuple(DataField(i, name, data_type) for i, (name, data_type) in enumerate(types.items()))
     added = [*fields, SEQUENCE_FIELD, KIND_FIELD, *([] if levels is None else [LEVEL_FIELD])]
     schema = arrow_schema(added)
@@ -53,7 +53,10 @@ def batch_of_records(
 def merge_records(
     function: MergeFunction, rows: pa.RecordBatch, key: str = KEY, *, shortcut: bool = True
 ) -> list[Record]:
-    """What is left of rows in merge order, by key. shortcut: whether keys with one row skip the engine."""
+    """Returns the merged records, by key.
+
+    shortcut: whether keys with a single row skip the engine.
+    """
     if shortcut:
         merged = merge_batch(rows, MergeOrder((key,)), function.merge)
     else:

@@ -1,4 +1,4 @@
-"""Programs on a small disk, and without the right to write: as the kernel has it, not as a stand-in would."""
+"""Runs programs on a small disk, or without write access. The kernel enforces both; nothing is mocked."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 REPOSITORY: Final = Path(__file__).parents[2]
-_IGNORED_MODES: Final = "-dac_override,-dac_read_search,-fowner"  # capabilities that let root pass by a file's mode
+_IGNORED_MODES: Final = "-dac_override,-dac_read_search,-fowner"  # capabilities by which root ignores a file's mode
 
 
 def on_small_disk(folder: Path, size_bytes: int, module: str, *arguments: str) -> str:
-    """Standard output of `python -m module FOLDER arguments…`, for which `folder` is a file system of this size.
+    """Runs `python -m module FOLDER arguments…`, for which `folder` is a file system of this size. Returns its output.
 
-    It is mounted for that program alone, and gone with it. Needs root, or a kernel that lets users mount for
-    themselves; raises AssertionError, saying so, without either.
+    The file system is mounted only for this program, and disappears with it. This needs root, or a kernel that allows
+    mounts by users. Otherwise an AssertionError says so.
     """
     private = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     mount = ["sh", "-ec", f'mount -t tmpfs -o size={size_bytes} none "$1"; shift; exec "$@"', "sh", str(folder)]
@@ -25,12 +25,12 @@ def on_small_disk(folder: Path, size_bytes: int, module: str, *arguments: str) -
 
 
 def without_right_to_write(folder: Path, module: str, *arguments: str) -> str:
-    """Standard output of `python -m module FOLDER arguments…`; nothing in or below `folder` can be changed by it."""
+    """Runs `python -m module FOLDER arguments…`, which can't change anything in `folder`. Returns its output."""
     return _without(0o222, folder, module, *arguments)
 
 
 def without_right_to_read(folder: Path, module: str, *arguments: str) -> str:
-    """The same, where no file below `folder` can be read; directories can be listed."""
+    """Runs a program like above, which can't read any file below `folder`, but can list directories."""
     return _without(0o444, folder, module, *arguments, only_files=True)
 
 

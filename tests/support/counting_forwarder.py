@@ -1,4 +1,4 @@
-"""Counts the bytes that a server sends, on the wire: a TCP forwarder between it and its client."""
+"""Counts the bytes that a server sends over the network, with a TCP forwarder between server and client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from contextlib import contextmanager, suppress
 
 
 class CountingForwarder:
-    """`address` (host:port) is where the client connects; `received_bytes` is what came back through it so far."""
+    """A TCP forwarder.
+
+    address: `host:port` for the client.
+    received_bytes: the bytes that the server has sent so far.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -38,7 +42,7 @@ class CountingForwarder:
     def _pump(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                if counted:  # before the client has them: it is never ahead of the count
+                if counted:  # counted before they are forwarded, so that the count is never too low
                     with self._lock:
                         self.received_bytes += len(data)
                 target.sendall(data)

@@ -1,4 +1,4 @@
-"""Values as a database prints them (`expected.json` of a recording) and as a table holds them, brought to one form."""
+"""Compares values as a database prints them (`expected.json` of a recording) with values of a table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import numpy as np
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
-_MONTH_US: Final = int(30.4375 * _DAY_US)  # what Debezium makes of an interval's month
+_MONTH_US: Final = int(30.4375 * _DAY_US)  # Debezium's length of a month in an interval
 _CLOCK: Final = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?(Z|[+-]\d\d(?::?\d\d)?)?")
 _INTERVAL: Final = re.compile(r"P(?:(\S+?)Y)?(?:(\S+?)M)?(?:(\S+?)D)?(?:T(?:(\S+?)H)?(?:(\S+?)M)?(?:(\S+?)S)?)?")
 
 
 def same_value(database_type: str, printed: str | None, held: Any) -> bool:
-    """Whether a cell of a table is the value that the database prints.
+    """Returns whether a cell of a table is the value that the database prints.
 
-    held: as `to_pylist` gives it, but timestamps as microseconds since 1970, for Python's end before Arrow's do.
+    held: the result of `to_pylist`, but timestamps are microseconds since 1970, because Arrow's range is larger than
+        Python's.
     """
     if printed is None or held is None:
         return printed is None and held is None
@@ -31,7 +32,7 @@ def same_value(database_type: str, printed: str | None, held: Any) -> bool:
 
 
 def comparable(database_type: str, value: Any) -> Any:
-    """A key's value, printed or held, in the form in which both are equal. Of an unsaid type: its text."""
+    """Returns a printed value, or one of a table, in a comparable form. For unknown types this is the text."""
     form = _form_of(database_type)
     return str(value) if form is _text else form(value)
 
@@ -56,7 +57,7 @@ def _number(value: Any) -> Decimal:
 
 
 def _float(value: Any, width: type[np.floating[Any]] = np.float64) -> tuple[float, float]:
-    """With the sign beside it: -0.0 is another value than 0.0."""
+    """Returns the number and its sign, because -0.0 and 0.0 are different values."""
     with np.errstate(over="ignore"):
         number = float(width(value.replace("Infinity", "inf") if isinstance(value, str) else value))
     return (math.inf, 0) if math.isnan(number) else (number, math.copysign(1, number))
@@ -75,7 +76,7 @@ def _days(value: Any) -> int:
 
 
 def timestamp_us(value: Any) -> int:
-    """Microseconds since 1970 of a printed time without zone."""
+    """Returns microseconds since 1970 for a printed time without zone."""
     if isinstance(value, int):
         return value
     day, _, clock = value.partition(" ")
@@ -83,7 +84,7 @@ def timestamp_us(value: Any) -> int:
 
 
 def _clock_us(value: Any) -> int:
-    """Microseconds, east of Greenwich taken off; a MariaDB time may be negative, or longer than a day."""
+    """Returns microseconds in UTC. A MariaDB time may be negative, or longer than a day."""
     if isinstance(value, int):
         return value
     match = _CLOCK.fullmatch(value.isoformat() if isinstance(value, time) else value)
@@ -126,7 +127,7 @@ def _array(element: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
 
 
 def _array_members(printed: str) -> list[str | None]:
-    """PostgreSQL's `{a,"b c",NULL}`."""
+    """Returns the elements of PostgreSQL's `{a,"b c",NULL}`."""
     found = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,{}"]+)', printed)
     return [
         re.sub(r"\\(.)", r"\1", quoted) if plain == "" else (None if plain == "NULL" else plain)
@@ -135,7 +136,7 @@ def _array_members(printed: str) -> list[str | None]:
 
 
 def _hstore(value: Any) -> dict[str, str | None]:
-    """PostgreSQL's `"k"=>"v", "n"=>NULL`, JSON, or the pairs of a map."""
+    """Returns the entries of PostgreSQL's `"k"=>"v", "n"=>NULL`, of JSON, or of the pairs of a map."""
     if not isinstance(value, str):
         return dict(value)
     if value.startswith("{"):
@@ -150,7 +151,7 @@ def _set(value: Any) -> list[str]:
 
 
 def _point(value: Any) -> tuple[float, float]:
-    """`(1.5,-2)`, `POINT(1.5 -2)` or Debezium's struct, also as JSON."""
+    """Returns the coordinates of `(1.5,-2)`, `POINT(1.5 -2)` or Debezium's struct, also as JSON."""
     if isinstance(value, str) and value.startswith("{"):
         value = json.loads(value)
     if isinstance(value, dict):

@@ -19,12 +19,14 @@ _MEMORY: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class Debezium:
-    """Its `with` block leaves no process behind. Started again after a kill it goes on where it last said it was.
+    """A Debezium process. The end of its `with` block stops it.
 
-    home: a folder of its own, for its settings, offsets and log.
-    database: its address as `PostgresqlServer.new_database` gives it.
-    prefix: of the topics, which it makes with one partition each, unless `settings` say more.
-    settings: of the connector, beside or instead of those here.
+    After a kill and a new start it continues at its last stored offset.
+
+    home: a new folder for its settings, offsets and log.
+    database: the address from `PostgresqlServer.new_database`.
+    prefix: prefix of the topics. It creates them with one partition each, unless `settings` say otherwise.
+    settings: additional settings of the connector, which also replace those here.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Debezium:
                     "offset.storage.file.filename": str(home / "offsets"),
                     "offset.flush.interval.ms": "500",
                     "listeners": "HTTP://127.0.0.1:0",
-                    "value.converter.replace.null.with.default": "false",  # else a null is told as the default
+                    "value.converter.replace.null.with.default": "false",  # otherwise a null is sent as the default
                     "topic.creation.enable": "true",
                     "plugin.discovery": "ONLY_SCAN",
                 }
@@ -74,7 +76,7 @@ class Debezium:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Does not wait: its first records come some seconds later."""
+        """Starts the process, without waiting. Its first records arrive some seconds later."""
         classes = ["-cp", f"{self._jars}/*", "org.apache.kafka.connect.cli.ConnectStandalone"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -86,7 +88,7 @@ class Debezium:
             )
 
     def kill(self) -> None:
-        """kill -9. Fails when it had ended before."""
+        """Kills the process with SIGKILL. Fails if it had ended before."""
         assert self._process is not None
         assert self._process.poll() is None, self.said()
         os.killpg(self._process.pid, signal.SIGKILL)

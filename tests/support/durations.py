@@ -1,7 +1,7 @@
-"""How long the modules of tests took: the longest are shown at the end of a run, all are in pytest's cache
-(`.pytest_cache/v/tidelake/seconds`).
+"""Measures how long the test modules took.
 
-A run takes as long as the worker that ends last, and one worker runs a whole module: the summary says when each ended.
+The end of a run shows the longest modules. pytest's cache has all of them (`.pytest_cache/v/tidelake/seconds`). A run
+takes as long as its last worker, and one worker runs a whole module. So the summary shows when each worker ended.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ SHOWN: Final = 10
 
 
 class Durations:
-    """seconds: of setup, call and teardown, by module.
-    ended_s: when a worker's last test ended, after the run began.
+    """The durations of a run.
+
+    seconds: the time of setup, call and teardown, by module.
+    ended_s: by worker, the time from the start of the run to the end of the worker's last test.
     """
 
     def __init__(self) -> None:
@@ -34,7 +36,7 @@ class Durations:
         if len(self.seconds) <= SHOWN:
             return
         longest = sorted(self.seconds.items(), key=lambda item: -item[1])
-        if (cache := getattr(config, "cache", None)) is not None:  # `-p no:cacheprovider` leaves it out
+        if (cache := getattr(config, "cache", None)) is not None:  # `-p no:cacheprovider` switches it off
             cache.set("tidelake/seconds", {name: round(seconds, 1) for name, seconds in longest})
         terminalreporter.section("longest modules")
         for name, seconds in longest[:SHOWN]:
@@ -44,5 +46,5 @@ class Durations:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # the process that hands tests out sees all reports
+    if not hasattr(config, "workerinput"):  # the controller gets the reports of all workers
         config.pluginmanager.register(Durations(), "tidelake-durations")

@@ -1,8 +1,8 @@
-"""Arrow values and the JSON values of golden tables and of the Java oracle, compared by meaning.
+"""Compares Arrow values with the JSON values of golden tables and of the Java oracle, by meaning.
 
 The JSON form (tests/tools/java-oracle/README.md, "Values"): DECIMAL as text, bytes {"hex": ..}, DATE, TIME, TIMESTAMP
 as ISO text, NaN and infinities as text, MAP and MULTISET as a list of [key, value] in any order, ROW as an object.
-Meaning depends on the column's type: "1.0" and "1.00" are one DECIMAL and two STRINGs.
+The meaning depends on the column's type: "1.0" and "1.00" are the same DECIMAL, but different STRINGs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 Json = Any
 
-KIND_TEXT: Final = ("+I", "-U", "+U", "-D")  # by the value of _VALUE_KIND
+KIND_TEXT: Final = ("+I", "-U", "+U", "-D")  # the index is the value of _VALUE_KIND
 _EXACT: Final = Context(prec=100)
 _TIMESTAMP: Final = re.compile(r"([+-]?\d{4,}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d+))?Z?")
 _FRACTION_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -29,13 +29,13 @@ _FRACTION_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def json_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Json]]:
-    """Each row as an object in the JSON form: what the Java oracle's `write` takes."""
+    """Returns each row as an object in the JSON form, as the Java oracle's `write` accepts it."""
     columns = [json_values(column) for column in rows.columns]
     return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Json]:
-    """A column's values in the JSON form. Row by row: for tests."""
+    """Returns a column's values in the JSON form. It works row by row, which is fast enough for tests."""
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in json_values(chunk)]
     plain = _plain_values(column)
@@ -44,7 +44,7 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Json]:
 
 
 def _plain_values(column: pa.Array) -> Sequence[Json]:
-    """As json_values, but for a null anything may stand."""
+    """Returns the same as json_values, but with undefined values for nulls."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return json_values(column.dictionary_decode())
@@ -84,7 +84,7 @@ def _ticks(column: pa.Array, integer: pa.DataType) -> list[int]:
 
 
 def _iso_timestamp(ticks: int, unit: str) -> str:
-    """By hand for the fraction: nanoseconds would bound NumPy's years to 1677..2262."""
+    """Formats a timestamp. NumPy is not used for nanoseconds, because it would limit years to 1677..2262."""
     per_second = 10 ** _FRACTION_DIGITS[unit]
     seconds, fraction = divmod(ticks, per_second)
     text = str(np.datetime64(seconds, "s"))
@@ -101,7 +101,7 @@ def _json_float(value: float | None) -> float | str | None:
 
 
 def meaning(kind: pa.DataType) -> Callable[[Json], Json]:
-    """A function that makes JSON values of this Arrow type equal exactly when they mean the same."""
+    """Returns a function that converts JSON values of this Arrow type, so that equal meanings give equal values."""
     there = _meaning_of_value(kind)
     return lambda value: None if value is None else there(value)
 
@@ -134,7 +134,7 @@ def _meaning_of_value(kind: pa.DataType) -> Callable[[Json], Json]:
 
 
 def _variant_meaning(value: dict[str, Json]) -> dict[str, str]:
-    """The two byte strings; the oracle writes them as plain hex, beside the value as JSON text."""
+    """Returns the two byte strings. The oracle writes them as plain hex, and also the value as JSON text."""
     return {
         part: value[part]["hex"] if isinstance(value[part], dict) else value[part] for part in ("value", "metadata")
     }
@@ -160,9 +160,10 @@ def _text(value: Json) -> str:
 
 
 def difference(actual: pa.Table, expected: Iterable[Sequence[Json]], *, in_order: bool = False) -> str | None:
-    """None when the table has exactly the expected rows (lists in column order), each as often; else what differs.
+    """Returns None if the table has exactly the expected rows, each as often; otherwise a text with the differences.
 
-    in_order: the rows must also come in the expected order.
+    expected: rows as lists in column order.
+    in_order: the rows must also be in the expected order.
     """
     means = [meaning(field.type) for field in actual.schema]
     wanted = [_row_text(row, means, actual.schema.names) for row in expected]
@@ -173,9 +174,9 @@ def difference(actual: pa.Table, expected: Iterable[Sequence[Json]], *, in_order
 def changes_difference(
     actual: pa.Table, expected: Iterable[Sequence[Json]], key_columns: Sequence[str] = ()
 ) -> str | None:
-    """As `difference`, for changes: `actual` has _VALUE_KIND, expected rows begin with +I, -U, +U or -D.
+    """Does the same as `difference` for changes: `actual` has _VALUE_KIND, expected rows begin with +I, -U, +U or -D.
 
-    key_columns: rows of one key must also come in the expected order. Between keys order means nothing.
+    key_columns: rows of the same key must be in the expected order. The order between keys is ignored.
     """
     names = [name for name in actual.schema.names if name != "_VALUE_KIND"]
     kinds = [KIND_TEXT[kind] for kind in actual.column("_VALUE_KIND").to_pylist()]
@@ -192,13 +193,13 @@ def changes_difference(
 
     def by_key(rows: list[list[Json]], texts: list[str]) -> list[str]:
         keyed = [(_text([means[at](row[at]) for at in positions]), text) for row, text in zip(rows, texts, strict=True)]
-        return [text for _, text in sorted(keyed, key=lambda pair: pair[0])]  # stable: order holds inside a key
+        return [text for _, text in sorted(keyed, key=lambda pair: pair[0])]  # stable: keeps the order within a key
 
     return text_difference(by_key(rows, got), by_key([list(row) for row in wanted_rows], wanted), in_order=True)
 
 
 def text_difference(got: Sequence[str], wanted: Sequence[str], *, in_order: bool = False, shown: int = 5) -> str | None:
-    """None when both hold the same texts, each as often (and in the same order where asked)."""
+    """Returns None if both contain the same texts, each as often, and with `in_order` in the same order."""
     surplus, missing = Counter(got) - Counter(wanted), Counter(wanted) - Counter(got)
     if surplus or missing:
         lines = [f"{len(got)} rows instead of {len(wanted)}" if len(got) != len(wanted) else f"{len(got)} rows"]
@@ -214,7 +215,7 @@ def text_difference(got: Sequence[str], wanted: Sequence[str], *, in_order: bool
 
 
 def _nearest(missing: str, surplus: Iterable[str]) -> str:
-    """In which columns the likeliest of the rows that were not expected differs; nothing when all differ in most."""
+    """Returns a text with the differences of the most similar unexpected row; empty if no row is similar."""
     wanted = json.loads(missing)
     others = [json.loads(row) for row in surplus]
     changes = [{c: other[c] for c in wanted if other[c] != wanted[c]} for other in others]

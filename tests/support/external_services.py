@@ -1,12 +1,12 @@
-"""Foreign parts of a test (Java Paimon, a Kafka broker, Spark, an S3 server): sharing them, and doing without.
+"""External services of tests (Java Paimon, a Kafka broker, Spark, an S3 server): how they are shared, or left out.
 
-A part is known by its fixture, or by `@pytest.mark.needs("Spark")` where a test starts it in a process of its own. One
-worker of pytest-xdist runs all tests of a module (`--dist loadfile`). Each worker starts a part once, when the first of
-its modules needs it: two Spark sessions and two brokers fit two cores, and both workers are busy to the end.
+A service is recognized by its fixture, or by `@pytest.mark.needs("Spark")` if a test starts it in a separate process.
+One worker of pytest-xdist runs all tests of a module (`--dist loadfile`). Each worker starts a service once, when its
+first module needs it. Two Spark sessions and two brokers fit on two cores, and both workers are busy until the end.
 
-Where there is no JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Tests whose part needs one are then left out, and so are
-those that need a program which is not installed (Prometheus, Chromium: packages of Debian). The end of the run says how
-many, by part. Nothing else leaves a test out.
+Without a JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Then tests whose service needs a JDK are left out. Tests that
+need a missing program (Prometheus, Chromium: packages of Debian) are left out, too. The end of the run reports their
+number by service. No other test is left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_WORKER: Final = "tests left out"
 
 
 def parts_of(item: pytest.Item) -> list[str]:
-    """In the order of the table above."""
+    """Returns the services that a test needs, in the order of the table above."""
     fixtures = set(getattr(item, "fixturenames", ()))
     marked = {part for mark in item.iter_markers("needs") for part in mark.args}
     of_fixtures = [p for fixture, p in PART_OF_FIXTURE.items() if fixture in fixtures or p in marked]
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    output = getattr(session.config, "workeroutput", None)  # of a worker of pytest-xdist
+    output = getattr(session.config, "workeroutput", None)  # exists only in a worker of pytest-xdist
     if output is not None:
         left_out = session.config.stash[_LEFT_OUT]
         output[_OF_WORKER] = dict(left_out)
@@ -77,7 +77,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Every worker collects, and so leaves out, the same tests."""
+    """Takes the left-out tests from one worker, because all workers collect and leave out the same tests."""
     left_out: Counter[str] = Counter(getattr(node, "workeroutput", {}).get(_OF_WORKER, {}))
     if left_out:
         node.config.stash[_LEFT_OUT] = left_out

@@ -1,4 +1,4 @@
-"""A FileIO that fails where a test wants it to: an error before or after the work, no answer, half a file, a crash."""
+"""A FileIO with faults that a test chooses: an error before or after the work, no answer, half a file, a crash."""
 
 from __future__ import annotations
 
@@ -19,34 +19,40 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """What becomes of one call. What is no write, and what is atomic by contract, can't be TORN: then it is BEFORE."""
+    """The fault of one call.
 
-    BEFORE = auto()  # nothing happened
-    AFTER = auto()  # it happened, and nobody was told
-    TORN = auto()  # half of the bytes arrived
-    HANG = auto()  # no answer until the caller's patience ends; nothing happened
-    LATE = auto()  # no answer either; it happens later, when the test says `land`
+    Reads, and writes that are atomic by contract, can't be TORN. For them TORN means BEFORE.
+    """
+
+    BEFORE = auto()  # an error; nothing was done
+    AFTER = auto()  # an error, although the work was done
+    TORN = auto()  # an error; half of the bytes were written
+    HANG = auto()  # no answer until the caller's timeout; nothing was done
+    LATE = auto()  # no answer; the work is done later, when the test calls `land`
 
 
 class FaultyIOError(OSError):
-    """What a test made happen."""
+    """The error of a fault."""
 
 
 class FaultyTimeout(FaultyIOError, TimeoutError):
-    """What a test made the caller wait for in vain."""
+    """The timeout of a fault without an answer."""
 
 
 class ProcessDied(BaseException):
-    """Not an error that anybody could handle: this process is no more."""
+    """Simulates the end of the process. No code can handle it."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """name: of the FileIO's method. An `open_output` counts, and fails, when its file would appear."""
+    """A call of a FileIO.
+
+    name: the method. An `open_output` counts, and fails, at the time when its file would appear.
+    """
 
     name: str
     path: str
-    nbytes: int = 0  # read or written
+    nbytes: int = 0  # number of bytes read or written
 
     @property
     def file_name(self) -> str:
@@ -54,11 +60,12 @@ class Call:
 
 
 class FaultyFileIO:
-    """Hands every call on to `inner`. Keeps all calls that it was asked for, and what each would read or write.
+    """Forwards each call to `inner`, and records all calls with their numbers of bytes.
 
-    fault: asked on each call, may act (let another writer go first) and says whether to fail, and how.
-    on_hang: makes the time pass that a call without an answer takes, on the test's clock.
-    Thread-safe; calls are numbered in the order they come.
+    It is thread-safe. Calls are numbered in their order of arrival.
+
+    fault: called on each call. It may act, for example let another writer commit first. Returns the fault, or None.
+    on_hang: advances the test's clock by the time that a call without an answer takes.
     """
 
     def __init__(self, inner: FileIO, fault: Callable[[Call], Fault | None] = lambda _: None) -> None:
@@ -68,17 +75,17 @@ class FaultyFileIO:
         self.calls: list[Call] = []
         self.is_dead = False
         self._in_flight: list[Callable[[], object]] = []
-        self._lock = threading.RLock()  # a fault may act through this very FileIO
+        self._lock = threading.RLock()  # reentrant, because a fault may use this FileIO
 
-    # ------------------------------------------------------------ what is to go wrong
+    # ------------------------------------------------------------ choosing faults
 
     def fail_call(self, number: int, fault: Fault) -> None:
-        """From now on the number-th call (0 is the next one) fails, the others don't."""
+        """Makes one call fail: the number-th from now on, where 0 is the next call."""
         last = len(self.calls) + number
         self.fault = lambda _: fault if len(self.calls) - 1 == last else None
 
     def fail_from(self, number: int, fault: Fault) -> None:
-        """The number-th call fails so, and the store answers nothing more."""
+        """Makes the number-th call fail with this fault, and all later calls with BEFORE."""
         last = len(self.calls) + number
 
         def for_good(_: Call) -> Fault | None:
@@ -88,7 +95,7 @@ class FaultyFileIO:
         self.fault = for_good
 
     def crash_call(self, number: int, fault: Fault) -> None:
-        """The process dies in its number-th call, which gets as far as `fault` says: nobody cleans up after it."""
+        """Ends the process in its number-th call. `fault` says how much of the call is done. No cleanup happens."""
         last = len(self.calls) + number
 
         def die(_: Call) -> Fault | None:
@@ -98,7 +105,7 @@ class FaultyFileIO:
         self.fault = die
 
     def land(self) -> None:
-        """What was LATE happens now."""
+        """Does the work of all calls that were LATE."""
         landing, self._in_flight = self._in_flight, []
         for action in landing:
             action()
@@ -106,7 +113,7 @@ class FaultyFileIO:
     # ------------------------------------------------------------ one call
 
     def begin(self, call: Call) -> Fault | None:
-        """Keeps the call, and fails it if nothing of it is to happen."""
+        """Records the call. Raises its error if nothing of it is to be done. Returns its fault otherwise."""
         with self._lock:
             if self.is_dead:
                 raise ProcessDied
@@ -119,7 +126,10 @@ class FaultyFileIO:
         return fault
 
     def end(self, fault: Fault | None, call: Call, action: Callable[[], T], torn: Callable[[], object] | None) -> T:
-        """Does as much of the call as `begin` left to do. torn: half of it, where there is such a thing."""
+        """Does the rest of the call, as its fault says.
+
+        torn: does half of the work; None if that is impossible.
+        """
         if fault is Fault.LATE:
             self._in_flight.append(action)
         elif fault is Fault.TORN and torn is not None:
@@ -196,7 +206,7 @@ class FaultyFileIO:
 
 
 class _FaultyOutput:
-    """Keeps the bytes itself until its file is to appear: how many of them arrive is decided then."""
+    """Buffers the bytes until the file is to appear. The fault then decides how many are written."""
 
     stream: pa.NativeFile
 
@@ -233,7 +243,7 @@ class _FaultyOutput:
 
 
 class _KeptBytes(io.BytesIO):
-    """Closing it, as some writers do, does not throw them away."""
+    """A BytesIO that keeps its bytes when a writer closes it."""
 
     def close(self) -> None:
         self.flush()

@@ -1,4 +1,4 @@
-"""Tables that this release does not create, as Java Paimon would have made them."""
+"""Creates tables that this release refuses to create, as Java Paimon would create them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def create_as_java(
     primary_key: Sequence[str] = (),
     partition_by: Sequence[str] = (),
 ) -> None:
-    """An empty table, whatever its options ask of those who use it."""
+    """Creates an empty table with any options, without checks."""
     schema = create_schema(columns, primary_key=primary_key, partition_by=partition_by, options=options, time_ms=0)
     assert catalog._schemas(Identifier.parse(name)).publish(schema)

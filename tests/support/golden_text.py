@@ -1,7 +1,7 @@
-"""Texts that people read, kept in a file to be reviewed as text.
+"""Compares messages for people with texts in a file, which can be reviewed as text.
 
-A file holds named texts, each below a line `==== name`. TIDELAKE_WRITE_GOLDEN_TEXT=1 writes what is said now instead of
-comparing: read the difference before it is committed.
+A file contains named texts, each below a line `==== name`. With TIDELAKE_WRITE_GOLDEN_TEXT=1 the current texts are
+written to the file instead of compared. Review the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _WRITE = "TIDELAKE_WRITE_GOLDEN_TEXT"
 
 
 def matches_golden_text(path: Path, name: str, text: str) -> None:
-    """Fails when the text of that name is another one, or not there."""
+    """Fails if the file has another text under this name, or none."""
     texts = _read(path)
     if os.environ.get(_WRITE):
         texts[name] = text

@@ -1,4 +1,4 @@
-"""A real Hive metastore (tests/tools/hive-metastore) on this machine, and Java Paimon with Hive's client beside it."""
+"""A real Hive metastore (tests/tools/hive-metastore) on this machine, and Java Paimon with a client for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ _OPENED = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("
 
 
 class HiveMetastore:
-    """`uri` is its address; `class_path` what a client of Java needs."""
+    """A running metastore.
+
+    uri: its address.
+    class_path: the jars of a Java client.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.class_path = build_tool(_TOOL / "fetch")
@@ -63,7 +67,10 @@ class HiveMetastore:
 
 @dataclass(frozen=True, slots=True)
 class HiveLake:
-    """A warehouse of one test. `database` is a name that no other test has; it isn't there yet."""
+    """The warehouse of one test.
+
+    database: a unique name. The database does not exist yet.
+    """
 
     warehouse: str
     options: Mapping[str, str]
@@ -95,7 +102,7 @@ def hive_lake(hive_metastore: HiveMetastore, tmp_path: Path) -> HiveLake:
 
 @pytest.fixture(scope="session")
 def java_with_hive(hive_metastore: HiveMetastore) -> Iterator[JavaOracle]:
-    """Java Paimon with the client of the metastore on its class path."""
+    """Java Paimon with the metastore's client in its class path."""
     build_tool(ORACLE / "build")
     oracle = JavaOracle(class_path=hive_metastore.class_path)
     yield oracle

@@ -1,4 +1,4 @@
-"""Apache Paimon Java as the judge of what we write: reads, streams, writes, compacts (tests/tools/java-oracle)."""
+"""Apache Paimon Java as a reference for our tables: it reads, streams, writes, compacts (tests/tools/java-oracle)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ ORACLE = TOOLS / "java-oracle"
 
 
 class JavaOracle:
-    """Commands of the oracle's README as methods; rows are dicts of JSON values as "Values" there describes them.
+    """The commands of the oracle's README as methods. Rows are dicts of JSON values; see "Values" in the README.
 
-    `warehouse` is a local folder, or the options of a catalog as JSON; `table` is `database.table`. One JVM serves the
-    whole session: the first call costs about 1.5 s, later ones some 10 ms. Raises tests.support.line_server.Refused
-    with Java's message where Java refuses.
-    jvm: more flags of the JVM.
-    class_path: more jars, behind the oracle's own.
+    One JVM serves the whole session: the first call takes about 1.5 s, later ones about 10 ms. If Java refuses a
+    command, tests.support.line_server.Refused is raised, with Java's message.
+
+    warehouse: a local folder, or the options of a catalog as JSON.
+    table: `database.table`.
+    jvm: additional flags of the JVM.
+    class_path: additional jars, after those of the oracle.
     """
 
     def __init__(self, time_zone: str = "UTC", jvm: str = "", class_path: str = "") -> None:
@@ -33,8 +35,11 @@ class JavaOracle:
         self._server.close()
 
     def command(self, name: str, warehouse: Path | str, table: str, *arguments: str, **flags: Json) -> list[Json]:
-        """Any command: flag `commit_id=7` becomes `--commit-id 7`, True a bare flag, None and False nothing, a dict of
-        `option` one `--option k=v` each."""
+        """Runs any command.
+
+        flags: `commit_id=7` becomes `--commit-id 7`. True is a flag without a value. None and False are left out. A
+            dict of `option` becomes one `--option k=v` for each entry.
+        """
         line = [name, str(warehouse), table, *arguments]
         for flag, value in flags.items():
             dashed = "--" + flag.replace("_", "-")
@@ -64,7 +69,7 @@ class JavaOracle:
         where: Json = None,
         options: Mapping[str, str] | None = None,
     ) -> list[dict[str, Json]]:
-        """The merged rows of the latest snapshot, or of the one named; those that fulfil `where` (oracle's README)."""
+        """Returns the merged rows of the latest snapshot, or of the given one, that fulfil `where` (see the README)."""
         return self.command(
             "read", warehouse, table, snapshot=snapshot, tag=tag, branch=branch, where=where, option=options
         )
@@ -79,17 +84,17 @@ class JavaOracle:
         branch: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> list[dict[str, Json]]:
-        """What a streaming reader gets for snapshots start to end, both included: rows with `_snapshot` and `_kind`."""
+        """Returns a streaming read of the snapshots from start to end, inclusive, with `_snapshot` and `_kind`."""
         return self.command("stream", warehouse, table, **{"from": start}, to=end, branch=branch, option=options)
 
     def system(
         self, warehouse: Path | str, table: str, system_table: str, *, options: Mapping[str, str] | None = None
     ) -> list[dict[str, Json]]:
-        """Rows of a system table: snapshots, files, manifests, schemas, options, partitions, buckets, tags, …"""
+        """Returns the rows of a system table: snapshots, files, manifests, schemas, options, partitions, tags, …"""
         return self.command("system", warehouse, table, system_table, option=options)
 
     def expected(self, warehouse: Path | str, table: str) -> Json:
-        """All that Java reads of a table, in the form of a golden table's expected.json."""
+        """Returns all that Java reads from a table, in the form of a golden table's expected.json."""
         (answer,) = self.command("expected", warehouse, table, line=True)
         return answer
 
@@ -105,7 +110,10 @@ class JavaOracle:
         partition_keys: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """columns: {name, type, nullable, comment, default}; type is SQL text, or a schema file's JSON."""
+        """Creates a table.
+
+        columns: {name, type, nullable, comment, default}; the type is SQL text, or JSON as in a schema file.
+        """
         ddl = {
             "columns": columns,
             "primaryKeys": primary_keys,
@@ -129,7 +137,10 @@ class JavaOracle:
         branch: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Write rows (`_kind` optional) in `batches` commits; the latest snapshot's id afterwards. Java compacts."""
+        """Writes rows (`_kind` is optional) in `batches` commits, with Java's compaction.
+
+        Returns the id of the latest snapshot afterwards.
+        """
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
             file.flush()
@@ -158,7 +169,10 @@ class JavaOracle:
         *,
         overwrite: Mapping[str, str] | None = None,
     ) -> None:
-        """overwrite: the static partition that is replaced; {} is each partition written to."""
+        """Writes rows to a format table.
+
+        overwrite: the static partition to replace; {} replaces each partition that gets rows.
+        """
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
             file.flush()
@@ -168,15 +182,15 @@ class JavaOracle:
     def compact(
         self, warehouse: Path | str, table: str, *, full: bool = False, commit_user: str | None = None
     ) -> int | None:
-        """Compact every bucket; the latest snapshot's id afterwards."""
+        """Compacts all buckets. Returns the id of the latest snapshot afterwards."""
         return self._status(self.command("compact", warehouse, table, full=full, commit_user=commit_user))
 
     def delete(self, warehouse: Path | str, table: str, where: Mapping[str, Json]) -> int | None:
-        """Append tables: a deletion vector for each row that equals `where`."""
+        """Deletes the rows of an append table that equal `where`, with deletion vectors."""
         return self._status(self.command("delete", warehouse, table, where=where))
 
     def alter(self, warehouse: Path | str, table: str, change: Json) -> None:
-        """One change or a list of them, as the oracle's README spells them."""
+        """Applies one change or a list of changes, in the form of the oracle's README."""
         self.command("alter", warehouse, table, change=change)
 
     def tag(self, warehouse: Path | str, table: str, tag: str, *, snapshot: int | None = None) -> None:
@@ -193,12 +207,12 @@ class JavaOracle:
     def expire(
         self, warehouse: Path | str, table: str, *, retain_max: int | None = None, retain_min: int | None = None
     ) -> int:
-        """The number of snapshots that went."""
+        """Expires snapshots. Returns their number."""
         (answer,) = self.command("expire", warehouse, table, retain_max=retain_max, retain_min=retain_min)
         return int(answer["expired"])
 
     def step(self, warehouse: Path | str, table: str, step: Mapping[str, Json]) -> int | None:
-        """Any step of a golden table's steps.json."""
+        """Runs a step of a golden table's steps.json."""
         return self._status(self.command("step", warehouse, table, json=step))
 
     @staticmethod
@@ -209,7 +223,7 @@ class JavaOracle:
 
 @pytest.fixture(scope="session")
 def java_oracle() -> Iterator[JavaOracle]:
-    """Built into the cache if absent; fails, saying what is missing, where it cannot be had."""
+    """The Java oracle. It is built into the cache if absent. Fails with the reason if that is impossible."""
     build_tool(ORACLE / "build")
     oracle = JavaOracle()
     yield oracle

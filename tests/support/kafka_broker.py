@@ -1,4 +1,4 @@
-"""A real Kafka broker (tests/tools/kafka), with topics and recordings put into it."""
+"""A real Kafka broker (tests/tools/kafka), into which tests send topics and recordings."""
 
 from __future__ import annotations
 
@@ -20,21 +20,27 @@ from tests.support.tools import TOOLS, build_tool
 
 KAFKA = TOOLS / "kafka"
 
-_START_S = 600  # only a test that fails waits so long: beside others a killed broker may take a minute
+_START_S = 600  # only failing tests wait so long; a killed broker may need a minute if the machine is busy
 
 T = TypeVar("T")
 
 
 class KafkaBroker:
-    """One broker with its own data folder. All methods block: from async code call them through `asyncio.to_thread`."""
+    """A broker with its own data folder.
+
+    All methods block: call them through `asyncio.to_thread` in async code.
+    """
 
     def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
         self._data = data
         self._settings = [part for key, value in (settings or {}).items() for part in ("--set", f"{key}={value}")]
-        self.address = ""  # host:port, the same after every start without another port
+        self.address = ""  # host:port; it stays the same unless `start` gets another port
 
     def start(self, port: int | None = None) -> None:
-        """Start, or start again with the records it had; port: elsewhere from now on. Ready when this returns."""
+        """Starts the broker, or starts it again with its records. It is ready when this returns.
+
+        port: a new port for this and later starts.
+        """
         place = [] if port is None else ["--port", str(port)]
         command: list[str | Path] = [
             KAFKA / "start-kafka",
@@ -48,11 +54,11 @@ class KafkaBroker:
         self.address = build_tool(*command)
 
     def stop(self) -> None:
-        """A clean shutdown."""
+        """Shuts the broker down cleanly."""
         self._run("--data", self._data)
 
     def kill(self) -> None:
-        """kill -9: what a crashed broker looks like to its clients."""
+        """Kills the broker with SIGKILL. To clients this looks like a crash."""
         self._run("--data", self._data, "--now")
 
     def purge(self) -> None:
@@ -62,14 +68,14 @@ class KafkaBroker:
         subprocess.run([KAFKA / "stop-kafka", *arguments], check=True)
 
     def create_topic(self, name: str | None = None, partitions: int = 1, **configs: str) -> str:
-        """A new topic; its name (made up unless given)."""
+        """Creates a topic. Returns its name, which is generated if not given."""
         topic = name or f"t-{uuid4().hex[:12]}"
 
         self._administer(lambda admin: admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)]))
         return topic
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Grow a topic to `total` partitions."""
+        """Increases the partitions of a topic to `total`."""
         self._administer(lambda admin: admin.create_partitions({topic: NewPartitions(total)}))
 
     def delete_topic(self, topic: str) -> None:
@@ -87,9 +93,11 @@ class KafkaBroker:
         _run_apart(connect_and_act())
 
     def send(self, records: Iterable[Mapping[str, Json]], topic: str | None = None) -> int:
-        """Send change-log lines (`recorded_lines`), keeping partition, key, headers and timestamp of each.
+        """Sends change-log lines (`recorded_lines`) with their partition, key, headers and timestamp.
 
-        topic: instead of each record's own. Returns the number sent.
+        topic: replaces the topics of the records.
+
+        Returns the number of sent records.
         """
 
         async def send_all() -> int:
@@ -114,7 +122,7 @@ class KafkaBroker:
 
 
 def record_bytes(record: Mapping[str, Json], name: str) -> bytes | None:
-    """`key` or `value` of a change-log line as the bytes Kafka carries."""
+    """Returns `key` or `value` of a change-log line as the bytes of the Kafka record."""
     if f"{name}_base64" in record:
         encoded = record[f"{name}_base64"]
         return None if encoded is None else b64decode(encoded)
@@ -123,14 +131,14 @@ def record_bytes(record: Mapping[str, Json], name: str) -> bytes | None:
 
 
 def _run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a loop of its own, also below a running one."""
+    """Runs a coroutine to its end in a separate event loop, also if a loop is running already."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 
 
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """One broker for the session; a test makes its own topics. Fails where no broker can be had."""
+    """The broker of the session. Each test creates separate topics. Fails if no broker can be started."""
     broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
     broker.start()
     yield broker

@@ -1,4 +1,4 @@
-"""A child process that answers requests line by line: how tests talk to the Java oracle and to pypaimon.
+"""A child process that answers requests line by line. Tests use it for the Java oracle and for pypaimon.
 
 A request is one line of JSON. The answer is lines of JSON, then `.ok`, or `.failed ` and {code, message}.
 """
@@ -18,7 +18,10 @@ Json = Any
 
 
 class Refused(Exception):
-    """The other implementation answered with an error. `code` is its kind, as the child names it."""
+    """The other implementation answered with an error.
+
+    code: the kind of the error, as the child names it.
+    """
 
     def __init__(self, code: str | int, message: str) -> None:
         super().__init__(message)
@@ -26,7 +29,7 @@ class Refused(Exception):
 
 
 class LineServer:
-    """Starts with the first request and again after a crash. Requests of several threads wait for each other."""
+    """A child process that starts with the first request, and again after a crash. It answers one thread at a time."""
 
     def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
         self._command = [str(part) for part in command]
@@ -36,14 +39,14 @@ class LineServer:
         self._log: IO[str] | None = None
 
     def ask(self, request: Json) -> list[Json]:
-        """The lines of the answer. Raises Refused, or RuntimeError with the log's end when the child died."""
+        """Returns the lines of the answer. Raises Refused. Raises RuntimeError with the log's end if the child died."""
         with self._lock:
             try:
                 return self._ask(request)
             except Refused:
                 raise
             except BaseException:
-                self._end()  # an answer half read would be taken for the next one's
+                self._end()  # the rest of a partly read answer would be mistaken for the next answer
                 raise
 
     def _ask(self, request: Json) -> list[Json]:
@@ -76,7 +79,7 @@ class LineServer:
                 stderr=self._log,
                 env=self._environment,
                 encoding="utf-8",
-                # answers hold U+2028 and the like; only \n ends a line
+                # only \n ends a line: answers contain U+2028 and similar characters
             )
         return self._child
 

@@ -1,4 +1,4 @@
-"""Moves this process to another time zone for a while."""
+"""Changes the time zone of this process for a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MoveTo: TypeAlias = Callable[[str], None]
 
 @pytest.fixture
 def local_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[MoveTo]:
-    """`local_zone("Asia/Tokyo")`"""
+    """Sets the time zone of this process: `local_zone("Asia/Tokyo")`."""
 
     def move(zone: str) -> None:
         monkeypatch.setenv("TZ", zone)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class ManualClock:
-    """Sleepers wake when `advance` passes their time, in the order of their times."""
+    """A clock for tests. `advance` wakes sleepers in the order of their times."""
 
     def __init__(self) -> None:
         self._now_ms = 1_000_000
@@ -29,16 +29,16 @@ class ManualClock:
         await wake
 
     async def sleeper(self, below_ms: float = math.inf) -> None:
-        """Returns once somebody sleeps, for less than so long from now on."""
+        """Waits until a task sleeps whose remaining time is less than `below_ms`."""
 
         await self._until(lambda at_ms: at_ms < self._now_ms + below_ms)
 
     async def sleeper_until(self, at_ms: int) -> None:
-        """Returns once somebody sleeps until this very moment."""
+        """Waits until a task sleeps until exactly `at_ms`."""
         await self._until(lambda wakes_ms: wakes_ms == at_ms)
 
     async def _until(self, is_meant: Callable[[int], bool]) -> None:
-        """Until one sleeps whose time is meant."""
+        """Waits until a task sleeps whose time fulfils `is_meant`."""
         async with self._arrivals:
             await self._arrivals.wait_for(
                 lambda: any(not wake.done() and is_meant(at_ms) for at_ms, _, wake in self._sleepers)

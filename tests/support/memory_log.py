@@ -1,4 +1,4 @@
-"""A log in memory: topics, partitions, records with offsets. A source reads it as Kafka is read, up to its end."""
+"""A log in memory: topics, partitions, records with offsets. A source reads it like Kafka, up to its end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ pa.array([b""])  # Arrow's first array from Python objects imports pandas, which
 
 @dataclass
 class MemoryLog:
-    """Outlives the pipelines that read it. first: offsets of records that are gone, below. timestamp_types: Kafka's
-    words, that records have by turns.
+    """A log that outlives the pipelines that read it.
+
+    first: the first offset of each partition; records below it are deleted.
+    timestamp_types: Kafka's timestamp types, which records get in turns.
     """
 
     cluster_id: str = "memory"
@@ -34,7 +36,7 @@ class MemoryLog:
     def append(
         self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0, headers: Headers = ()
     ) -> int:
-        """Returns the record's offset."""
+        """Appends a record. Returns its offset."""
         self.topic_ids.setdefault(topic, f"id-of-{topic}")
         records = self.records[TopicPartition(topic, partition)]
         records.append((key, value))
@@ -48,9 +50,11 @@ class MemoryLog:
 
 
 class MemoryLogSource:
-    """See `ingest.sources.base.Source`. Partitions are read in turns, a batch each, in an order that never varies.
+    """The source of a MemoryLog; see `ingest.sources.base.Source`.
 
-    first: these are read before, each time a batch, as far as they have one.
+    Partitions are read in turns, one batch each, always in the same order.
+
+    first: partitions with priority: a batch of these is read first, as long as they have records.
     """
 
     def __init__(self, log: MemoryLog, batch_records: int = 3, first: Sequence[int] = ()) -> None:
@@ -106,7 +110,7 @@ class MemoryLogSource:
         )
 
     async def check_identity(self) -> None:
-        """A log stays what it is while it is read."""
+        """Does nothing: the identity of a log never changes."""
 
     async def deleted_topics(self) -> Collection[str]:
         return ()
@@ -115,4 +119,4 @@ class MemoryLogSource:
         self.confirmed = dict(ends)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the source holds no resources."""

@@ -1,4 +1,4 @@
-"""Cases of the suite `merge_functions` as records of one key, and what the product makes of them."""
+"""Cases of the suite `merge_functions` as records of one key, and the product's results for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEMBERS: Final = {
     *("engine", "options", "fields", "types", "not_null_fields", "row_fields", "records"),
     *("through_reducer_wrapper", "expect", "expect_error", "compare"),
 }
-# The type that a function takes, and what its values are in JSON; of other values it is a case for a refusal.
+# The type that a function takes, and the JSON type of its values. A case with other values expects a refusal.
 _TYPE_OF_FUNCTION: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     **dict.fromkeys(("bool_and", "bool_or"), ("BOOLEAN", (bool,))),
     **dict.fromkeys(("theta_sketch", "hll_sketch", "rbm32", "rbm64"), ("BYTES", (str, dict))),
@@ -38,9 +38,9 @@ _TYPE_OF_FUNCTION: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
 
 @dataclass(frozen=True)
 class MergeCase:
-    """Records of one key, oldest first. The first column is the key.
+    """The records of one key, oldest first. The first column is the key.
 
-    types: those that the case names, else ones that its functions take and its values fit.
+    types: the types in the case; otherwise types that fit its functions and values.
     """
 
     options: dict[str, str]
@@ -70,14 +70,14 @@ class MergeCase:
         return merge_function(self.types, self.options, self.key)
 
     def merged(self) -> list[Record]:
-        """By the product, in the order of the case."""
+        """Returns the records that the product merges, in the order of the case."""
         rows = batch_of_records(self.types, self.records)
         groups = Groups(np.arange(rows.num_rows), np.zeros(min(1, rows.num_rows), np.intp))
         shortcut = None if self.shortcut else np.zeros(1, np.bool_)
         return records_of(self.function().merge(rows, groups, shortcut))
 
     def create_and_write(self) -> None:
-        """What a table asks before rows are merged. Raises BadInput."""
+        """Runs the checks of a table before rows are merged. Raises BadInput."""
         options = TableOptions({"bucket": "1", **self.options})
         schema = table_schema(self.types, options, self.key)
         check_new_schema(schema)
@@ -86,7 +86,7 @@ class MergeCase:
 
 
 def expected(case: Case, types: Mapping[str, DataType]) -> list[dict[str, Any]]:
-    """What `expect` tells of the record that is left: kind, seq, v."""
+    """Returns the expected records of `expect`: kind, seq, v."""
     expect = case["expect"]
     if expect is None:
         return []
@@ -96,7 +96,7 @@ def expected(case: Case, types: Mapping[str, DataType]) -> list[dict[str, Any]]:
 
 
 def reported(case: Case, merged: list[Record]) -> list[dict[str, Any]]:
-    """Records in the words of `expect`: no more of them than it tells."""
+    """Returns merged records in the form of `expect`, with only the members that it contains."""
     members = (case["expect"] or {"kind": "", "seq": 0, "v": []}).keys()
     records = [{"kind": r.kind, "seq": r.sequence, "v": _comparable(case, r.row)} for r in merged]
     return [{name: record[name] for name in members} for record in records]

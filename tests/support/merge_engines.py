@@ -1,4 +1,4 @@
-"""Set-ups of every merge engine over one set of columns, and random rows for them."""
+"""Options of all merge engines for one set of columns, and random rows for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 KIND: Final = "_VALUE_KIND"
 
-# Protected columns lie before, between and after their sequence fields.
+# The columns of sequence groups are before, between and after their sequence fields.
 COLUMNS: Final = {
     "k": ("INT", pa.int32()),
     "a": ("INT", pa.int32()),
@@ -24,15 +24,17 @@ COLUMNS: Final = {
 }
 SCHEMA: Final = pa.schema([*((name, kind) for name, (_, kind) in COLUMNS.items()), (KIND, pa.int8())])
 ADDS: Final = (0, 2)
-ALL_KINDS: Final = (0, 0, 2, 1, 3)  # +I twice as often: rows should live long enough to be changed
+ALL_KINDS: Final = (0, 0, 2, 1, 3)  # +I twice as often, so that rows exist long enough to be changed
 
 
 @dataclass(frozen=True)
 class Engine:
-    """kinds: of row that it takes, each as often as it should come.
+    """A merge engine with options.
 
-    is_associative: merging some rows of a key first, and the result with the rest, is merging them all; so what
-    compaction did can't be seen. takes_back_what_was: a retract is only of a row that was added and is still there.
+    kinds: the row kinds that it accepts, each as often as it should occur.
+    is_associative: merging some rows of a key first, and the result with the others, gives the same as merging all at
+        once. So compactions have no visible effect.
+    takes_back_what_was: only rows are retracted that were added and still exist.
     """
 
     about: str
@@ -181,7 +183,7 @@ ENGINES: Final = (
 
 @dataclass
 class Rows:
-    """Random rows over a few keys, the same for every run. Texts are digits, so they order as their numbers do."""
+    """Random rows with a few keys, the same in each run. Texts are digits, so they have the order of their numbers."""
 
     engine: Engine
     dice: random.Random = field(default_factory=lambda: random.Random(5))
@@ -195,7 +197,7 @@ class Rows:
         return [self._row() for _ in range(count)]
 
     def start_over(self, added: Iterable[Mapping[str, Any]]) -> None:
-        """Of all rows so far only these are there, and may be taken back."""
+        """Sets the existing rows, which may be retracted. All earlier rows are forgotten."""
         self._added = {}
         for row in added:
             self._added.setdefault(row["k"], []).append({name: row[name] for name in COLUMNS} | {KIND: 0})

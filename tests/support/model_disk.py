@@ -1,13 +1,15 @@
-"""What a power cut leaves of files that `storage.fileio.local` wrote: a model of a disk with a cache before it.
+"""A model of a disk with a write cache: the files of `storage.fileio.local` that remain after a power cut.
 
-Files lie in a real folder; fsync only notes what would be durable now. Every system call that changes the disk is a
-step, and the process can be made to die before any of them. Then `after_power_cut` makes a folder as the machine could
-find it when it comes up again. Between what is surely there and what may be there lies a choice (`Kept`): the kernel
-writes names and bytes back when it likes, in any order.
+The files are in a real folder. fsync only records what would be durable now. Each system call that changes the disk is
+a step, and the process can be ended before any step. Then `after_power_cut` creates a folder with the files that the
+machine could have after it starts again. `Kept` chooses between the files that certainly exist and those that may
+exist: the kernel writes names and bytes to disk at any time, in any order.
 
-Worst case throughout: a file that was never fsynced has its name and no bytes (ext4 with delayed allocation does that);
-removed names come back. keeps_names: fsync of a file keeps its name and new directories above it, as ext4, XFS and
-Btrfs have it; otherwise only fsync of their directory does (POSIX).
+The model assumes the worst case: a file that was never fsynced has its name and no bytes (as on ext4 with delayed
+allocation), and removed names exist again.
+
+keeps_names: fsync of a file also makes its name and new parent directories durable, as on ext4, XFS and Btrfs.
+    Otherwise only fsync of their directory does (POSIX).
 """
 
 from __future__ import annotations
@@ -29,26 +31,29 @@ _STEPS: Final = ("mkdir", "link", "rename", "replace", "unlink")
 
 
 class Kept(Enum):
-    """Which names a power cut leaves. Bytes are those of the last fsync, none without one."""
+    """The names that remain after a power cut. The bytes are those of the last fsync; without fsync there are none."""
 
-    SYNCED = auto()  # only those that were made durable
-    ALL = auto()  # as they were: the kernel happened to write them back
-    SNAPSHOTS = auto()  # all of `snapshot/`, elsewhere those made durable: nothing orders two directories
+    SYNCED = auto()  # only the durable names
+    ALL = auto()  # all names: the kernel had already written them
+    SNAPSHOTS = auto()  # all names in `snapshot/`, elsewhere the durable ones: directories have no common order
 
 
 class ModelDisk:
-    """root: the folder, which is there already and durable. Takes the place of `os` in `storage.fileio.local`."""
+    """A disk that replaces `os` in `storage.fileio.local`.
+
+    root: the folder, which exists and is durable.
+    """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, *, keeps_names: bool) -> None:
         self.root = root
         self.steps: list[str] = []
-        self.fsyncs: list[str] = []  # what was fsynced: names relative to the root
+        self.fsyncs: list[str] = []  # the fsynced files, relative to the root
         self.dies_before: int | None = None
         self._keeps_names = keeps_names
-        self._names: dict[int, dict[str, int]] = defaultdict(dict)  # directory to name to file, by inode
+        self._names: dict[int, dict[str, int]] = defaultdict(dict)  # directory to name to file, as inodes
         self._bytes: dict[int, bytes] = {}
         self._directories = {root.stat().st_ino}
-        self._pins: list[int] = []  # an inode that is open is not given to another file
+        self._pins: list[int] = []  # open files, so that no inode is used again
         monkeypatch.setattr(local, "os", _Os(self))
         monkeypatch.setattr(local, "_keeps_names", lambda _: keeps_names)
 
@@ -86,11 +91,14 @@ class ModelDisk:
         return found.st_ino
 
     def after_power_cut(self, kept: Kept, target: Path) -> None:
-        """Fills `target`, a folder that doesn't exist, with what is left."""
+        """Creates the folder `target` with the remaining files."""
         self._fill(self.root.stat().st_ino, self.root, kept, target)
 
     def _fill(self, directory: int, now: Path, kept: Kept, target: Path) -> None:
-        """now: where the directory lies if it still does."""
+        """Fills a directory of the target.
+
+        now: the current path of the directory, if it still exists.
+        """
         target.mkdir()
         names = dict(self._names[directory])
         if kept is Kept.ALL or (kept is Kept.SNAPSHOTS and now.name == "snapshot"):
@@ -103,7 +111,7 @@ class ModelDisk:
 
 
 class _Os:
-    """The `os` module, watched."""
+    """The `os` module, with the recorded calls."""
 
     def __init__(self, disk: ModelDisk) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server on this machine, in a folder of its own; gone when the session ends."""
+"""A real PostgreSQL server on this machine, in a temporary folder. It is removed at the end of the session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _UNPRIVILEGED = "nobody"  # PostgreSQL refuses to run as root
 
 
 class PostgresqlServer:
-    """`user` may do all, without a password."""
+    """A running server.
+
+    user: a superuser without a password.
+    """
 
     user = "tests"
 
@@ -37,7 +40,7 @@ class PostgresqlServer:
         self._run("pg_ctl", "-D", self._data, "-w", "-l", folder / "log", "-o", settings, "start")
 
     def new_database(self) -> str:
-        """A fresh, empty database; its address as Java spells it."""
+        """Creates an empty database. Returns its JDBC address."""
         name = f"lake_{uuid4().hex[:12]}"
         self._run(
             "psql",
@@ -68,7 +71,7 @@ class PostgresqlServer:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresqlServer]:
-    with tempfile.TemporaryDirectory() as folder:  # not pytest's own: those below root's are closed to others
+    with tempfile.TemporaryDirectory() as folder:  # not a folder of pytest: other users can't enter those of root
         os.chmod(folder, 0o755)
         server = PostgresqlServer(Path(folder))
         yield server

@@ -1,4 +1,4 @@
-"""pypaimon and pypaimon-rust as readers and writers beside us, in their own environment (tests/tools/pypaimon)."""
+"""pypaimon and pypaimon-rust as readers and writers, in a separate environment (tests/tools/pypaimon)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ PYPAIMON = TOOLS / "pypaimon"
 
 
 class Pypaimon:
-    """`native` takes the Rust route and never falls back: where pypaimon would, the call is Refused, code NotNative.
+    """A process with pypaimon.
 
-    Raises tests.support.line_server.Refused with pypaimon's message and the exception's class as code.
+    native: use pypaimon-rust, without a fallback. If pypaimon would fall back to Python, the call is Refused with code
+        NotNative.
+
+    Raises tests.support.line_server.Refused with pypaimon's message, and the exception's class as code.
     """
 
     def __init__(self, python: str) -> None:
@@ -38,7 +41,7 @@ class Pypaimon:
         tag: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """The merged rows of the latest snapshot, or of the one named. A branch is `db.table$branch_b`."""
+        """Returns the merged rows of the latest snapshot, or of the given one. A branch is `db.table$branch_b`."""
         chosen = dict(options or {})
         if snapshot is not None:
             chosen["scan.snapshot-id"] = str(snapshot)
@@ -93,7 +96,10 @@ class Pypaimon:
         identifier: int | None = None,
         options: Mapping[str, str] | None = None,
     ) -> int | None:
-        """One commit; the latest snapshot's id afterwards. (pypaimon writes +I only, unless `rowkind.field` is set.)"""
+        """Writes rows in one commit. Returns the id of the latest snapshot afterwards.
+
+        pypaimon writes only +I, unless `rowkind.field` is set.
+        """
         with tempfile.TemporaryDirectory() as scratch:
             (answer,) = self._server.ask(
                 {
@@ -120,7 +126,7 @@ def _ipc_file(folder: str, rows: pa.Table) -> str:
 
 @pytest.fixture(scope="session")
 def pypaimon() -> Iterator[Pypaimon]:
-    """Installed into the cache if absent; fails, saying why, where it cannot be had."""
+    """pypaimon. It is installed into the cache if absent. Fails with the reason if that is impossible."""
     driver = Pypaimon(build_tool(PYPAIMON / "build"))
     yield driver
     driver.close()

@@ -1,4 +1,4 @@
-"""What column a table needs for the values of a source column, by the type that `expected.json` prints for it."""
+"""Chooses the column of a table for a source column, by the type that `expected.json` prints for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ UNSIGNED_BIGINT: Final = r"bigint(?:\(\d+\))? unsigned(?: zerofill)?"
 
 @dataclass(frozen=True)
 class Wire:
-    """What of a connector's settings decides about columns. has_schema: whether the records say what values mean."""
+    """The connector settings that decide about column types.
+
+    has_schema: whether the records have schemas, which describe the values.
+    """
 
     has_schema: bool
     sends_doubles: bool = False
@@ -30,7 +33,7 @@ Column = Callable[[re.Match[str], Wire], pa.DataType]
 
 
 def column_type(database_type: str, wire: Wire) -> pa.DataType:
-    """Types that nothing is said of here (uuid, inet, enums, ranges, xml) are texts."""
+    """Returns the type of the column. Types without an entry here (uuid, inet, enums, ranges, xml) are texts."""
     for pattern, column in _COLUMNS:
         if match := re.fullmatch(pattern, database_type):
             return column(match, wire)
@@ -38,7 +41,7 @@ def column_type(database_type: str, wire: Wire) -> pa.DataType:
 
 
 def source_type(database_type: str, wire: Wire) -> str | None:
-    """What records don't say about such a column's values, in words of `Target.source_types`."""
+    """Returns the entry of `Target.source_types` if records don't describe the values of such a column; else None."""
     if re.fullmatch(UNSIGNED_BIGINT, database_type) and not wire.sends_unsigned_decimals:
         return "bigint unsigned"
     if wire.has_schema:
@@ -64,7 +67,7 @@ def _integer(match: re.Match[str], wire: Wire) -> pa.DataType:
 
 
 def _decimal(match: re.Match[str], wire: Wire) -> pa.DataType:
-    """Doubles near the end of a decimal's range round out of it; a decimal without limits is a text."""
+    """Returns the type of a decimal. Doubles can round out of its range; a decimal without limits is a text."""
     if match[1] is None:
         return pa.float64() if wire.sends_doubles else pa.string()
     precision = int(match[1])
@@ -82,7 +85,7 @@ def _timestamp(zone: str | None, digits_unless_said: int) -> Column:
 
 
 def _time(match: re.Match[str], wire: Wire) -> pa.DataType:
-    """Microseconds don't fit Paimon's TIME: texts where a schema says what they are, else integers."""
+    """Returns the type of a time. Microseconds don't fit TIME: they are texts with a schema, else integers."""
     if match[1] is not None and int(match[1]) <= 3:
         return pa.time32("ms")
     return pa.string() if wire.has_schema else pa.int64()
@@ -111,7 +114,7 @@ _COLUMNS: Final[tuple[tuple[str, Column], ...]] = (
     (r"timestamp(?:\((\d)\))?", _timestamp("UTC", 0)),  # MySQL's
     (r"datetime(?:\((\d)\))?", _timestamp(None, 0)),
     (r"time(?:\((\d)\))? without time zone", _time),
-    (r"time(?:\(\d\))?", _is(pa.int64())),  # MySQL's may be negative, or longer than a day
+    (r"time(?:\(\d\))?", _is(pa.int64())),  # a MySQL time may be negative, or longer than a day
     (r"interval.*", _interval),
     (r"bytea|(?:var)?binary(?:\(.*\))?|(?:tiny|medium|long)?blob", _is(pa.binary())),
     (r"hstore", _is(pa.map_(pa.string(), pa.string()))),

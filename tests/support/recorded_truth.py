@@ -1,11 +1,11 @@
-"""The recordings as tables: what to create, how to decode, and what the table must hold at the end.
+"""The recordings as tables: the table to create, the way to decode, and the expected rows at the end.
 
     @pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
         ... create recorded.schema with recorded.primary_key, ingest recorded.files, read the table ...
         assert differences(recorded, table) == []
 
-Captures, variants and tables are what lies in the folder of TIDELAKE_RECORDED. The truth is what the database printed
-(`expected.json`), but for what `unrecoverable.json` beside it tells.
+Captures, variants and tables are found in the folder of TIDELAKE_RECORDED. The expected rows are those that the
+database printed (`expected.json`), except for the entries of `unrecoverable.json` in the same folder.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ _LARGE_BYTES: Final = 2_000_000  # compressed
 
 @dataclass(frozen=True)
 class RecordedTable:
-    """One source table of one variant. Its members are read from the capture when they are asked for.
+    """A source table of a variant. Its properties are read from the capture on request.
 
-    folder: the capture's. variant: None where topics lie in the capture's folder itself.
-    source_name: as in expected.json. name: of the table in the lake, one of its own in the capture.
+    folder: the folder of the capture.
+    variant: None if the topics are in the capture's folder itself.
+    source_name: the name in expected.json.
+    name: the name of the table in the lake, unique in the capture.
     """
 
     folder: Path
@@ -56,18 +58,18 @@ class RecordedTable:
 
     @cached_property
     def connector(self) -> Mapping[str, str]:
-        """The connector's settings. Raises NotUnderstood for a variant that nothing explains."""
+        """Returns the connector's settings. Raises NotUnderstood for an unknown variant."""
         return connector(self.folder, self.variant)
 
     @property
     def variant_folder(self) -> Path:
-        """Where the variant's topics lie, those of no table among them."""
+        """The folder of the variant's topics, including those without a table."""
         return self.folder / (self.variant or "")
 
     @cached_property
     def files(self) -> list[Path]:
-        """The topic that has the table's name behind its prefix; none if no record of the table was ever sent."""
-        end = "." + re.sub(r"[^A-Za-z0-9._-]", "_", self.source_name)  # as Debezium names topics
+        """Returns the topic with the prefix and the table's name; nothing if the table never had a record."""
+        end = "." + re.sub(r"[^A-Za-z0-9._-]", "_", self.source_name)  # as Debezium forms topic names
         found = sorted(self.variant_folder.glob(f"*{TOPIC_SUFFIX}"))
         return [path for path in found if path.name.removesuffix(TOPIC_SUFFIX).endswith(end)]
 
@@ -81,13 +83,13 @@ class RecordedTable:
 
     @cached_property
     def schemas(self) -> Path | None:
-        """The registry's schemas, where the records are in Avro."""
+        """The schemas of the registry, if the records are in Avro."""
         path = self.variant_folder / "schemas.json"
         return path if path.exists() else None
 
     @property
     def is_large(self) -> bool:
-        """Whether to read it takes seconds."""
+        """Whether reading it takes seconds."""
         return sum(path.stat().st_size for path in self.files) > _LARGE_BYTES
 
     @cached_property
@@ -115,10 +117,10 @@ class RecordedTable:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The source's columns at the end, then those that records have besides (dropped, renamed) as texts.
+        """The source's columns at the end, then other columns of records (dropped, renamed) as texts.
 
-        NOT NULL are those that the source says so of, and that no record lacks. An integer column that bore texts under
-        the same name before is a text.
+        A column is NOT NULL if the source says so, and no record lacks it. An integer column is a text if a column of
+        the same name contained texts before.
         """
         wire, seen = wire_of(self.connector), self.seen
         fields = []
@@ -133,7 +135,7 @@ class RecordedTable:
 
     @property
     def source_types(self) -> dict[str, str]:
-        """`Target.source_types`: what the records don't say."""
+        """`Target.source_types`: the types that the records don't contain."""
         wire = wire_of(self.connector)
         said = {name: source_type(type_, wire) for name, type_ in self.types.items() if name in self.seen.columns}
         return {name: word for name, word in said.items() if word is not None}
@@ -144,13 +146,13 @@ class RecordedTable:
 
     @cached_property
     def unrecoverable(self) -> Sequence[Unrecoverable]:
-        """Of a capture that is a copy of one of ours and has no such file: as ours."""
+        """The entries for this table. A copy of one of our captures without such a file uses ours."""
         return unrecoverable(_with_remarks(self.folder), self.source_name, self.variant)
 
 
 @contextmanager
 def format_options_for(recorded: RecordedTable) -> Iterator[dict[str, str]]:
-    """`format_options` for its records, beside a schema registry where they need one."""
+    """Yields the `format_options` for its records, and runs a schema registry if they need one."""
     with schema_registry(recorded.schemas) as registry:
         of_registry = {} if recorded.schemas is None else {"schema_registry_url": registry.url}
         yield {**recorded.connector_settings, **of_registry}
@@ -160,7 +162,7 @@ def format_options_for(recorded: RecordedTable) -> Iterator[dict[str, str]]:
 
 
 def recorded_tables(top: Path) -> Iterator[RecordedTable]:
-    """Every table of every variant of every capture in a folder: its sub-folders with an `expected.json`."""
+    """Yields all tables of all variants of all captures below a folder. A capture has an `expected.json`."""
     for folder in sorted(path for path in top.iterdir() if path.is_dir()):
         if any(folder.glob("expected.json*")):
             names = _lake_names(list(truth_in(folder)["tables"]))
@@ -178,14 +180,14 @@ def _variants(capture: Path) -> list[str | None]:
 
 
 def _lake_names(source_names: Sequence[str]) -> dict[str, str]:
-    """Without the schema, where that leaves no two alike."""
+    """Returns the names of the tables in the lake: without the schema, if they stay unique."""
     short = {name: re.sub(r"\W", "_", name.rpartition(".")[2]) for name in source_names}
     times = Counter(short.values())
     return {name: short[name] if times[short[name]] == 1 else re.sub(r"\W", "_", name) for name in source_names}
 
 
 def _with_remarks(capture: Path) -> Path:
-    """The folder whose `unrecoverable.json` speaks of a capture."""
+    """Returns the folder whose `unrecoverable.json` applies to a capture."""
     if not (capture / FILE).exists():
         for own in sorted((TESTS / "recorded").iterdir()):
             if (own / FILE).exists() and truth_in(own)["tables"] == truth_in(capture)["tables"]:
@@ -197,13 +199,13 @@ RECORDED_TABLES: Final[tuple[RecordedTable, ...]] = tuple(recorded_tables(record
 
 
 def own_recorded(id_: str) -> RecordedTable:
-    """A table of tests/recorded, whatever the hook says: `pg-shop/json-plain/orders`."""
+    """Returns a table of tests/recorded, also with a hook: `pg-shop/json-plain/orders`."""
     (found,) = (recorded for recorded in _own_tables() if recorded.id == id_)
     return found
 
 
 def own_tables(capture: str, variant: str) -> list[RecordedTable]:
-    """The tables of a variant in tests/recorded, whatever the hook says."""
+    """Returns the tables of a variant in tests/recorded, also with a hook."""
     return [recorded for recorded in _own_tables() if (recorded.capture, recorded.variant) == (capture, variant)]
 
 
@@ -222,11 +224,12 @@ def differences(
     *,
     are_truncates_skipped: bool = False,
 ) -> list[str]:
-    """What is wrong with a table's final rows, in words; empty when they are the truth.
+    """Returns the differences between a table's final rows and the expected rows, as texts; empty if they are equal.
 
-    held: all columns of `recorded.types`, others are passed over; any order of rows. A column that no record has ever
-    had may be absent, and counts as null. excused: counts what `unrecoverable.json` explains, by column ("" are rows).
-    are_truncates_skipped: then the table also holds what was there before.
+    held: the table's rows in any order, with all columns of `recorded.types`; other columns are ignored. A column that
+        no record has ever had may be absent, and counts as null.
+    excused: counts the differences that `unrecoverable.json` explains, by column ("" for rows).
+    are_truncates_skipped: the table also has the rows from before a truncate.
     """
     excused = Counter() if excused is None else excused
     printed_rows = [dict(zip(recorded.types, row, strict=True)) for row in recorded.truth["rows"]]
@@ -253,7 +256,10 @@ def differences(
 
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as dicts, timestamps as microseconds since 1970: Python knows no year before 1 or after 9999, Arrow does."""
+    """Returns rows as dicts. Timestamps are microseconds since 1970.
+
+    Arrow has years before 1 and after 9999, Python does not.
+    """
     columns = [
         column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
         if pa.types.is_timestamp(column.type)
@@ -299,7 +305,10 @@ def _differences_without_key(
     *,
     may_hold_more: bool,
 ) -> list[str]:
-    """may_hold_more: truncates are skipped, or were never sent: the table has as many rows as were ever created."""
+    """Compares the rows of a table without a key.
+
+    may_hold_more: truncates are skipped, or were never sent. Then the table has all rows that were ever created.
+    """
     left = list(held_rows)
     found = []
     for printed in printed_rows:

@@ -1,4 +1,4 @@
-"""What a recording shows that `expected.json` does not say: settings, columns that are gone, truncates."""
+"""Reads facts from a recording that `expected.json` lacks: settings, dropped columns, truncates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.cases import NotUnderstood, recorded_bytes, recorded_lines
 from tests.support.recorded_columns import Wire
 
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
-# Variants by name, for captures without connectors.json; the words are the connector's.
+# Settings of variants by name, for captures without connectors.json.
 _VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
     "json-schema": {"value.converter": _JSON},
     "json-schema-numeric": {"value.converter": _JSON, "value.converter.decimal.format": "NUMERIC"},
@@ -39,9 +39,11 @@ _VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @cache
 def connector(capture: Path, variant: str | None) -> Mapping[str, str]:
-    """Settings of the connector that made a variant. None: a capture whose topics lie in its folder, plain JSON.
+    """Returns the settings of the connector that made a variant.
 
-    Raises NotUnderstood for a variant that neither connectors.json nor its name explains.
+    variant: None for a capture whose topics are in its folder, in plain JSON.
+
+    Raises NotUnderstood for a variant that is neither in connectors.json nor known by its name.
     """
     path = capture / "connectors.json"
     settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -70,7 +72,7 @@ def wire_of(settings: Mapping[str, str]) -> Wire:
 
 
 def format_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """What `format_options` must say of the connector, because its records don't."""
+    """Returns the `format_options` that the connector's records need, because they don't contain these facts."""
     found = {
         "binary_handling_mode": settings.get("binary.handling.mode", "bytes").replace("bytes", ""),
         "unavailable_value_placeholder": settings.get("unavailable.value.placeholder", ""),
@@ -88,8 +90,12 @@ def format_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class Seen:
-    """columns: of all after images, in order of appearance, to the first letters of their values in JSON.
-    in_all: columns that no after image lacks. rows: op c and r. truncates: op t.
+    """The facts about all records of a table.
+
+    columns: the columns of all after images, in order of appearance, with the first letters of their JSON values.
+    in_all: the columns that are in all after images.
+    rows: number of records with op c or r.
+    truncates: number of records with op t.
     """
 
     columns: dict[str, set[str]] = field(default_factory=dict)
@@ -115,7 +121,10 @@ class _Line(msgspec.Struct):
 
 
 def seen_in(paths: Iterable[Path], schemas: Path | None) -> Seen:
-    """Every record of these files. schemas: of records in Avro."""
+    """Reads all records of these files.
+
+    schemas: the schemas of records in Avro.
+    """
     seen = Seen()
     for path in paths:
         if schemas is not None:
@@ -164,5 +173,5 @@ def _avro_envelope(schema: str, data: bytes) -> tuple[str | None, dict[str, str]
 
 
 def _letter(value: object) -> str:
-    """As JSON would begin with."""
+    """Returns the first character of a value in JSON."""
     return "n" if value is None else '"' if isinstance(value, str) else "0" if isinstance(value, int | float) else "{"

@@ -1,7 +1,7 @@
-"""A REST catalog's server, small and in memory: the part of Paimon's API that clients of tables use.
+"""A small REST catalog server in memory, with the part of Paimon's API that clients need for tables.
 
-Tables lie in a folder, so that every client reads them. A commit is taken when it names the snapshot that is the
-newest, and the server itself writes the file. Java's client talks to it as well as ours.
+Tables are in a folder, so that every client can read them. A commit is accepted if it names the newest snapshot. Then
+the server writes the snapshot file. Java's client and ours can use it.
 
 Source of the API: Java `rest/ResourcePaths.java`, `rest/requests`, `rest/responses`.
 """
@@ -34,7 +34,10 @@ TOKEN = "a token of the tests"
 
 
 class Answer(Exception):
-    """resource: what kind of thing there is none of; Java's client asks."""
+    """An error answer.
+
+    resource: the kind of the missing resource; Java's client reads it.
+    """
 
     def __init__(self, status: int, message: str, resource: str = "TABLE") -> None:
         super().__init__(message)
@@ -44,16 +47,19 @@ class Answer(Exception):
 
 @dataclass
 class RestCatalogServer:
-    """folder: where tables lie.
-    page_size: of lists.
-    ids: of tables, by name.
-    statistics: what each commit told about partitions.
-    prefix: of the catalog, as clients are told; None: they are not.
-    headers: of the last request.
-    views, format_tables: by name, as clients sent them.
-    lose_answers: of how many commits to come the answer gets lost after they are done.
-    credentials: for the files of any table, given for a day; asked_for: by name, each time.
-    client_options: more of them.
+    """The server.
+
+    folder: folder of the tables.
+    page_size: size of the pages of lists.
+    ids: ids of tables, by name.
+    statistics: the partition statistics of each commit.
+    prefix: the prefix of the catalog in the server's configuration; None: the configuration has none.
+    headers: headers of the last request.
+    views, format_tables: definitions by name, as clients sent them.
+    lose_answers: number of the next commits whose answer is lost after they are done.
+    credentials: credentials for the files of any table, valid for a day.
+    asked_for: the table's name, for each request for credentials.
+    client_options: additional options for clients.
     """
 
     folder: Path
@@ -96,7 +102,7 @@ class RestCatalogServer:
 
     @property
     def options(self) -> dict[str, str]:
-        """For a client."""
+        """The options of a client."""
         return {
             "metastore": "rest",
             "uri": f"http://127.0.0.1:{self.http.server_address[1]}",

@@ -1,4 +1,4 @@
-"""Merge engine aggregation a row at a time, written from the rules: what the columnar one is compared with."""
+"""Merge engine aggregation, row by row, implemented from the rules. The columnar engine is compared with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from tests.support.row_merge import Record
 def aggregate_row_by_row(
     options: Mapping[str, str], types: Mapping[str, str], key: Sequence[str], records: Sequence[Record]
 ) -> Record:
-    """The one record of a key. types: SQL text by column. records: oldest first; a single one comes out as it is."""
+    """Returns the merged record of a key.
+
+    types: the SQL text of each column's type.
+    records: the records, oldest first. A single record is returned unchanged.
+    """
     return records[0] if len(records) == 1 else aggregate_without_shortcut(options, types, key, records)
 
 

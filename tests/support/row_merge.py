@@ -1,7 +1,7 @@
-"""Merge engines a row at a time, written from the rules: what the columnar ones are compared with.
+"""Merge engines that work row by row, implemented from the rules. The columnar engines are compared with them.
 
-A record is (row kind, sequence number, values by column); records of one key come oldest first. Shares nothing with the
-product but the names of row kinds.
+A record is (row kind, sequence number, values by column). The records of a key are sorted, oldest first. This module
+shares only the names of row kinds with the product.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Record:
 
 
 class Refused(Exception):
-    """The engine does not take this record."""
+    """The engine refuses this record."""
 
 
 def merge_row_by_row(
     engine: str, options: Mapping[str, str], columns: Sequence[str], key: str, records: Sequence[Record]
 ) -> Record | None:
-    """The one record of a key, or None when none is left. A single record comes out as it is."""
+    """Returns the merged record of a key; None if no record remains. A single record is returned unchanged."""
     if len(records) == 1:
         return records[0]
     return merge_without_shortcut(engine, options, columns, key, records)
@@ -92,7 +92,7 @@ class _Function:
 
 
 class _FirstValue(_Function):
-    """Remembers that it met a value that counts, whatever became of the accumulator since."""
+    """first_value: stores whether it has seen a value, independent of the accumulator."""
 
     def __init__(self, *, nulls_count: bool) -> None:
         super().__init__(self._first)
@@ -229,7 +229,7 @@ class _PartialUpdate:
 
 
 def _nulls_first(row: Mapping[str, Any], names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """NaN comes last."""
+    """Returns a sort key with nulls first and NaN last."""
     return [() if row[name] is None else _nan_last(row[name]) for name in names]
 
 

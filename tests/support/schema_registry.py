@@ -1,4 +1,4 @@
-"""A schema registry of a test's own: Confluent's HTTP interface as far as readers use it, which can be told to fail."""
+"""A schema registry for one test: the part of Confluent's HTTP interface that readers use. Tests can make it fail."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from urllib.parse import unquote
 
 @dataclass
 class SchemaRegistryServer:
-    """schemas: id or GUID to text. subjects: name to answers, version 1 first. requests: paths asked for, in order.
-    failing: how many of the next requests get `status`, and how many get no answer at all.
-    password: what `user:password` every request must carry.
+    """The server.
+
+    schemas: the text of each schema, by id or GUID.
+    subjects: the answers for each subject, version 1 first.
+    requests: the requested paths, in order.
+    failing: how many of the next requests get `status`, and how many get no answer.
+    password: `user:password` that each request must contain.
     """
 
     schemas: dict[str, str] = field(default_factory=dict)
@@ -33,7 +37,7 @@ class SchemaRegistryServer:
     url: str = ""
 
     def answer(self, path: str, authorization: str | None) -> tuple[int, Any] | None:
-        """Status and body; None to hang up."""
+        """Returns status and body; None to close the connection without an answer."""
         self.requests.append(path)
         if self.dropping:
             self.dropping -= 1
@@ -63,7 +67,10 @@ class SchemaRegistryServer:
 
 @contextmanager
 def schema_registry(recorded: Path | None = None) -> Iterator[SchemaRegistryServer]:
-    """recorded: a `schemas.json` whose ids it serves."""
+    """Runs a server.
+
+    recorded: a `schemas.json` with the schemas to serve.
+    """
     registry = SchemaRegistryServer()
     if recorded is not None:
         registry.schemas = json.loads(recorded.read_text(encoding="utf-8"))["schemas"]

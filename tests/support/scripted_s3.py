@@ -1,6 +1,6 @@
-"""An S3 server that misbehaves as told: the answers of a store that a healthy one cannot be made to give.
+"""An S3 server with scripted errors: answers that a correct store can't be made to give.
 
-It knows put, get, head and delete of objects, checks no signatures, and lives in threads of the test process.
+It supports put, get, head and delete of objects, does not check signatures, and runs in threads of the test process.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from urllib.parse import unquote, urlsplit
 
 
 class Fault(Enum):
-    """What happens to a conditional put."""
+    """The fault of a conditional put."""
 
     LANDS_AND_500 = auto()  # done, but the answer is a server error
     LANDS_AND_CUT = auto()  # done, but the answer gets lost
-    CONFLICT = auto()  # 409, nothing done: S3's answer to two puts at once
+    CONFLICT = auto()  # 409, nothing done: S3's answer to concurrent puts
     BUSY = auto()  # 503, nothing done
-    LOST_TO_OTHER = auto()  # someone else is first; the answer is a server error
+    LOST_TO_OTHER = auto()  # another client has created the object; the answer is a server error
 
 
 class Reading(Enum):
-    """What happens to a get."""
+    """The fault of a get."""
 
     BUSY = auto()  # 503
-    CUT = auto()  # half of the body, and then the end of the connection
-    EXPIRED = auto()  # the credentials' time is over: a 400
+    CUT = auto()  # half of the body, then the connection ends
+    EXPIRED = auto()  # 400: the credentials have expired
 
 
 OTHERS_DATA = b"of someone else"
@@ -40,8 +40,11 @@ OTHERS_DATA = b"of someone else"
 
 @dataclass
 class ScriptedS3:
-    """faults: one for each conditional put to come, then none; readings: for each get. busy: so many requests of any
-    kind are answered with 503. The flags say what the store cannot do.
+    """The server. Its flags say what the store cannot do.
+
+    faults: one fault for each of the next conditional puts.
+    readings: one fault for each of the next gets.
+    busy: number of the next requests, of any kind, that are answered with 503.
     """
 
     endpoint: str = ""
@@ -65,7 +68,7 @@ class ScriptedS3:
         }
 
     def put(self, key: str, data: bytes, metadata: dict[str, str], *, if_absent: bool) -> int:
-        """The status to answer; 0 cuts the connection."""
+        """Puts an object. Returns the status of the answer; 0 cuts the connection."""
         with self.lock:
             if if_absent and self.lacks_conditions:
                 return 501
@@ -86,7 +89,7 @@ class ScriptedS3:
 
 @contextmanager
 def scripted_s3(**flags: Any) -> Iterator[ScriptedS3]:
-    """A server of its own, stopped at the end."""
+    """Runs a server, and stops it at the end."""
     script = ScriptedS3(**flags)
 
     class Handler(BaseHTTPRequestHandler):
@@ -165,7 +168,7 @@ def scripted_s3(**flags: Any) -> Iterator[ScriptedS3]:
             self._answer(200, b"<DeleteResult>%s</DeleteResult>" % reported)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Silent."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     script.endpoint = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""A command of `tidelake` that runs a pipeline, in processes of its own, to be killed."""
+"""Runs a command of `tidelake` for a pipeline in separate processes, which tests kill."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-PATIENCE_S: Final = 1200  # only a test that fails waits so long
+PATIENCE_S: Final = 1200  # only failing tests wait so long
 
 
 class Service:
-    """A pipeline's processes, one after the other. Its `with` block leaves none behind.
+    """The processes of a pipeline, one at a time. The end of the `with` block stops them.
 
-    command: `ingest run`, say. What each process says on standard error is kept beside the configuration.
+    The standard error of each process is stored next to the configuration.
+
+    command: for example `ingest run`.
     """
 
     def __init__(self, home: Path, command: Sequence[str], configuration: Mapping[str, Any]) -> None:
@@ -29,14 +31,17 @@ class Service:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *settings: str) -> None:
-        """settings: `source.until=end`, over the configuration."""
+        """Starts a process.
+
+        settings: settings that override the configuration, such as `source.until=end`.
+        """
         flags = [part for setting in settings for part in ("--set", setting)]
         command = [sys.executable, "-m", "tidelake", *self._command, str(self._config), *flags]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
 
     def kill(self) -> None:
-        """kill -9, with all that it started. Fails when it had ended before: a service goes on through what we do."""
+        """Kills the process and its children with SIGKILL. Fails if it had ended before, which is always an error."""
         process = self._running()
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, self.said()
@@ -47,7 +52,7 @@ class Service:
         assert self._process.wait(PATIENCE_S) == 0, self.said()
 
     def wait_until(self, is_reached: Callable[[], bool]) -> None:
-        """While the process runs."""
+        """Waits until `is_reached` is true. Fails if the process ends before."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_reached():
             self._running()
@@ -60,7 +65,7 @@ class Service:
         return self._process
 
     def peak_memory_mib(self) -> float:
-        """The most memory that the process has held."""
+        """Returns the peak memory of the process."""
         status = Path(f"/proc/{self._running().pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 

@@ -1,7 +1,7 @@
-"""Java's archive of the classes that Spark loads: with it a driver starts in half the processor time.
+"""Java's archive of the classes that Spark loads. With it a driver starts in half the CPU time.
 
-`python -m tests.support.spark_classes` makes it where there is none yet: in the virtual environment, of its jars. A JVM
-that finds that the archive is not of its jars or its release goes on without.
+`python -m tests.support.spark_classes` creates the archive if it is absent, from the jars in the virtual environment. A
+JVM ignores an archive of other jars or of another release.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-# Sessions of tests live for seconds or minutes: what the second compiler makes of the code costs more than it saves.
+# Sessions of tests run for seconds or minutes: the second compiler would cost more time than it saves.
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
-_QUIET: Final = "-Xlog:disable"  # it would warn on standard output
+_QUIET: Final = "-Xlog:disable"  # otherwise it warns on standard output
 
 
 def short_lived_jvm() -> str:
-    """Flags for a JVM of Spark. Spark splits them at spaces."""
+    """Returns the flags for a JVM of Spark. Spark splits them at spaces."""
     if _is_current() and not any(map(str.isspace, str(_ARCHIVE))):
         return f"{_SHORT_LIVED} -XX:SharedArchiveFile={_ARCHIVE} {_QUIET}"
     return _SHORT_LIVED
@@ -39,7 +39,7 @@ def _is_current() -> bool:
 
 
 def make() -> None:
-    """Lets a driver do once what tests let it do, and keeps the classes that it loaded."""
+    """Runs a driver with typical work of tests, and archives the classes that it loads."""
     with tempfile.TemporaryDirectory(dir=_ARCHIVE.parent) as folder:
         made = Path(folder) / _ARCHIVE.name
         os.environ["SPARK_SUBMIT_OPTS"] = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made} {_QUIET}"
@@ -49,7 +49,7 @@ def make() -> None:
 
 
 def _use_spark(folder: Path) -> None:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - after what it reads of the environment is there
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - it reads the environment, which is set above
 
     session = (
         SparkSession.builder.master("local[2]")
@@ -70,7 +70,7 @@ def _use_spark(folder: Path) -> None:
     assert gateway is not None
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait()  # the archive is written as the JVM ends
+    gateway.proc.wait()  # the JVM writes the archive when it ends
 
 
 def _batch(session: SparkSession, folder: Path) -> None:

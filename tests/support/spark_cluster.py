@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master and workers, each a process of its own."""
+"""A Spark standalone cluster on this machine: a master and workers, each in a separate process."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ _START_SECONDS = 90
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """url: for `--master`. page: of the master, which tells what ran."""
+    """A running cluster.
+
+    url: the address for `--master`.
+    page: the master's web page, which lists workers and applications.
+    """
 
     url: str
     page: str
 
     def state(self) -> dict[str, Any]:
-        """Members `workers`, `activeapps`, `completedapps`, …"""
+        """Returns the state of the master, with members `workers`, `activeapps`, `completedapps`, …"""
         with urllib.request.urlopen(f"{self.page}/json/", timeout=10) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
@@ -37,9 +41,11 @@ class SparkCluster:
 
 @contextmanager
 def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
-    """folder: for logs and work files. Workers have one core and 1 GB each; they run this interpreter.
+    """Runs a cluster. Each worker has one core and 1 GB, and uses this Python interpreter.
 
-    Each is a host of its own: Spark copies a slow task to another host only.
+    Each worker has a different host address, because Spark copies a slow task only to another host.
+
+    folder: folder for logs and work files.
     """
     with ExitStack() as processes:
         master = processes.enter_context(
@@ -65,7 +71,7 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
 
 @contextmanager
 def _process(folder: Path, name: str, command: list[str]) -> Iterator[Path]:
-    """Gives its log."""
+    """Runs a process. Yields the path of its log."""
     log = folder / f"{name}.log"
     environment = {
         **os.environ,

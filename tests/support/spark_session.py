@@ -1,4 +1,4 @@
-"""A real Spark on this machine, shared by the test session; fails, saying why, where there is none."""
+"""A real Spark session on this machine, shared by the test session. Fails with the reason if Spark is missing."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def pytest_configure() -> None:
-    """Every driver that this process or one of its children starts, and the daemons of a cluster."""
+    """Sets the JVM flags for all drivers of this process and its children, and for the daemons of a cluster."""
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
         os.environ.setdefault(name, short_lived_jvm())
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, UTC, loopback only, no web page; its own folder for whatever it leaves behind."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - tests without Spark don't wait for its import
+    """A Spark session with two cores, in UTC, on loopback, without a web page. Its files are in a temporary folder."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - tests without Spark need no import of it
 
     here = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = str(_interpreter(here / "python"))
@@ -47,10 +47,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def _interpreter(path: Path) -> Path:
-    """What workers run: python3 from the PATH lacks our packages.
+    """Creates the interpreter for Python workers, because python3 of the PATH lacks our packages.
 
-    Spark puts its zip ahead of the packages, and from a zip each worker compiles pyspark again: half of its start.
-    The installed pyspark is the same, and compiled.
+    Spark puts its zip before the packages, and each worker would compile pyspark from the zip, which is half of its
+    start time. The installed pyspark is the same, and is compiled already.
     """
     import pyspark  # noqa: PLC0415 - as above
 

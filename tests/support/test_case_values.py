@@ -1,4 +1,4 @@
-"""Types and values of vectors are read from whatever JSON says, or refused by name."""
+"""Types and values of vectors are read from their JSON. What is not understood is refused with its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The material is found in its folders, ours or a hook's, packed or plain."""
+"""Test data is found in our folders and in those of a hook, packed or as plain folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.cases import (
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A folder that passes for a golden table."""
+    """A folder with the layout of a golden table."""
     root = tmp_path / "made" / "small"
     (root / "bucket-0").mkdir(parents=True)
     (root / "tag").mkdir()
@@ -82,7 +82,7 @@ def test_a_suite_has_its_cases_under_either_word(tmp_path: Path, monkeypatch: py
     (tmp_path / "two.json").write_text(json.dumps({"cases": [{"id": "b"}, {"x": 1}]}))
     monkeypatch.setenv("TIDELAKE_VECTORS", str(tmp_path))
     assert vector_files().keys() == {"one", "two"}
-    one, two, three = "one", "two", "three"  # in variables: tests/test_vectors.py takes literals for claims
+    one, two, three = "one", "two", "three"  # not literals, which tests/test_vectors.py counts as tests of a suite
     assert [case_id(case) for case in vectors(one)] == ["a"]
     assert [case_id(case) for case in vectors(two)] == ["b", None]
     assert vectors(three) == []

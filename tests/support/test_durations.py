@@ -1,4 +1,4 @@
-"""The end of a run says which tests took long."""
+"""The end of a run shows which tests took long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values compare by meaning: neither too strict about spelling nor blind to a real difference."""
+"""Values are compared by meaning: other spellings are equal, and real differences are found."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ VARIANT = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
     ],
 )
 def test_arrow_values_become_the_json_of_golden_tables(array: pa.Array, expected: list[Any]) -> None:
-    assert repr(json_values(array)) == repr(expected)  # repr: -0.0 is not 0.0
+    assert repr(json_values(array)) == repr(expected)  # repr, because -0.0 == 0.0
     assert repr(json_values(pa.chunked_array([array, array]))) == repr(expected + expected)
 
 

@@ -1,4 +1,4 @@
-"""The oracle is what other tests believe: what it writes comes back, and what it refuses says why."""
+"""Other tests rely on the Java oracle: it reads back what it wrote, and its refusals have a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker is a real one: records keep what a recording says, and survive a stop and a kill."""
+"""The broker is real: records keep the content of their recording, and survive a stop and a kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def records_of(broker: KafkaBroker, topic: str, partitions: int) -> list[A
 
 @pytest.fixture(scope="module")
 def orders() -> list[Mapping[str, Any]]:
-    """The first records of orders-100k, of four partitions."""
+    """The first records of orders-100k, from four partitions."""
     (path,) = recorded_topics("orders-100k").values()
     return list(islice(recorded_lines(path), 500))
 

@@ -1,4 +1,4 @@
-"""pypaimon and its Rust route answer from an environment of their own, and never take one route for the other."""
+"""pypaimon and pypaimon-rust answer from a separate environment, and neither silently replaces the other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_rust_route_is_refused_where_pypaimon_would_fall_back_in_silence(
     pypaimon: Pypaimon, tmp_path: Path
 ) -> None:
     warehouse = unpack_golden("pypaimon/pk_avro", tmp_path)
-    unknown_to_rust = {"file.format": "csv"}  # what new files would be; those of the table are Avro
+    unknown_to_rust = {"file.format": "csv"}  # the format of new files; those of the table are Avro
     with pytest.raises(Refused, match="file format is not supported") as refused:
         pypaimon.read(warehouse, "golden.pk_avro", native=True, options=unknown_to_rust)
     assert refused.value.code == "NotNative"

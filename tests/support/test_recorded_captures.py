@@ -1,4 +1,4 @@
-"""Captures are found as they lie in a folder, whatever their names; what they are is read from themselves."""
+"""Captures are found in a folder under any names. Their facts are read from their files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.recorded_truth import RecordedTable, differences, format_opti
 
 @pytest.fixture
 def captures(tmp_path: Path) -> Path:
-    """A folder with one capture: pg-evolve under another name."""
+    """A folder with one capture, a copy of pg-evolve with another name."""
     shutil.copytree(recording("pg-evolve"), tmp_path / "depot", copy_function=shutil.copyfile)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""The comparison finds what it is there to find."""
+"""The comparison finds all kinds of differences between a table and its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs beside the tests (tests/tools): where they lie, and building one before its first use."""
+"""The programs for tests (tests/tools): their folder, and how a program is built before its first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ TOOLS = Path(__file__).parent.parent / "tools"
 
 
 def build_tool(*command: str | Path) -> str:
-    """Run a tool's script, quick when its parts are in the cache; what it prints. Fails the test when it cannot."""
+    """Runs the build script of a tool, which is fast if its parts are in the cache. Returns the script's output.
+
+    Fails the test if the script fails.
+    """
     environment = {**os.environ, "PYTHON": sys.executable}
     run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if run.returncode:

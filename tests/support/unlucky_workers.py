@@ -1,9 +1,10 @@
-"""Spark's Python workers, of which some die or fall asleep when a task has written its files.
+"""Python workers of Spark, some of which die or sleep after a task has written its files.
 
-Whoever wants that gives a lot; the next task that has written draws it. One that sleeps does so until a copy of it, on
-another host, has written the same rows: then both hand over what they wrote. Only a first attempt does: Spark copies a
-task to no host where it failed, and there are two.
-Run as a module it is PySpark's daemon, from which workers fork.
+A test adds a lot, and the next task that has written its files draws it. A sleeping task waits until its copy on
+another host has written the same rows; then both report their files. Only first attempts sleep: there are two hosts,
+and Spark does not copy a task to a host where it failed.
+
+As a program this module is PySpark's daemon, from which workers fork.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 
 
 class UnluckyWorkers:
-    """What a test holds of them. folder: on the machine of the workers."""
+    """The test's view of these workers.
+
+    folder: a folder on the machine of the workers.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,7 +38,7 @@ class UnluckyWorkers:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Of the Spark session. A task is taken for slow after a second, and is copied to another host."""
+        """Settings of the Spark session. A task counts as slow after a second, and is copied to another host."""
         return {
             "spark.python.daemon.module": __name__,
             "spark.executorEnv.PYTHONPATH": str(_REPOSITORY),
@@ -50,17 +54,17 @@ class UnluckyWorkers:
         (self._folder / f"{lot}-{next(self._numbers)}").touch()
 
     def done(self, lot: str) -> int:
-        """How often a task has died of it; or slept until a copy of it had written, too."""
+        """Returns how often a task has died of the lot, or has slept until its copy had written, too."""
         return len(list(self._folder.glob(f"{_DONE[lot]}-*")))
 
 
 def _after_writing(folder: Path) -> None:
-    """In a task that has written its files and told nobody."""
-    from pyspark import TaskContext  # noqa: PLC0415 - of a worker
+    """Runs in a task that has written its files, but has not reported them."""
+    from pyspark import TaskContext  # noqa: PLC0415 - only a worker needs it
 
     task = TaskContext.get()
     assert task is not None
-    application = Path.cwd().parent.name  # an executor's directory lies in its application's
+    application = Path.cwd().parent.name  # an executor's directory is below that of its application
     name = f"{application}-{task.stageId()}-{task.partitionId()}"
     mine = f"{name}-{task.taskAttemptId()}"
     if _drawn(folder, DIES):

@@ -1,14 +1,15 @@
-"""`unrecoverable.json` beside a capture: cells and rows whose truth is not in the records, with the reason.
+"""Reads `unrecoverable.json` of a capture: cells and rows whose values are not in the records, with the reason.
 
-A list (or an object with one list in it) of entries:
+The file is a list of entries, or an object that contains one list. Members of an entry:
 
-table: as in expected.json, with or without its schema.
-column: left out, whole rows: they may be missing, or be there though the source has them no more.
-keys: primary keys as expected.json prints them, one list a row; left out: all rows of the table.
-variants: left out: all.
-held: what the table holds there instead, one a key, or one for all; left out: not compared. Printed like expected.json,
-    or the number of microseconds since 1970.
-reason: for people.
+table: the name as in expected.json, with or without its schema.
+column: the column. If absent, the entry is about whole rows: they may be missing, or may exist although the source no
+    longer has them.
+keys: primary keys in the form of expected.json, one list per row. If absent: all rows of the table.
+variants: the variants. If absent: all.
+held: the value in the table, one per key or one for all. If absent, the value is not compared. It has the form of
+    expected.json, or is the number of microseconds since 1970.
+reason: an explanation for people.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class Unrecoverable:
-    """column: None for whole rows. rows: key to what is held, None for all. compares: whether `held` is told."""
+    """An entry for one table.
+
+    column: None for whole rows.
+    rows: the value in the table, by key; None for all rows.
+    compares: whether the entry has `held`.
+    """
 
     column: str | None
     reason: str
@@ -38,7 +44,10 @@ class Unrecoverable:
     held: Any = None
 
     def excuses(self, column: str | None, key: Key, database_type: str = "", cell: Any = None) -> bool:
-        """Whether a difference is the one that is told. cell: what the table holds."""
+        """Returns whether the entry explains a difference.
+
+        cell: the value in the table.
+        """
         if column != self.column or (self.rows is not None and key not in self.rows):
             return False
         if column is None or not self.compares:
@@ -47,7 +56,11 @@ class Unrecoverable:
 
 
 def unrecoverable(capture: Path, table: str, variant: str | None) -> Sequence[Unrecoverable]:
-    """The entries about one table of one variant. capture: the folder. table: as in expected.json."""
+    """Returns the entries for a table of a variant.
+
+    capture: the folder of the capture.
+    table: the name as in expected.json.
+    """
     path = capture / FILE
     if not path.exists():
         return ()
@@ -74,6 +87,6 @@ def _entry(entry: Mapping[str, Any]) -> Unrecoverable:
 
 
 def _key(key: Any) -> Key:
-    """A list of the key's parts, an object of them, or the part alone."""
+    """Returns a key from a list of its parts, an object of them, or a single part."""
     parts = key.values() if isinstance(key, dict) else key if isinstance(key, list) else [key]
     return tuple(None if part is None else str(part) for part in parts)

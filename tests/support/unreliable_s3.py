@@ -1,8 +1,9 @@
-"""The way to a real S3 server, over which requests and answers get lost: `unreliable_s3`.
+"""A connection to a real S3 server that loses requests and answers: `unreliable_s3`.
 
-A reverse proxy before `s3_server`. Of all requests it drops some without handing them on, does some and drops the
-answer, answers some with "slow down", and does some only after it has hung up, when the client may be asking again
-already. Which, is drawn by chance from a seed. Processes of their own may use it, too.
+It is a reverse proxy before `s3_server`. It drops some requests without forwarding them, forwards some and drops their
+answer, answers some with "slow down", and forwards some only after it has closed the connection, when the client may
+already have repeated the request. A random generator with a seed chooses the requests. Other processes can use the
+proxy, too.
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ ODDS: Mapping[Mishap, float] = {
 
 @dataclass
 class UnreliableS3:
-    """endpoint, options: instead of the server's own. mishaps: how many of each there were; `odds` may change."""
+    """The proxy.
+
+    endpoint, options: they replace those of the server.
+    odds: the probability of each fault; tests may change them.
+    mishaps: the number of faults so far, by kind.
+    """
 
     server: S3Server
     odds: Mapping[Mishap, float] = field(default_factory=lambda: ODDS)
@@ -92,7 +98,7 @@ def handler_of(proxy: UnreliableS3) -> type[BaseHTTPRequestHandler]:
         do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
 
         def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-            """With the client's own headers: its signature holds for the host that it named."""
+            """Forwards a request with the client's headers, because its signature includes the host name."""
             upstream = HTTPConnection(host, timeout=60)
             try:
                 upstream.request(self.command, self.path, body, dict(self.headers))
@@ -115,7 +121,7 @@ def handler_of(proxy: UnreliableS3) -> type[BaseHTTPRequestHandler]:
             self.close_connection = self.close_connection or cut
 
         def log_message(self, format: str, *args: object) -> None:
-            """Silent."""
+            """Logs nothing."""
 
     return Handler
 
@@ -125,12 +131,12 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that hang up are what this is about."""
+        """Ignores errors of closed connections, which are the purpose of this proxy."""
 
 
 @pytest.fixture
 def unreliable_s3(s3_server: S3Server) -> Iterator[UnreliableS3]:
-    """Buckets are made with `s3_server.new_bucket()`, whose own way is reliable."""
+    """The proxy. Create buckets with `s3_server.new_bucket()`, whose connection is reliable."""
     proxy = UnreliableS3(s3_server)
     server = _Server(("127.0.0.1", 0), handler_of(proxy))
     proxy.endpoint = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""Nested values as the suite `complex_types` writes them for people: `(1, [1,null])`, `({'a':2})`, `([ROW(1,'x')])`."""
+"""Parses nested values of the suite `complex_types`, such as `(1, [1,null])`, `({'a':2})`, `([ROW(1,'x')])`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
 
 
 def read_value(text: str) -> tuple[Any, str]:
-    """The value, and the remark behind it. Atoms stay text (None for null), rows and arrays are lists, maps lists of
-    entries; `0..3` in an array is 0, 1, 2, 3.
+    """Returns the value, and the remark after it.
+
+    Atoms are texts (None for null). Rows and arrays are lists, maps are lists of entries. `0..3` in an array means
+    0, 1, 2, 3.
     """
     reader = _Reader(text)
     value = reader.value()
