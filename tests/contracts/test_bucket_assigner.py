@@ -1,5 +1,6 @@
-"""What storage/write/assigners/base.py promises, held by every assigner, and by one with an index of keys.
-That one is drawn here, as dynamic buckets are with two keys each.
+"""The contract of storage/write/assigners/base.py, for all assigners.
+
+It includes a simple assigner with an index of keys, which is defined here, like dynamic buckets with two keys each.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def table(schema: TableSchema, **options: str) -> TableContext:
 
 
 class IndexedAssigner:
-    """Two keys a bucket, and a key stays where it came first: as Java's HashBucketAssigner, with target-row-num 2."""
+    """An assigner with two keys per bucket and an index, like Java's HashBucketAssigner with target-row-num 2."""
 
     is_function_of_rows = False
     moves_rows = False
@@ -66,7 +67,7 @@ class IndexedAssigner:
 
 
 class MovingAssigner(IndexedAssigner):
-    """The first row of a batch is a delete of its key's old partition: as cross-partition upserts."""
+    """An assigner that adds a delete in the old partition of a batch's first key, like cross-partition upserts."""
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
         return super().assign(

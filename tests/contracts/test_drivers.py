@@ -1,6 +1,7 @@
-"""`tidelake ingest run` and `tidelake spark run` make the same tables of one configuration and one history.
+"""`tidelake ingest run` and `tidelake spark run` write the same tables for one configuration and one history.
 
-Or they refuse it in the same words. What only one of them does, the other refuses by name (`test_pipeline_query.py`).
+If they refuse the history, they do so with the same words. A feature that only one of them has is refused by the other
+with its name (`test_pipeline_query.py`).
 """
 
 from __future__ import annotations
@@ -36,15 +37,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIMES: Final = ("failed_at",)
-"""Columns that say when a driver ran."""
+"""Columns whose values depend on the time of the run."""
 
 Write = Callable[[Path], object]
-"""Puts change-log files into a folder that there is."""
+"""Writes change-log files into an existing folder."""
 
 
 @dataclass(frozen=True)
 class History:
-    """settings: of the configuration, as YAML, all but warehouse and source. schemas: those of a registry."""
+    """Records and a configuration.
+
+    write: writes the change-log files.
+    settings: the configuration as YAML, without warehouse and source.
+    schemas: the schemas of a registry.
+    """
 
     write: Write
     settings: str
@@ -62,8 +68,12 @@ class History:
 
 @dataclass(frozen=True)
 class Outcome:
-    """tables: by name, columns, key, options and rows. dead_letters: place, kind, reason. error: what ended the
-    driver."""
+    """The result of a run.
+
+    tables: columns, key, options and rows of each table, by name.
+    dead_letters: place, kind and reason of each dead letter.
+    error: the error that ended the driver.
+    """
 
     tables: Mapping[str, Any] = field(default_factory=dict)
     dead_letters: Sequence[tuple[Any, ...]] = ()
@@ -76,7 +86,7 @@ def on_asyncio(config: Config) -> None:
 
 def on_spark(spark: SparkSession, config: Config, checkpoint: Path) -> None:
     running = start_query(spark, config, str(checkpoint))
-    with suppress(Exception):  # `has_ended` raises it in our words
+    with suppress(Exception):  # `has_ended` raises it as one of our errors
         running.query.awaitTermination()
     assert running.has_ended()
 
@@ -91,7 +101,7 @@ def outcome(drive: Callable[[Config], None], config: Config, lake: Path) -> Outc
 
 
 def reason_of(error: str) -> str:
-    """Without what to do: not all that a service can do about a record can be done on Spark."""
+    """Returns the error without its remedy, because some remedies of the service don't exist on Spark."""
     return re.split(r"\. (?:Fix|Decide|Delete) ", error)[0]
 
 
@@ -141,12 +151,12 @@ def lines_of(records: Sequence[Record], topic: str = "depot.orders") -> Write:
 
 
 def samples(name: str) -> History:
-    """The records of `recorded/formats`: odd ones, bad ones and DDL among them."""
+    """Returns the records of `recorded/formats`, which include unusual and bad records and DDL."""
     folder = recorded_folder() / "formats" / name
     schemas = folder / "schemas.json"
     options = ", schema_registry_url: 'REGISTRY'" if schemas.exists() else ""
     key = {"debezium-bson": "_id", "ogg-json": "ID"}.get(name, "id")
-    # Canal's updates leave out what did not change: in a table of several sources, columns of others, too.
+    # Canal's updates leave out unchanged columns. In a table of several sources they also lack the columns of the others.
     match = {"canal-json": "depot.parcel"}.get(name, "*")
     return History(
         lambda log: shutil.copyfile(folder / "messages.jsonl", log / "1.jsonl"),

@@ -1,4 +1,4 @@
-"""What storage/fileio/base.py promises, said once and held by every FileIO: local disk, memory, a real S3 server."""
+"""The contract of storage/fileio/base.py, for all FileIOs: local disk, memory, a real S3 server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(params=[_local, ON_S3], ids=["local", "s3"])
 def shared_place(request: pytest.FixtureRequest) -> Place:
-    """One that other processes see too."""
+    """A place that other processes can use, too."""
     make: Callable[[pytest.FixtureRequest], Place] = request.param
     return make(request)
 
@@ -186,7 +186,7 @@ def test_avro_comes_back_as_it_went(place: Place) -> None:
     assert list(fastavro.reader(io.BytesIO(place.io.read(place.path("manifest/manifest-1"))))) == rows
 
 
-# ---------------------------------------------------------------- outputs: whole, or not at all
+# ---------------------------------------------------------------- outputs are atomic
 
 
 @pytest.mark.parametrize("size_bytes", [3, LARGE_BYTES], ids=["small", "large"])
@@ -251,7 +251,7 @@ def test_outputs_open_at_once_do_not_mix(place: Place) -> None:
         assert place.io.read(place.path(f"dt={number % 3}/bucket-0/data-{number}")) == bytes([number]) * 100_000
 
 
-# ---------------------------------------------------------------- write: old or new
+# ---------------------------------------------------------------- write: the old or the new content
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durably", "as a hint"])
@@ -340,7 +340,7 @@ def _race_in_process(place: Place, number: int, start: Barrier, won: Path) -> No
 
 
 def test_of_many_processes_one_creates(shared_place: Place, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")  # what is handed over is pickled, as for Spark's executors
+    context = multiprocessing.get_context("spawn")  # arguments are pickled, as for Spark's executors
     start = context.Barrier(PROCESSES)
     files = [tmp_path / f"won-{number}" for number in range(PROCESSES)]
     racers = [
@@ -411,7 +411,7 @@ def test_a_directory_that_is_not_there_has_no_children(place: Place) -> None:
 
 
 def test_a_listing_of_many_files_is_complete_and_they_can_all_be_deleted(place: Place) -> None:
-    names = {f"manifest-{n}" for n in range(1100)}  # stores hand out 1,000 at a time
+    names = {f"manifest-{n}" for n in range(1100)}  # stores return pages of 1,000 names
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda name: place.put(f"manifest/{name}"), names))
     assert place.names("manifest") == names
@@ -446,7 +446,7 @@ def test_deleting_a_directory_takes_all_below_it_and_nothing_beside_it(place: Pl
     assert place.names("t2") == {"c"}
 
 
-# ---------------------------------------------------------------- directories made on purpose
+# ---------------------------------------------------------------- created directories
 
 
 def test_a_directory_that_was_made_is_listed_and_empty(place: Place) -> None:
@@ -516,7 +516,7 @@ def test_renaming_a_directory_that_is_not_there_is_not_found(place: Place) -> No
     assert place.names() == {"f"}
 
 
-# ---------------------------------------------------------------- travelling
+# ---------------------------------------------------------------- pickling
 
 
 def test_a_pickled_file_io_reads_the_same_files(place: Place) -> None:

@@ -1,5 +1,7 @@
-"""What storage/snapshots/snapshot_commit.py promises, held by the file system's commit, by that under a lock in a
-database, and by a catalog that keeps the ids itself. The last is drawn here as a REST catalog would be.
+"""The contract of storage/snapshots/snapshot_commit.py, for three ways to commit.
+
+These are the file system's commit, the commit under a lock in a database, and the commit of a catalog that stores the
+snapshot ids itself. The last one is a simple REST catalog, which is defined here.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 
 @dataclass
 class Server:
-    """Knows the newest snapshot of each table and branch, and lays the files down for readers."""
+    """A server that stores the newest snapshot of each table and branch, and writes the files for readers."""
 
     keeps_partitions = False
 
@@ -64,7 +66,7 @@ class _ServerCommit:
             return self._context.snapshots.publish(snapshot)
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        return True  # the server shows nothing else
+        return True  # the server publishes no other snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Branch:
         return self.new_commit().commit(base, snapshot, lambda: ())
 
     def new_commit(self) -> SnapshotCommit:
-        """As another process would have it."""
+        """Returns a new SnapshotCommit, like that of another process."""
         assert self.table.snapshot_commit is not None
         return self.table.snapshot_commit(replace(self.table))
 
@@ -222,7 +224,7 @@ def test_a_catalog_that_counts_is_told_what_each_partition_gained() -> None:
 
 def test_a_table_that_was_pickled_commits_the_same_way(tmp_path: Path) -> None:
     table = replace(make_table(LocalFileIO(), f"{tmp_path}/t"), snapshot_commit=_locks_in_a_database(tmp_path))
-    table.snapshots.latest()  # its stores stay behind
+    table.snapshots.latest()  # opens the stores, which are not pickled
     there = pickle.loads(pickle.dumps(table))
     assert there == table
     committer(there).commit(Committable(1, [added("a")]))

@@ -1,4 +1,4 @@
-"""A small pipeline: a log in memory, an append table and one with a key, a checkpoint every few records."""
+"""A small pipeline: a log in memory, an append table and one with a primary key, a checkpoint every few records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVENTS: Final = "shop.events"
 ORDERS: Final = "shop.orders"
 PIPELINE: Final = "shop"
 
-# A checkpoint after each batch but the first of a turn; letters for the record that is none.
+# A checkpoint follows each batch except the first of a turn. The record that can't be decoded becomes a dead letter.
 CONFIG: Final = """
 warehouse: {warehouse}
 pipeline: shop
@@ -45,9 +45,10 @@ tables: [{{name: shop.events, match: x.public.events}}, {{name: shop.orders, mat
 
 @dataclass
 class PipelineWorld:
-    """A log, and a warehouse that holds both tables, still empty.
+    """A log, and a warehouse with both tables, which are empty.
 
-    has_rival: somebody else adds rows to both, once, just before our second snapshot. options: of the table with a key.
+    has_rival: another writer adds rows to both tables once, just before our second snapshot.
+    options: options of the table with a primary key.
     """
 
     has_rival: bool = False
@@ -64,7 +65,7 @@ class PipelineWorld:
         catalog.create_table(ORDERS, columns, primary_key=["id"], options=self.options)
         self._rivals_due = {EVENTS, ORDERS} if self.has_rival else set()
         self.truth: dict[str, list[tuple[int, str]]] = {EVENTS: [], ORDERS: []}
-        self.history: dict[str, set[tuple[int, str]]] = {EVENTS: set(), ORDERS: set()}  # all rows that ever were
+        self.history: dict[str, set[tuple[int, str]]] = {EVENTS: set(), ORDERS: set()}  # all rows that ever existed
         for number in range(4):
             self.add_event(number, partition=number % 2)
         self.log.append("x.public.events", b"no record", partition=1)
@@ -77,7 +78,7 @@ class PipelineWorld:
         self.history[EVENTS].add((number, f"e{number}"))
 
     def _orders(self) -> list[tuple[int, str]]:
-        """Four orders come, two change, one goes, and one moves to another key: it leaves some time before it comes."""
+        """Returns changes: four inserts, two updates, a delete, and a moved row, whose delete precedes its insert."""
         rows: dict[int, str] = {}
         for op, number, note in [
             ("c", 1, "a"),
@@ -105,7 +106,7 @@ class PipelineWorld:
         return sorted(rows.items())
 
     def watch(self, io: FaultyFileIO) -> None:
-        """The rival may act, before whatever goes wrong in `io`."""
+        """Lets the rival commit at its time, before any fault in `io`."""
         fault: Callable[[Call], Fault | None] = io.fault
 
         def decide(call: Call) -> Fault | None:
@@ -128,17 +129,23 @@ class PipelineWorld:
         self.history[name].add(row)
 
     def run(self, io: FileIO) -> RunMetrics:
-        """One process: start up, read to the end of the log, shut down. Same calls in the same order every time."""
+        """Runs one process: it starts, reads to the end of the log, and shuts down.
+
+        The calls and their order are the same in each run.
+        """
         config = parse_config(CONFIG.format(warehouse=self.warehouse), "shop.yaml", (), {}, PIPELINE)
         with pytest.MonkeyPatch.context() as patches:
             patches.setattr(checkpointer, "TABLES_AT_ONCE", 1)
             source = MemoryLogSource(self.log, batch_records=2)
             return asyncio.run(build_pipeline(config, io=io, open_source=lambda: source).run())
 
-    # ------------------------------------------------------------ what a new process finds
+    # ------------------------------------------------------------ the state for a new process
 
     def look(self, *, deep: bool) -> dict[str, Seen]:
-        """deep: verify reads every row of every file."""
+        """Returns the state of both tables.
+
+        deep: verify reads all rows of all files.
+        """
         return {name: self._look(name, deep) for name in (EVENTS, ORDERS)}
 
     def _look(self, name: str, deep: bool) -> Seen:
@@ -157,7 +164,11 @@ class PipelineWorld:
 
 @dataclass(frozen=True)
 class Seen:
-    """identifiers: of our snapshots, oldest first. breaks: where positions of neighbours do not join."""
+    """The state of a table.
+
+    identifiers: the commit identifiers of our snapshots, oldest first.
+    breaks: gaps or overlaps between the positions of consecutive snapshots.
+    """
 
     rows: list[tuple[Any, ...]]
     identifiers: Sequence[int]

@@ -1,4 +1,4 @@
-"""Counts at how many points something was made to go wrong; the end of a test run tells."""
+"""Counts the points at which faults were injected. The end of a test run reports them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _OF_WORKER: Final = "points of trouble"
 
 
 class Points:
-    """tried("pipeline: error, before"): one more of this kind, or so many."""
+    """Counters by kind of point.
+
+    `tried("pipeline: error, before")` adds one point of this kind, or the given number.
+    """
 
     def __init__(self) -> None:
         self._tried: Counter[str] = Counter()
@@ -24,7 +27,7 @@ class Points:
         return dict(self._tried)
 
     def summary(self) -> list[str]:
-        """A line for each kind of point, and the sum; nothing when none was tried."""
+        """Returns a line for each kind of point, and the sum; nothing if no point was tried."""
         lines = [f"{count:>6} {kind}" for kind, count in sorted(self._tried.items())]
         return [*lines, f"{self._tried.total():>6} in all"] if lines else []
 
@@ -38,7 +41,7 @@ def points() -> Points:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    output = getattr(session.config, "workeroutput", None)  # of a worker of pytest-xdist
+    output = getattr(session.config, "workeroutput", None)  # exists only in a worker of pytest-xdist
     if output is not None:
         output[_OF_WORKER] = ALL.counts
 

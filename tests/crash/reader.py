@@ -1,6 +1,7 @@
-"""A reader of changes with a store of its own, to be killed: `python -m tests.crash.reader LAKE NAME STORE CONSUMER`.
+"""A reader of changes with its own store, which tests kill: `python -m tests.crash.reader LAKE NAME STORE CONSUMER`.
 
-It stores the ids that were inserted together with its position, a line a batch, and goes on from the last whole line.
+For each batch it stores one line with the inserted ids and its position. After a restart it continues from the last
+complete line.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ import tidelake
 
 
 class Store:
-    """A file of lines `[position, ids]`. A line that broke off was never written."""
+    """A file of lines `[position, ids]`. An incomplete line counts as not written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> tuple[str | None, list[int]]:
-        """The position behind all that is there, None before the first line; and the ids."""
+        """Returns the last position, None before the first line, and all ids."""
         lines = [json.loads(line) for line in self._whole_lines().splitlines()]
         return (lines[-1][0] if lines else None), [number for line in lines for number in line[1]]
 
     def drop_broken_line(self) -> None:
-        """Before it is appended to."""
+        """Removes an incomplete line, before new lines are appended."""
         self._path.write_bytes(self._whole_lines())
 
     def _whole_lines(self) -> bytes:

@@ -1,4 +1,4 @@
-"""A small table's life: made, written, committed a few times. It may end at any call, and another process goes on."""
+"""The life of a small table: create, write, a few commits. It may end at any call, and another process continues it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME: Final = "db.t"
 USER: Final = "etl"
 SCHEMA: Final = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.string()), ("at", pa.int64())])
 _WITH_KIND: Final = SCHEMA.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
-# Commits wait for the compaction of two runs; every commit expires what came before.
+# Commits wait for the compaction of two runs. Each commit expires the snapshots before it.
 COMPACT_AT_TWO: Final = {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"}
 EXPIRE_ALL_BUT_ONE: Final = {
     "snapshot.num-retained.min": "1",
@@ -41,7 +41,7 @@ Row = tuple[int, str, int]
 
 @dataclass(frozen=True)
 class TableKind:
-    """What the table is. Rows of an append table are never equal, so that one too many and one too few are seen."""
+    """A kind of table. Rows of an append table are all different, so that lost and duplicate rows are detected."""
 
     id: str
     primary_key: bool
@@ -49,7 +49,10 @@ class TableKind:
     commits: int = 3
 
     def changes(self, identifier: int) -> list[tuple[RowKind, Row]]:
-        """What the commit of this identifier adds; 0 is the rival's. Later commits replace and delete earlier rows."""
+        """Returns the changes of the commit with this identifier; 0 is that of the rival.
+
+        Later commits replace and delete earlier rows.
+        """
         keys = range(identifier, identifier + 3) if self.primary_key else range(100 * identifier, 100 * identifier + 3)
         changes = [(RowKind.INSERT, (key, f"{identifier}-{key}", identifier)) for key in keys]
         if self.primary_key and identifier:
@@ -57,7 +60,7 @@ class TableKind:
         return changes
 
     def after(self, identifiers: Sequence[int]) -> list[Row]:
-        """The rows of a table with these commits, in this order unless a sequence field says otherwise."""
+        """Returns the rows of a table after these commits, in this order unless a sequence field decides."""
         ordered = sorted(identifiers) if "sequence.field" in self.options else identifiers
         changes = [change for identifier in ordered for change in self.changes(identifier)]
         if not self.primary_key:
@@ -72,7 +75,7 @@ class TableKind:
 
 @dataclass(frozen=True)
 class Summing(TableKind):
-    """Rows of a key add up, so that a commit or a compaction that counts twice or half is seen."""
+    """A table that sums the rows of a key, so that rows are detected that count twice or not at all."""
 
     def changes(self, identifier: int) -> list[tuple[RowKind, Row]]:
         added = [(key, f"{identifier}-{key}", 10**identifier) for key in range(identifier, identifier + 3)]
@@ -95,7 +98,10 @@ SUM_UP: Final = {
 
 @dataclass
 class Life:
-    """One process's part of it. acknowledged: identifiers whose commit returned."""
+    """The part of the life that one process runs.
+
+    acknowledged: identifiers whose commit returned.
+    """
 
     io: FileIO
     warehouse: str
@@ -103,10 +109,10 @@ class Life:
     acknowledged: list[int] = field(default_factory=list)
 
     def run(self) -> None:
-        """Start up, find out how far the table is, commit the newest again, then the rest, shut down."""
+        """Starts, looks up the newest commit, repeats it, makes the remaining commits, and shuts down."""
         context = self.open()
         writer = Writer(context, USER)
-        writer._commit._publisher._environment = NO_WAIT  # time passes for nobody
+        writer._commit._publisher._environment = NO_WAIT  # retries don't wait
         with writer:
             newest = TableCommit(context, USER).latest_of_user()
             for identifier in range(newest.commit_identifier if newest else 1, self.kind.commits + 1):
@@ -115,7 +121,7 @@ class Life:
                 self.acknowledged.append(identifier)
 
     def open(self) -> TableContext:
-        """The table, made if need be."""
+        """Returns the table. Creates it if it does not exist."""
         catalog = FileSystemCatalog(self.io, self.warehouse)
         catalog.create_database("db", if_not_exists=True)
         key = ["k"] if self.kind.primary_key else []
@@ -135,10 +141,10 @@ def batch(changes: Sequence[tuple[RowKind, Row]]) -> pa.Table:
 
 @dataclass(frozen=True)
 class Found:
-    """A table as a new process finds it.
+    """The state of a table for a new process.
 
-    identifiers: of our commits in their order, with 0 for the rival's; those whose snapshots expired came before. Each
-    is there as often as it was committed.
+    identifiers: the identifiers of our commits in their order, with 0 for the rival's commit. It begins with those
+        whose snapshots expired. Each identifier occurs as often as it was committed.
     """
 
     identifiers: list[int]
@@ -149,7 +155,7 @@ class Found:
 
 
 def look(io: FileIO, warehouse: str) -> Found:
-    """An absent table is an empty one."""
+    """Returns the state of the table. A missing table counts as empty."""
     try:
         context = FileSystemCatalog(io, warehouse).load(NAME)
     except BadInput:

@@ -1,6 +1,7 @@
-"""Whatever goes wrong in whichever call: the changelog tells the table, be it made by compaction, by writers, or be it
-what they wrote. Random histories of all engines, whose writers and jobs fail, die, and are followed by others that
-repeat what was not committed.
+"""After a fault in any call, the changelog still gives the table.
+
+This holds for changelogs from compactions and from writers, and for the written rows. The tests are random histories of
+all engines. Their writers and jobs fail and die, and others repeat the work that was not committed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ from tidelake.writer import Writer
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """rows: of a commit. trouble: comes in the call-th call of the file system."""
+    """A step of a history.
+
+    rows: number of rows of the commit.
+    trouble: a fault in the call-th call of the file system; None: no fault.
+    """
 
     what: str
     rows: int
@@ -110,7 +115,7 @@ def test_folding_the_changelog_gives_the_table_whatever_went_wrong(
 def test_merging_what_was_written_gives_the_table_whatever_went_wrong(
     engine: Engine, producer: str, points: Points
 ) -> None:
-    """Engines to which it matters which rows of a key are merged first are without compactions."""
+    """Tables are not compacted if the engine's result depends on which rows of a key are merged first."""
     reported = 0
     is_compacted = engine.is_associative
     may_have_vectors = is_compacted and engine.name != "first-row"
@@ -148,7 +153,7 @@ def test_merging_what_was_written_gives_the_table_whatever_went_wrong(
 
 
 def _live(table: Table, rows: Rows, steps: Sequence[Happening], points: Points) -> None:
-    """What fails is tried again."""
+    """Runs the steps of a history. A step that fails is repeated."""
     for number, step in enumerate(steps, 1):
         happen = _job(full=step.what == "full job")
         if not step.is_job:

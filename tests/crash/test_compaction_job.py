@@ -1,4 +1,4 @@
-"""A fault at any call of a compaction job: the table is as before or as after, and the next job completes it."""
+"""A fault at any call of a compaction job leaves the old or the new state. The next job completes the compaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ from tidelake.table import Table
 
 @dataclass(frozen=True)
 class JobTableKind:
-    """has_rival: another job compacts one of the two partitions, once, just before our snapshot is made."""
+    """A kind of table and job.
+
+    has_rival: another job compacts one of the two partitions, once, just before our snapshot is created.
+    """
 
     id: str
     key: Sequence[str]
@@ -40,7 +43,7 @@ class JobTableKind:
 
 
 COMMITS = 2
-LISTED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}  # shows what was merged twice
+LISTED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}  # shows rows that were merged twice
 KINDS = [
     JobTableKind("append", [], {"bucket": "-1", "compaction.min.file-num": "2"}),
     JobTableKind("primary key, in full", ["p", "k"], {"bucket": "1"}, CompactionRequest(full=True)),
@@ -51,7 +54,7 @@ KINDS = [
 
 
 class JobWorld:
-    """Two partitions of two files each, in memory."""
+    """A table in memory with two partitions of two files each."""
 
     def __init__(self, kind: JobTableKind) -> None:
         self.kind = kind
@@ -69,12 +72,12 @@ class JobWorld:
         self.rival_is_due = kind.has_rival
 
     def compact(self, io: FileIO) -> CompactionReport:
-        """With one thread, so that calls come in one order."""
+        """Runs the job with one thread, so that the order of calls is fixed."""
         context = FileSystemCatalog(io, self.warehouse).load("db.t")
         return compact_table(context, self.kind.request, threads=1, environment=NO_WAIT)
 
     def watch(self, io: FaultyFileIO) -> None:
-        """The rival may act, before whatever goes wrong in `io`."""
+        """Lets the rival commit at its time, before any fault in `io`."""
         fault: Callable[[Call], Fault | None] = io.fault
 
         def decide(call: Call) -> Fault | None:
@@ -86,7 +89,7 @@ class JobWorld:
         io.fault = decide
 
     def check(self, where: str) -> bool:
-        """Whether the compaction is in the table."""
+        """Checks the table. Returns whether the compaction was committed."""
         assert verify(self.table.context, deep=True) == [], where
         assert content(self.table) == self.rows, where
         new = self.table.snapshots()[COMMITS:]
@@ -117,7 +120,7 @@ def live_through(kind: JobTableKind, number: int, trouble: Trouble) -> None:
     world.check(where)
     after = FaultyFileIO(world.store)
     trouble.go_on_in(after, io)
-    with suppress(TidelakeError):  # what lands late may take its work away
+    with suppress(TidelakeError):  # a late call may conflict with its work
         world.compact(after)
     io.land()
     world.compact(world.store)
@@ -127,7 +130,7 @@ def live_through(kind: JobTableKind, number: int, trouble: Trouble) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
 def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: JobTableKind, points: Points) -> None:
-    """A third of the points for each kind of table; all of them take minutes."""
+    """Tries a third of the points for each kind of table, because all of them take minutes."""
     third = KINDS.index(kind) % 3
     for number, trouble in sample(list(some_points(calls_of_a_job(kind)))[third::3]):
         live_through(kind, number, trouble)

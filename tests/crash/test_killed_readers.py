@@ -1,5 +1,6 @@
-"""Readers of changes that are killed at random, while a table is written to and its snapshots expire: each sees every
-change exactly once.
+"""Readers of changes that are killed at random get each change exactly once.
+
+Meanwhile the table is written and its snapshots expire.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ OPTIONS = {"bucket": "2", "changelog-producer": "input", "num-sorted-run.compact
 
 
 class Feed:
-    """Writes ids 0, 1, 2, …, each once."""
+    """Writes the ids 0, 1, 2, …, each once."""
 
     def __init__(self, table: tidelake.Table) -> None:
         self.count = 0
@@ -48,7 +49,7 @@ class Feed:
 
 
 class KeptReader:
-    """A reader in this process: what it stored survives when it dies, what it asked for does not."""
+    """A reader in this process. After its death its stored data remain, but not its unstored batches."""
 
     def __init__(self, table: tidelake.Table, name: str) -> None:
         self._table = table
@@ -58,7 +59,10 @@ class KeptReader:
         self.ids: list[int] = []
 
     def read(self, batches: int, *, dies: bool) -> None:
-        """dies: after it was given the last of the batches, before it stored it."""
+        """Reads batches.
+
+        dies: the reader dies after it got the last batch, before it stored it.
+        """
         for number in range(batches):
             batch = next(self._batches)
             if batch is None:
@@ -70,7 +74,7 @@ class KeptReader:
             self._position = batch.position
 
     def _opened(self) -> Iterator[tidelake.ChangeBatch | None]:
-        """None where it would wait."""
+        """Yields batches, and None instead of waiting."""
         follower = self._table.follower(start=self._position, consumer=self._name)
         while True:
             yield from (changes := follower.step()) or ()
@@ -101,7 +105,7 @@ def test_readers_that_die_anywhere_see_every_change_once(steps: list[tuple[Any, 
             patched.setattr(change_reader, "_BATCH_ROWS", 3)
             for reader in readers:
                 reader.read(0, dies=False)
-                reader.read(1, dies=False)  # it is there from the beginning, as a consumer
+                reader.read(1, dies=False)  # registers the consumer from the beginning
             for what, how in [*steps, *((index, (1000, False)) for index in range(3))]:
                 match what:
                     case "commit":
@@ -144,7 +148,7 @@ def test_processes_that_are_killed_for_a_minute_see_every_change_once(tmp_path: 
     until = time.monotonic() + 60
     kills = 0
     failures: list[BaseException] = []
-    ended = threading.Event()  # the writer has
+    ended = threading.Event()  # set when the writer has ended
 
     def read(name: str) -> None:
         nonlocal kills
@@ -153,14 +157,14 @@ def test_processes_that_are_killed_for_a_minute_see_every_change_once(tmp_path: 
                 with reader(tmp_path / "lake", stores[name], name):
                     time.sleep(chance.uniform(0.8, 5))
                 kills += 1
-            with reader(tmp_path / "lake", stores[name], name):  # and in peace, what is left
+            with reader(tmp_path / "lake", stores[name], name):  # reads the rest without being killed
                 ended.wait()
                 while len(Store(stores[name]).read()[1]) < feed.count and not failures:
                     time.sleep(0.2)
         except BaseException as error:
             failures.append(error)
 
-    for name in stores:  # each is a consumer before the first snapshot may expire
+    for name in stores:  # registers all consumers before the first snapshot may expire
         catalog.table("db.t").follower(start="earliest", consumer=name)
     threads = [threading.Thread(target=read, args=[name]) for name in stores]
     for thread in threads:

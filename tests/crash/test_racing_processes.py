@@ -1,4 +1,4 @@
-"""Processes that commit to one table at the same time: each commit is there once, and no row is lost."""
+"""Processes that commit to one table concurrently: each commit exists once, and no row is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Place:
-    """options: that racers use. near: the same place for the one who looks at it."""
+    """A warehouse.
+
+    options: options for the racing processes.
+    near: options for the test process.
+    """
 
     warehouse: str
     options: Mapping[str, str]
@@ -70,11 +74,11 @@ def test_every_commit_is_there_once_and_no_row_is_lost(
     commits: int,
 ) -> None:
     at = place(request)
-    # Who shares a bucket leaves its compaction to others; in its own everybody compacts as it goes.
+    # Processes that share a bucket don't compact it. A process with a separate bucket compacts while it writes.
     options = {"bucket": "1", "sequence.field": "at", "write-only": "true"}
     if not shared:
         options = {"bucket": str(BUCKETS), "bucket-function.type": "mod"}
-    # So that none goes: what is counted here is every commit.
+    # No snapshot expires, because the test counts all commits.
     options |= {"snapshot.num-retained.min": "1000", "snapshot.time-retained": "1 d"}
     catalog = tidelake.open_catalog(at.warehouse, **at.near)
     catalog.create_database("db")
@@ -98,7 +102,7 @@ def test_every_commit_is_there_once_and_no_row_is_lost(
 
 
 def race(at: Place, processes: int, commits: int, *, shared: bool) -> list[int]:
-    """The ids of all snapshots, as their makers were told."""
+    """Returns the ids of all snapshots that the processes reported."""
     job = {"warehouse": at.warehouse, "options": dict(at.options), "commits": commits, "shared": shared}
     racers = [
         subprocess.Popen(

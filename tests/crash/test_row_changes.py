@@ -1,4 +1,4 @@
-"""A fault at any call of rows being deleted or updated by a condition."""
+"""A fault at any call of a delete or update by a condition."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def calls_of(case: Case) -> list[Call]:
 
 
 def live_through(case: Case, number: int, trouble: Trouble) -> None:
-    """The change with trouble in its number-th call; then it is asked for again."""
+    """Makes the change with a fault in its number-th call, and then repeats it."""
     table = new_table(case)
     io = FaultyFileIO(table.context.io)
     trouble.await_in(io, number)

@@ -1,4 +1,4 @@
-"""What can go wrong with one call, and with which calls it is tried."""
+"""The faults of a single call, and the calls with which each fault is tried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 
 @dataclass(frozen=True)
 class Trouble:
-    """is_crash: and then the process is no more. landing: what is LATE happens so many calls later."""
+    """A fault.
+
+    is_crash: the process ends with the call.
+    landing: the work of a LATE call is done after this number of further calls.
+    """
 
     fault: Fault
     is_crash: bool = False
@@ -35,19 +39,19 @@ class Trouble:
         return self.fault is not Fault.LATE or call.name in ("open_output", "write", "create_if_absent", "delete")
 
     def await_in(self, io: FaultyFileIO, number: int) -> None:
-        """It comes in the number-th call."""
+        """Sets the fault for the number-th call."""
         (io.crash_call if self.is_crash else io.fail_call)(number, self.fault)
         if self.landing and not self.is_crash:
             land_before(io, number + self.landing, io)
 
     def go_on_in(self, io: FaultyFileIO, before: FaultyFileIO) -> None:
-        """What was under way when the process of `before` died still arrives, while that of `io` goes on."""
+        """Lets LATE calls of the dead process of `before` finish while the process of `io` runs."""
         if self.lands_after_death:
             land_before(io, self.landing, before)
 
 
 def land_before(io: FaultyFileIO, number: int, late: FaultyFileIO) -> None:
-    """What is LATE in `late` happens before the number-th call of `io`."""
+    """Finishes the LATE calls of `late` before the number-th call of `io`."""
     fault: Callable[[Call], Fault | None] = io.fault
 
     def decide(call: Call) -> Fault | None:
@@ -74,14 +78,17 @@ OTHERS: Final = (
 
 
 def every_point(calls: Sequence[Call]) -> Iterator[tuple[int, Trouble]]:
-    """Each trouble with each call: hundreds of points for a life of a hundred calls."""
+    """Yields each fault with each call. These are hundreds of points for a life of a hundred calls."""
     for number, call in enumerate(calls):
         yield from ((number, trouble) for trouble in (*ESSENTIAL, *OTHERS) if trouble.is_possible(call))
 
 
 def some_points(calls: Sequence[Call], start: int = 0) -> Iterator[tuple[int, Trouble]]:
-    """Each call with one essential trouble, another than the call before; and one of the others where something is
-    published. start: which trouble the first call gets.
+    """Yields each call with one essential fault, which changes from call to call.
+
+    Calls that publish something are also yielded with one of the other faults.
+
+    start: index of the fault for the first call.
     """
     turn = 0
     for number, call in enumerate(calls):

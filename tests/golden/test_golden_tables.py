@@ -1,4 +1,4 @@
-"""Tables that Java Paimon and pypaimon wrote read to exactly the rows that their writers read, or are refused aloud."""
+"""Tables of Java Paimon and pypaimon are read with the same rows as by their writers, or are refused with an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, g
 from tests.support.expected import changes_difference, difference
 from tidelake.verification import inspect_table
 
-# What this release reads. A table moves here when its feature arrives.
+# Tables that this release reads. A table is moved here when its feature is implemented.
 READ: Final = frozenset(
     {
         "pypaimon/append_deletion_vectors",
@@ -114,9 +114,9 @@ READ: Final = frozenset(
     }
 )
 
-# What it refuses, and the word that names the feature in the message.
+# Tables that it refuses, and the word in the message that names the feature.
 REFUSED: Final[Mapping[str, str]] = {
-    "java/orc_time_quirks": r"TIMESTAMP\(9\)",  # years 0 to 2262 in nanoseconds: more than 64 bits hold
+    "java/orc_time_quirks": r"TIMESTAMP\(9\)",  # years 0 to 2262 in nanoseconds don't fit into 64 bits
 }
 
 TABLES: Final = golden_tables()
@@ -124,7 +124,10 @@ OUR_IDS: Final = READ | REFUSED.keys()
 
 
 def tables(*, refused: bool | None = None) -> list[Any]:
-    """Golden tables as parameters: those we read, those we refuse, or (None) a hook's that no list knows."""
+    """Returns golden tables as parameters.
+
+    refused: False: those that we read. True: those that we refuse. None: tables of a hook that no list contains.
+    """
     known = {True: REFUSED.keys(), False: READ, None: {t.id for t in TABLES} - OUR_IDS}[refused]
     return [pytest.param(table, id=table.id) for table in TABLES if table.id in known]
 
@@ -148,7 +151,7 @@ def column_names(columns: list[dict[str, Any]]) -> list[str]:
 
 
 def tagged_columns(location: Path, tag: str) -> list[str]:
-    """Those of the schema that the tag's snapshot was written with."""
+    """Returns the columns of the schema with which the tag's snapshot was written."""
     schema_id = json.loads((location / "tag" / f"tag-{tag}").read_text())["schemaId"]
     return column_names(json.loads((location / "schema" / f"schema-{schema_id}").read_text())["fields"])
 
@@ -160,7 +163,7 @@ def read_problem(rows: pa.Table, expected: list[Any], columns: list[str]) -> str
 
 
 def reads(warehouse: Path, table: GoldenTable, expected: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Every read that expected.json knows, and what is wrong with ours."""
+    """Yields each read in expected.json, and the difference of our result; None if there is no difference."""
     opened, columns = open_table(warehouse, table.name), column_names(expected["columns"])
     yield "latest", read_problem(opened.scan().to_arrow(), expected["rows"], columns)
     for snapshot in expected.get("snapshots", []):
@@ -178,9 +181,9 @@ def reads(warehouse: Path, table: GoldenTable, expected: dict[str, Any]) -> Iter
 
 
 def streams(warehouse: Path, table: GoldenTable, expected: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """The changes of every snapshot that expected.json knows, and what is wrong with ours."""
+    """Yields each snapshot in expected.json, and the difference of our changes; None if there is no difference."""
     opened = open_table(warehouse, table.name)
-    # order holds inside a bucket: a key that moves to another partition has its two rows in any order
+    # The order is defined only within a bucket: a key that moves between partitions has its two rows in any order.
     ordered_by = [*expected["primary_keys"], *set(expected["partition_keys"]).difference(expected["primary_keys"])]
     for snapshot in expected["snapshots"]:
         batches = [batch.rows for batch in opened.changes(start=snapshot["id"], end=snapshot["id"])]
@@ -225,7 +228,7 @@ def test_a_feature_we_lack_is_refused_by_name(table: GoldenTable, warehouse: Pat
         open_table(warehouse, table.name).scan().to_arrow()
 
 
-if tables():  # only a hook's folder has such tables
+if tables():  # only the folder of a hook has such tables
 
     @pytest.mark.parametrize("table", tables())
     def test_a_table_of_no_list_is_read_exactly_or_refused(
@@ -233,7 +236,7 @@ if tables():  # only a hook's folder has such tables
     ) -> None:
         problems = []
         for compared in (reads, streams) if table.writer != "pypaimon" else (reads,):
-            with suppress(tidelake.UnsupportedFeature):  # what was read before it still counts
+            with suppress(tidelake.UnsupportedFeature):  # the reads before it are still compared
                 for what, problem in compared(warehouse, table, expected):
                     problems += [f"{what}: {problem}"] if problem else []
         assert not problems, "\n".join(problems)

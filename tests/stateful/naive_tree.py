@@ -1,7 +1,7 @@
-"""What must be in every data file of a table, told row by row from what went into it.
+"""A model of a merge tree: the expected content of each data file of a table, computed row by row.
 
-The model is told of every flush and every compaction, merges the same rows by the naive engines of `tests.support`, and
-looks into the files that were made. So each step of a tree's life is checked, not only what readers see in the end.
+The model gets each flush and each compaction, merges the same rows with the row-by-row engines of `tests.support`, and
+compares the result with the new files. So each step is checked, not only the final rows for readers.
 """
 
 from __future__ import annotations
@@ -43,13 +43,19 @@ def place_of(context: TableContext, key: BucketKey) -> Place:
 
 @dataclass(frozen=True)
 class NaiveMerge:
-    """shortcut: whether a record that is alone comes out as it is."""
+    """Merges records with the row-by-row engines.
+
+    shortcut: whether a single record of a key is returned unchanged.
+    """
 
     engine: Engine
     shortcut: bool = True
 
     def __call__(self, records: Iterable[Record]) -> Content:
-        """One record a key, deletes included. records: in any order."""
+        """Returns one record per key, including deletes.
+
+        records: in any order.
+        """
         merged = {}
         for key, versions in groupby(sorted(records, key=lambda r: (key_of(r), self._order(r))), key_of):
             record = self._one(list(versions))
@@ -66,7 +72,7 @@ class NaiveMerge:
         return merge(self.engine.name, options, list(TYPES), "k", records)
 
     def _order(self, record: Record) -> list[Any]:
-        """Nulls come first, whichever way the table sorts."""
+        """Returns the sort key of a record. Nulls are first, also in descending order."""
         options = self.engine.options
         names = [name for name in options.get("sequence.field", "").split(",") if name]
         sign = -1 if options.get("sequence.field.sort-order") == "descending" else 1
@@ -76,10 +82,15 @@ class NaiveMerge:
 
 @dataclass
 class NaiveTree:
-    """files: what is in every file that was ever made, by name. live: name -> level, as of the newest snapshot.
+    """The model of a table.
 
-    looks_up: whether a row that leaves level 0 takes the rows above it into account, so that readers need only the
-    lowest level of a key. Sequence numbers are the model's own: they count rows as they arrive, for ever.
+    Sequence numbers are those of the model: a counter of all rows in their order of arrival.
+
+    looks_up: whether a row that leaves level 0 is merged with the rows on higher levels, so that readers need only the
+        lowest level of a key.
+    files: the content of each file that was ever written, by name.
+    live: for each bucket, the level of each file in the newest snapshot, by name.
+    pending: for each bucket, the rows that are not flushed yet.
     """
 
     context: TableContext
@@ -95,10 +106,10 @@ class NaiveTree:
         self.merge = NaiveMerge(self.engine)
         self.merge_all = NaiveMerge(self.engine, shortcut=False)
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ changes of the tree
 
     def write(self, rows: Iterable[Mapping[str, Any]], buckets: int) -> list[Record]:
-        """Rows in a writer's buffer. Returns those that the table takes."""
+        """Adds rows of a writer's buffer. Returns those that the table does not drop."""
         taken = []
         for row in rows:
             record = Record(RowKind(row[KIND]).symbol, self._arrived, {name: row[name] for name in TYPES})
@@ -122,7 +133,10 @@ class NaiveTree:
         after: Sequence[DataFileMeta],
         others: Mapping[str, int],
     ) -> None:
-        """others: levels, by name, of the files beside them in the tree that was compacted."""
+        """Checks a compaction, and adds its files.
+
+        others: the levels, by name, of the other files in the compacted tree.
+        """
         read, made = _names(before), _names(after)
         new = [file for file in after if file.file_name not in read]
         rewritten = {file.file_name: file.level for file in before if file.file_name not in made}
@@ -130,7 +144,7 @@ class NaiveTree:
         kept_deletes = [file for file in new if _holds_dropped_deletes(file)]
         kept_deletes.sort(key=lambda file: file.max_sequence_number, reverse=True)
         written = self._runs([file for file in new if file not in kept_deletes])
-        runs = [*written, *([file] for file in kept_deletes)]  # the newest first; each compaction kept its own deletes
+        runs = [*written, *([file] for file in kept_deletes)]  # newest first; each compaction has kept its deletes
         contents = [self._contents(key, run) for run in runs]
         deletes: Content = {}
         for content in reversed(contents[len(written) :]):
@@ -152,12 +166,15 @@ class NaiveTree:
 
     @staticmethod
     def _runs(files: Iterable[DataFileMeta]) -> list[list[DataFileMeta]]:
-        """Compactions that follow each other within one commit may write to different levels."""
+        """Returns the files by level, because several compactions of one commit may write to different levels."""
         by_level = sorted(files, key=lambda file: file.level)
         return [list(run) for _, run in groupby(by_level, lambda file: file.level)]
 
     def _seen(self, runs: Sequence[Content]) -> Content:
-        """What readers make of runs. The last of them are deletes that a compaction left out."""
+        """Returns the rows of runs for readers.
+
+        runs: newest first. The last one has the deletes that a compaction left out.
+        """
         *rows, seen = runs
         for number, run in enumerate(reversed(rows)):
             knows_what_is_below = self.looks_up and number > 0
@@ -167,7 +184,7 @@ class NaiveTree:
     def _in_steps(
         self, expected: Content, found: Content, runs: Sequence[Content], files: Mapping[str, int]
     ) -> set[Key]:
-        """Keys that hold another row than merging all at once gives, as compactions one after the other may."""
+        """Returns keys whose row differs from a single merge, but can be the result of several compactions."""
         if self.engine.is_associative:
             return set()
         steps = CompactionSteps([self._merged_in_one(self.merge), self._merged_in_one(self.merge_all)])
@@ -191,7 +208,7 @@ class NaiveTree:
         return {of: replace(record, sequence=0) for of, record in merged.items()}
 
     def look(self) -> None:
-        """Takes in the snapshots that came since the last time."""
+        """Adds the snapshots since the last call."""
         store = self.context.snapshots
         snapshots = [s for s in store.all() if s.id > self.last_snapshot]
         for snapshot in snapshots:
@@ -204,7 +221,11 @@ class NaiveTree:
             assert len(reported) == len(live), "a file is there twice"
 
     def _compacted(self, files: Mapping[str, int], above: Mapping[str, int], found: Content) -> Content:
-        """A single row that did not leave level 0 may stay as it is: files that did may have been rewritten apart."""
+        """Returns the expected rows of a compaction.
+
+        A single row that was not on level 0 may stay unchanged, because files of level 0 may have been rewritten
+        separately.
+        """
         of_level_0 = {key for name, level in files.items() if not level for key in self.files[name]}
         if not self.looks_up or not of_level_0:
             return self._merged(files, {})
@@ -214,9 +235,10 @@ class NaiveTree:
         return expected
 
     def _merged(self, files: Mapping[str, int], above: Mapping[str, int], *, shortcut: bool = True) -> Content:
-        """The keys of some files. above: files to look their keys up in, where the table wants that.
+        """Returns the merged rows of some files.
 
-        shortcut: whether a row that is the only one of its key comes out as it is.
+        above: files on higher levels, in which the keys are looked up if the table does lookups.
+        shortcut: whether a single row of a key is returned unchanged.
         """
         if not self.looks_up:
             return self.merge(record for name in files for record in self.files[name].values())
@@ -233,19 +255,19 @@ class NaiveTree:
             merged |= merge(_newest_levels(of_key))
         return merged
 
-    # ------------------------------------------------------------ what readers see
+    # ------------------------------------------------------------ rows for readers
 
     def rows(self) -> list[Mapping[str, Any]]:
         return [record.row for files in self.live.values() for record in self._visible(files)]
 
     def _visible(self, files: Mapping[str, int]) -> Iterable[Record]:
-        if self.engine.name == "first-row":  # not merged: level 0 is hidden, and above it no key is twice
+        if self.engine.name == "first-row":  # not merged: level 0 is hidden, and higher levels have each key once
             return [record for name, level in files.items() if level for record in self.files[name].values()]
         return [record for record in self._merged(files, {}).values() if not record.retracts]
 
     @property
     def hides_rows(self) -> bool:
-        """Whether something waits for a compaction before readers see it."""
+        """Whether some rows are not visible to readers before a compaction."""
         return self.engine.name == "first-row" and any(0 in files.values() for files in self.live.values())
 
     # ------------------------------------------------------------ files
@@ -275,7 +297,7 @@ class NaiveTree:
         return live_entries(self.context, snapshot)
 
     def _contents(self, key: BucketKey, files: Iterable[DataFileMeta]) -> dict[Key, Record]:
-        """Without sequence numbers."""
+        """Returns the rows of files of one run, without sequence numbers."""
         found: dict[Key, Record] = {}
         for file in files:
             for of, record in self._content(key, file).items():
@@ -303,25 +325,28 @@ class NaiveTree:
         return options.get("ignore-update-before") == "true" and record.kind == "-U"
 
     def _may_go(self, record: Record, others: Collection[str]) -> bool:
-        """A delete with nothing older to hide; a row that is not the first of its key."""
+        """Returns whether a compaction may drop the record.
+
+        It may drop a delete without older rows, and with first-row a row that is not the first of its key.
+        """
         versions = [of[key_of(record)] for name in others if key_of(record) in (of := self.files[name])]
         is_oldest = not any(version.sequence < record.sequence for version in versions)
         return record.retracts if is_oldest else self.engine.name == "first-row"
 
 
 def _newest_levels(records: Sequence[tuple[int, Record]]) -> list[Record]:
-    """Of one key: those of level 0, and that of the lowest level above, which knows of all that lie higher."""
+    """Returns a key's records on level 0 and the lowest level above, which includes those of higher levels."""
     lowest = min((level for level, _ in records if level), default=0)
     return [record for level, record in records if level in (0, lowest)]
 
 
 def _holds_dropped_deletes(file: DataFileMeta) -> bool:
-    """See `storage.commit.tombstones`."""
+    """Returns whether the file has deletes that a compaction left out; see `storage.commit.tombstones`."""
     return file.level == 0 and file.file_source is FileSource.COMPACT
 
 
 def _plain(record: Record | None) -> Record | None:
-    """Files that are looked into give no sequence numbers."""
+    """Returns the record without its sequence number, like a record that was read from a file."""
     return record and replace(record, sequence=0)
 
 
@@ -334,7 +359,7 @@ def _names(files: Iterable[DataFileMeta]) -> set[str]:
 
 
 def _check_same(found: Mapping[Key, Record], expected: Content, where: str) -> None:
-    """But for sequence numbers."""
+    """Compares rows, without sequence numbers."""
     plain = {key: _plain(record) for key, record in expected.items()}
     for key in found.keys() | plain.keys():
         assert found.get(key) == plain.get(key), f"{where}: found {found.get(key)}, expected {plain.get(key)}"

@@ -1,6 +1,7 @@
-"""Whatever happens to a table of any merge engine, its files hold what row-by-row merging says, and so do readers.
+"""The files and the readers of a table give the same rows as row-by-row merging, after any operations and faults.
 
-Deterministic: compactions beside the writer run when the machine lets them, a process dies in a call of its FileIO.
+The tests cover all merge engines, and are deterministic: the state machine starts the writer's compactions, and a
+process dies in a chosen call of its FileIO.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ SCHEMA: Final = pa.schema(
 WITH_KIND: Final = SCHEMA.append(pa.field(merge_engines.KIND, pa.int8()))
 
 SOME_ROWS: Final = st.sampled_from([1, 1, 6, 25, 150])
-# often; and small runs without the large ones, so that all levels fill
+# Compacts often, and compacts small runs without the large ones, so that all levels get files.
 OFTEN_COMPACTED: Final = {
     "num-sorted-run.compaction-trigger": "2",
     "num-levels": "5",
-    "file.format": "avro",  # without the large footers that make all files one size
+    "file.format": "avro",  # Parquet's large footers would make all files equally large
     "compaction.max-size-amplification-percent": "1000000",
 }
 LAYOUTS: Final[tuple[Mapping[str, str], ...]] = (
@@ -75,7 +76,7 @@ LAYOUTS: Final[tuple[Mapping[str, str], ...]] = (
     {"bucket": "1", "data-file.thin-mode": "true", "num-sorted-run.stop-trigger": "2"},
     {"bucket": "2", "compaction.size-ratio": "50", "manifest.merge-min-count": "3", "num-levels": "6"},
 )
-# bytes that a writer may hold before rows go to disk: at once, now and then, never; as files of level 0, or aside
+# Bytes of the write buffer: rows are written to disk at once, sometimes, or never (as level-0 files, or spilled).
 BUDGETS: Final = (1, 2_000, 2**20)
 
 
@@ -133,7 +134,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.is_troubled = is_troubled
         self.spill_directory = tempfile.mkdtemp(prefix="tidelake-stateful-")
         self._open()
-        if keys > 12:  # a large run on the highest level, below which smaller ones come and go
+        if keys > 12:  # a large run on the highest level, with changing smaller runs below
             for _ in range(2):
                 self.write(300)
             self.commit()
@@ -145,14 +146,17 @@ class EngineMachine(RuleBasedStateMachine):
     def write(self, count: int) -> None:
         p = self.dice.choice(list(self.batches))
         rows = [{"p": p, **row} for row in self.batches[p].rows(count)]
-        for start in range(0, count, 8):  # several batches, so that a small budget writes down several times
+        for start in range(0, count, 8):  # several batches, so that a small buffer is flushed several times
             batch = rows[start : start + 8]
             self.uncommitted += self.model.write(batch, self.buckets)
             self.writer.write(pa.Table.from_pylist(batch, WITH_KIND))
 
     @rule(count=SOME_ROWS, ran=st.booleans())
     def write_and_commit(self, count: int, ran: bool) -> None:
-        """ran: what is being compacted has ended by then."""
+        """Writes rows and commits.
+
+        ran: whether the running compactions have ended before the commit.
+        """
         self.write(count)
         if ran:
             self.turns.run_all()
@@ -160,7 +164,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        """A writer whose base expired behind others' snapshots is told to begin again: its rows were not committed."""
+        """Commits the written rows.
+
+        If the snapshot on which the writer is based has expired, the commit is refused, and a new writer begins. The
+        rows are not committed then.
+        """
         self.identifier += 1
         committable = Committable(self.identifier, self.writer.prepare_commit(self.identifier))
         try:
@@ -185,7 +193,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.writer.abort()
         self._open()
 
-    # ------------------------------------------------------------ others
+    # ------------------------------------------------------------ other processes
 
     @rule(full=st.booleans())
     def job(self, full: bool) -> None:
@@ -193,7 +201,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(full=st.booleans(), count=SOME_ROWS)
     def job_meets_writer(self, full: bool, count: int) -> None:
-        """The writer commits rows, and what it compacted, when the job's work is done and not yet published."""
+        """The writer commits rows and compactions after the job's work, just before the job's commit."""
         io = FaultyFileIO(MemoryFileIO())
         todo: list[Callable[[], None]] = [lambda: self.write_and_commit(count, True)]
 
@@ -214,7 +222,10 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_troubled)
     @rule(number=st.integers(0, 60), done=st.booleans(), count=SOME_ROWS, dies=st.booleans())
     def trouble_in_a_commit(self, number: int, done: bool, count: int, dies: bool) -> None:
-        """A call fails, or the process dies in it; done: after it had done its work. Another process goes on."""
+        """A call of a commit fails, or the process dies in it. Then another process continues.
+
+        done: whether the call had done its work.
+        """
         last = self.identifier
         with self._trouble_in(self.io, number, done, dies):
             self.write_and_commit(count, True)
@@ -235,7 +246,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @contextmanager
     def _trouble_in(self, io: FaultyFileIO, number: int, done: bool, dies: bool) -> Iterator[None]:
-        """Errors are fine once it came."""
+        """Injects a fault. Errors are allowed only after it."""
         last = len(io.calls) + number
         (io.crash_call if dies else io.fail_call)(number, Fault.AFTER if done else Fault.BEFORE)
         try:
@@ -245,7 +256,7 @@ class EngineMachine(RuleBasedStateMachine):
                 raise
         io.fault = lambda _: None
 
-    # ------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------ invariants
 
     @invariant()
     @precondition(lambda self: hasattr(self, "model"))
@@ -292,7 +303,7 @@ class EngineMachine(RuleBasedStateMachine):
         )
 
     def _still_added(self, p: str) -> Iterator[Record]:
-        """Rows of a partition that were committed, and not taken back."""
+        """Yields the rows of a partition that were committed, and not retracted."""
         added: dict[str, list[Record]] = {}
         for record in self.history:
             same = added.setdefault(repr((key_of(record), record.row)), [])
@@ -310,21 +321,21 @@ def reported(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
-# ---------------------------------------------------------------- a machine an engine
+# ---------------------------------------------------------------- one state machine per engine
 
 MACHINES: Final = {
     engine.about: type(f"Engine{number}Machine", (EngineMachine,), {"engine": engine})
     for number, engine in enumerate(ENGINES)
 }
 _PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-# A failure is shown as it was found: to make it small takes minutes, which the long run has.
+# Failures are not shrunk, because that takes minutes. The long run does it.
 _SHORT: Final = settings(_PATIENT, max_examples=3, stateful_step_count=15, phases=[Phase.reuse, Phase.generate])
 _LONG: Final = settings(_PATIENT, max_examples=40, stateful_step_count=40)
 
 
 @pytest.fixture(autouse=True)
 def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buckets are flushed one after the other, so that calls of the FileIO come in one order."""
+    """Makes writers flush one bucket at a time, so that the order of FileIO calls is fixed."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
 
 
@@ -335,7 +346,7 @@ def test_files_and_readers_agree_with_merging_row_by_row(about: str) -> None:
 
 
 def test_a_row_that_comes_back_lies_over_the_delete_that_an_earlier_compaction_of_its_commit_left_out() -> None:
-    """Its group is older than the delete's: read alone, it would be another row."""
+    """The row's sequence group is older than that of the delete: read without the delete, the row would differ."""
     machine = MACHINES["a group removes"]()
     machine.create(
         seed=856454877,
@@ -388,7 +399,7 @@ def test_compactions_of_one_commit_may_each_keep_a_delete_of_the_same_key() -> N
         spills=False,
         looks_up=False,
     )
-    steps = "25 6c 150c 6 150 1c 1c 25 1c 1 6 25 6 150c"  # c: the writer's compactions have ended by the commit
+    steps = "25 6c 150c 6 150 1c 1c 25 1c 1 6 25 6 150c"  # c: the writer's compactions have ended before the commit
     for step in steps.split():
         count, ran = int(step.rstrip("c")), step.endswith("c")
         machine.write_and_commit(count=count, ran=ran)

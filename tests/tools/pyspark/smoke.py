@@ -1,8 +1,8 @@
-"""What is promised of Spark, once each, under whatever PySpark runs this; one line of JSON says how each step ended.
+"""Runs each documented feature on Spark once, with the PySpark of this interpreter. Prints the results as a JSON line.
 
     PYTHONPATH=<the repository, and metadata of this package> <python with a PySpark> smoke.py classic|connect FOLDER
 
-A step is "done", or how its error begins and ends.
+The result of a step is "done", or the beginning and the end of its error.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Smoke:
         assert [tuple(row) for row in rows] == [(n, f"n{n}") for n in range(3)], rows
 
     def _read_natively(self) -> None:
-        """After the compaction, so that Spark's own reader has something to do; on Connect it has not."""
+        """Runs after the compaction, so that Spark's own reader reads files. On Connect it reads none."""
         rows = read(self._spark, "shop.keyed", self._lake, columns=["name", "id"])
         assert sorted(tuple(row) for row in rows.where("id < 2").collect()) == [("N1", 1), ("x", 0)], rows.collect()
         if isinstance(self._spark, SparkSession):
@@ -104,7 +104,7 @@ class Smoke:
         self._expect("keyed", [(0, "x"), (1, "N1"), (7, "y")])
 
     def _run(self) -> None:
-        from tidelake.spark.pipeline_query import start_query  # noqa: PLC0415 - it need not be importable everywhere
+        from tidelake.spark.pipeline_query import start_query  # noqa: PLC0415 - it can't be imported everywhere
 
         self._lines("log", _records())
         text = (
@@ -168,7 +168,7 @@ def main() -> None:
             try:
                 step()
                 found[name] = "done"
-            except Exception as error:  # told, and judged by whoever runs this
+            except Exception as error:  # reported; the caller decides about it
                 lines = [line for line in str(error).splitlines() if line.strip()]
                 found[name] = f"{type(error).__name__}: {' … '.join([*lines[:1], *lines[1:][-3:]])}"
     finally:
