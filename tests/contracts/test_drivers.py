@@ -156,7 +156,7 @@ def samples(name: str) -> History:
     schemas = folder / "schemas.json"
     options = ", schema_registry_url: 'REGISTRY'" if schemas.exists() else ""
     key = {"debezium-bson": "_id", "ogg-json": "ID"}.get(name, "id")
-    # Canal's updates leave out unchanged columns. In a table of several sources they also lack the columns of the others.
+    # Canal's updates leave out unchanged columns. In a table of several sources they also lack the others' columns.
     match = {"canal-json": "depot.parcel"}.get(name, "*")
     return History(
         lambda log: shutil.copyfile(folder / "messages.jsonl", log / "1.jsonl"),
