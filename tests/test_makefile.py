@@ -38,7 +38,7 @@ def make_runtime(venv: Path, *, exit_code: int) -> subprocess.CompletedProcess[s
 def test_installing_shows_progress_instead_of_pip_output(venv: Path) -> None:
     run = make_runtime(venv, exit_code=0)
     assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout.splitlines()[-1] == "   2 packages looked at"
+    assert run.stdout.splitlines()[-1] == "   2 packages checked"
     assert "manylinux" not in run.stdout
     assert (venv / ".runtime").exists()
 

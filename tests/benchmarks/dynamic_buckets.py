@@ -1,6 +1,7 @@
-"""Writes into tables whose buckets an index chooses: dynamic buckets, and keys that move between partitions.
+"""Measures writes to tables whose buckets an index chooses: dynamic buckets, and keys that move between partitions.
 
-Run as a program it is one of the jobs of Tidelake: the public API, rows in memory before the clock starts.
+As a program this module runs one of the jobs of Tidelake: the public API, with the rows in memory before the clock
+starts.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     of_all = {_W1: w1, _MANY: many, _MOVING: moving}
     lines = [line for label, samples in of_all.items() for line in race_lines(label, samples)]
     about = (
-        "Tables with `bucket = -1`, write-only, zstd. `w1` as in the section above, into an empty table; then so many "
-        "commits of 100,000 new keys that there are 10 million, by one writer; then ten commits of 100,000 rows into a "
-        f"table of 10 million keys in {_DAYS} partitions: a half are new, of the others every second one moves to "
-        "another partition. There a writer begins by reading all keys, which is not in the rate. Java keeps one JVM, "
-        "whose first round is not counted."
+        "Tables with `bucket = -1`, write-only, zstd. Three jobs: `w1` of `tests/benchmarks/rows.py` into an empty "
+        "table; commits of 100,000 new keys by one writer, until the table has 10 million keys; ten commits of 100,000 "
+        f"rows into a table of 10 million keys in {_DAYS} partitions. In the last job half of the keys are new, and "
+        "every second one of the others moves to another partition. Its writer first reads all keys, which is not "
+        "included in the rate. Java runs in one JVM, whose first round is not counted."
     )
     samples = {f"{label}, {name}": one for label, found in of_all.items() for name, one in found.items()}
     yield PageSection("Buckets that an index chooses", about, RACE_HEADER, lines, targets, samples)

@@ -1,6 +1,4 @@
-"""One run of a pipeline in its own process, so that the peak memory is that of the pipeline, without the
-expected rows.
-"""
+"""Runs a pipeline in a separate process, so that its peak memory does not include the expected rows."""
 
 from __future__ import annotations
 
@@ -22,7 +20,10 @@ _MODULE: Final = "tests.benchmarks.ingest_run"
 
 
 def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The report of such a process (`clock.tell`), and `checkpoints`. settings: a configuration of the pipeline."""
+    """Runs a pipeline in a separate process. Returns its report (`clock.tell`), with `checkpoints`.
+
+    settings: the configuration of the pipeline.
+    """
     command = [*PIPELINE_PYTHON, _MODULE, json.dumps(settings)]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     reported: dict[str, Any] = json.loads(output.splitlines()[-1])
@@ -30,7 +31,7 @@ def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
+    pa.array([None])  # Arrow imports pandas for its first list: half a second, not to be measured
     clock = Clock()
     with clock:
         progress = asyncio.run(run(parse_config(sys.argv[1], "benchmark")))  # JSON is YAML

@@ -1,4 +1,4 @@
-"""Tables of ten overlapping sorted runs on level 0, as input for reads and compactions."""
+"""Writes tables of ten sorted runs on level 0 with overlapping keys, as input of reads and compactions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def write_runs(
     *,
     one_row_group: bool = False,
 ) -> None:
-    """`bench.rows`, ten commits of one file each, and `bench.warm_up`, the same with a few rows.
+    """Writes `bench.rows`, ten commits of one file each, and `bench.warm_up`, the same with a few rows.
 
-    one_row_group: each file has a single one, of 128 MiB and more, as Java would write it.
+    one_row_group: each file has a single row group, of 128 MiB and more, as Java would write it.
     """
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench")

@@ -1,4 +1,4 @@
-"""The benchmarks run, at a size too small for meaningful figures, and without peers."""
+"""The benchmarks run without errors, without peers, and with too few rows for meaningful figures."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def suites() -> Iterator[Any]:
-    """The quick one first. `make test-interop` takes a third of the others, every day another one."""
+    """Returns the quick suite first. `make test-interop` runs a third of the others, a different third each day."""
     for number, name in enumerate(sorted(SUITES, key=lambda name: name != IN_QUICK_RUNS)):
-        if name == "spark":  # six sessions, one after the other
+        if name == "spark":  # six sessions in sequence
             yield pytest.param(name, marks=[pytest.mark.needs("Spark"), pytest.mark.long, pytest.mark.timeout(900)])
         else:
             is_long = number > 0 and not is_of_the_day(number, 3)
@@ -88,7 +88,7 @@ def test_sections_measured_separately_replace_older_ones_and_are_marked() -> Non
         ("Three", "Old"),
         ("Four", "New"),
     ]
-    assert after.count("Measured apart from the rest of this page on ") == 2
+    assert after.count("Measured separately from the rest of this page on ") == 2
     assert after.partition("## One")[0] == before.partition("## One")[0]
 
 
@@ -99,7 +99,7 @@ def test_a_scaled_down_run_cannot_write_the_page(capsys: pytest.CaptureFixture[s
 
 
 def test_kafka_is_measured_after_the_folder_and_its_figure_is_in_the_readme() -> None:
-    """A reader who has a broker must not take the folder's for what to expect."""
+    """A reader who uses a broker must not mistake the folder's figure for that of Kafka."""
     suites = list(SUITES)
     assert suites.index("kafka") == suites.index("ingest") + 1
     reported = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("**How fast.**")[2]

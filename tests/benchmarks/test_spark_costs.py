@@ -1,4 +1,4 @@
-"""The measured costs of a driver are those of its real steps, and the extrapolated costs are proportional."""
+"""The costs of a driver come from its real steps, and the computed costs are proportional to them."""
 
 from __future__ import annotations
 

@@ -69,11 +69,11 @@ def test_committed_rows_survive_and_uncommitted_rows_are_not_seen(
 def test_a_commit_needs_few_fsyncs_beyond_one_per_data_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind, allowed: int
 ) -> None:
-    """A changelog has a manifest and a list of its own."""
+    """A changelog needs two more fsyncs, for its manifest and its manifest list."""
     disk = ModelDisk(tmp_path, monkeypatch, keeps_names=True)
     Life(LocalFileIO(), f"{tmp_path}/lake", kind).run()
     table = f"lake/{NAME.replace('.', '.db/')}"
     kinds = Counter("data" if "bucket-" in path else "metadata" for path in disk.fsyncs if path.startswith(table))
     assert kinds["data"] == kind.commits * (2 if kind is CHANGELOG else 1)
-    assert kinds["metadata"] == kind.commits * allowed + 2  # and the table's schema
+    assert kinds["metadata"] == kind.commits * allowed + 2  # and those of the table's schema
     disk.close()

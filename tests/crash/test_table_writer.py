@@ -38,7 +38,10 @@ SHORT = [LIVES[0], LIVES[3], LIVES[4], LIVES[5], LIVES[6], LIVES[8], LIVES[-1]]
 
 
 class World:
-    """A warehouse in memory. The rival, if any, commits once: just before our second snapshot is made."""
+    """A warehouse in memory.
+
+    has_rival: a rival commits once, just before our second snapshot is created.
+    """
 
     def __init__(self, kind: TableKind, *, has_rival: bool) -> None:
         self.kind = kind
@@ -68,7 +71,7 @@ def calls_of_a_life(kind: TableKind, *, has_rival: bool) -> list[Call]:
 
 
 def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: bool) -> None:
-    """A life with trouble in its number-th call, and the life after it."""
+    """Runs a life with a fault in its number-th call, and then the next life."""
     world = World(kind, has_rival=has_rival)
     io = FaultyFileIO(world.store)
     trouble.await_in(io, number)
@@ -85,7 +88,7 @@ def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: b
     after = FaultyFileIO(world.store)
     trouble.continue_in(after, io)
     life = world.life(after)
-    # Nothing else may go wrong. A commit of the dead process that lands late makes ours one of the past.
+    # No other error is allowed. A late commit of the dead process makes our identifier outdated.
     expected = (CommitConflict, BadInput) if trouble.lands_after_death else CommitConflict
     try:
         life.run()
@@ -100,7 +103,7 @@ def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: b
 @pytest.mark.parametrize(("kind", "has_rival"), LIVES)
 def test_each_life_does_what_its_name_says(kind: TableKind, has_rival: bool) -> None:
     world = World(kind, has_rival=has_rival)
-    with suppress(CommitConflict):  # where the rival wrote to the same bucket, and nothing orders their rows
+    with suppress(CommitConflict):  # if the rival wrote to the same bucket, and no sequence field orders the rows
         world.life(FaultyFileIO(world.store)).run()
     found = look(world.store, world.warehouse)
     assert found.is_expired is (kind.id == "expiring")

@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-interop`."""
+"""Checks which tests `make test` leaves to `make test-interop`."""
 
 from __future__ import annotations
 

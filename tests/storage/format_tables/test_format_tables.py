@@ -214,7 +214,7 @@ def test_a_partition_value_that_reads_as_null_is_refused(word: str, lake: tidela
     [
         pytest.param({"file.format": "avro"}, "expected one of csv, json", id="a format that Java has none of"),
         pytest.param({"file.format": "mosaic"}, "mosaic", id="a format that we have none of"),
-        pytest.param({"bucket": "2"}, "option bucket means nothing of a format table", id="an option of snapshots"),
+        pytest.param({"bucket": "2"}, "option bucket does not apply to a format table", id="an option of snapshots"),
         pytest.param({"csv.field-delimiter": "||"}, "expected one character", id="a delimiter of two characters"),
         pytest.param({"csv.quote-character": "\\"}, "must differ", id="quote and escape alike"),
         pytest.param({"csv.line-delimiter": ""}, "is empty", id="no line's end"),
