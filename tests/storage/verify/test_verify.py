@@ -399,6 +399,15 @@ def test_branches_are_looked_at_too(table: TableContext) -> None:
     assert finding.where == "branch dev, snapshot 2"
 
 
+def test_a_branch_without_a_schema_is_a_note_and_everything_else_is_looked_at(table: TableContext) -> None:
+    (Path(table.location) / "branch/branch-dev/snapshot").mkdir(parents=True)
+    (note,) = inspect(table).findings
+    assert (note.check, note.where, note.severity) == ("branch-incomplete", "branch dev", Severity.NOTE)
+    assert verify(table) == []
+    (Path(table.location) / "snapshot/snapshot-2").unlink()
+    assert "snapshot-gap" in {finding.check for finding in verify(table)}
+
+
 def test_snapshots_below_the_earliest_hint_are_half_expired_and_no_problem(table: TableContext) -> None:
     Path(table.paths.earliest_hint).write_text("3")
     assert inspect(table).findings == ()  # nothing of them has gone yet
