@@ -250,7 +250,7 @@ class SnapshotExpiry:
         """False when it was cancelled in between."""
         lost_latest = self._move_hint(expiring, earliest_kept, changelogs_stay=changelogs_stay)
         seen, self._seen_references = self._seen_references, self._references.look()
-        if seen != self._seen_references:  # the creator of a new tag may not have seen the hint
+        if expiring and seen != self._seen_references:  # the creator of a new tag may not have seen the hint
             plan.retain(self._references.referenced(plan.candidates(), expiring[0].id, earliest_kept.id))
         if not plan.delete(self._context.io, self._is_cancelled):
             return False
