@@ -40,6 +40,7 @@ from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.batch_write import BatchBlobs, TaskOutput, decoded, offsets_of, side_by_side
 from ingest.spark.maintenance import maintenance
+from storage.arguments import checked
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
 from storage.commit.commit_message import Committable
@@ -60,6 +61,7 @@ _TABLES_AT_ONCE: Final = 8
 _METADATA_BYTES: Final = 128 << 20  # per table: enough for ten thousand buckets with several files each
 
 
+@checked
 def sink(  # noqa: PLR0913 - one parameter per setting
     table: str,
     warehouse: str,

@@ -548,6 +548,13 @@ def test_options_of_the_format_that_are_none_are_refused(arguments: Mapping[str,
         sink("shop.t", "lake", format="debezium-json", **arguments)
 
 
+@pytest.mark.parametrize("name", ["topics", "order_by", "rounded_columns"])
+def test_a_text_in_place_of_a_list_is_refused(name: str) -> None:
+    """Its letters would be taken for names: a batch of topic `orders` had no records for topics `o`, `r`, …"""
+    with pytest.raises(tidelake.BadInput, match=rf"sink\({name}=….*give \['orders'\]"):
+        sink("shop.t", "lake", **{name: "orders"})  # type: ignore[arg-type]
+
+
 def test_records_of_two_tables_need_a_choice(records: Stream) -> None:
     table = records.create(primary_key=["id"])
     one = change(0, "c", {"id": 1, "name": "a", "version": 1})
