@@ -406,6 +406,24 @@ def test_the_second_half_of_a_batch_is_refused(spark: SparkSession, records: Str
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 2]
 
 
+def test_the_second_half_of_a_batch_of_columns_is_refused(stream: Stream) -> None:
+    """It has no offsets by which it could be told from a replay."""
+    table = stream.create(primary_key=["id"])
+    stream.put([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    feed = sink("shop.t", stream.warehouse)
+
+    def in_halves(batch: DataFrame, number: int) -> None:
+        feed(batch.where("id = 1"), number)
+        feed(batch.where("id = 2"), number)
+
+    for _ in range(2):  # the same batch again, in a new run
+        query = stream.read().writeStream.foreachBatch(in_halves)
+        query = query.option("checkpointLocation", str(stream.home / "checkpoint")).trigger(availableNow=True)
+        with pytest.raises(Exception, match="once per batch, with all its rows"):
+            query.start().awaitTermination()
+        assert rows_of(table) == [(1, "a", None)]
+
+
 def test_a_new_query_that_begins_past_the_table_leaves_nothing_or_says_so(records: Stream) -> None:
     table = records.create()
     records.put(created(0, 1))
