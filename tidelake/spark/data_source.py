@@ -40,6 +40,7 @@ class TidelakeDataSource(DataSource):
 
     def reader(self, schema: StructType) -> SnapshotBatchReader:
         options = ReadOptions.of(self.options)
+        options.check_batch_read()
         return (FilteringBatchReader if options.push_filters else SnapshotBatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802 - Spark's name

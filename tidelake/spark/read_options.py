@@ -41,7 +41,8 @@ class ReadOptions:
         (`scan.snapshot-id`, …), or the latest is read
     tag: name of a tag
     as_of: the last snapshot at this time
-    push_filters: whether Spark's filters are applied here (needs `spark.sql.python.filterPushdown.enabled`)
+    push_filters: whether Spark's filters are applied here (needs `spark.sql.python.filterPushdown.enabled`). Spark then
+        returns right rows only if each DataFrame is used once
     min_partitions: the number of tasks of a small table, if it has as many splits
     changelog: whether rows have their kind in column `rowkind`; None if the option is not set
     replaces_partitions: for writes that overwrite: see `write_context`
@@ -86,7 +87,7 @@ class ReadOptions:
             value_of(options, "snapshot", whole_number, None),
             options.get("tag"),
             value_of(options, "as-of", time, None),
-            value_of(options, "push-filters", truth, False),
+            value_of(options, "push-filters", _pushes_filters, False),
             value_of(options, "min-partitions", whole_number, _PARTITIONS_MIN),
             value_of(options, _CHANGELOG, truth, None),
             value_of(options, _OVERWRITE_MODE, _replaces_partitions, False),
@@ -108,6 +109,11 @@ class ReadOptions:
         if self.pinned is not None:
             return self.pinned.scan(table.context)
         return table.scan(snapshot=self.snapshot, tag=self.tag, as_of=self.as_of)
+
+    def check_batch_read(self) -> None:
+        """Raise BadInput for options of streaming reads."""
+        if self.stream != StreamOptions():
+            raise BadInput("options read.stream.… and skip-overwrites are of streaming reads. Leave them out")
 
     def write_context(self) -> TableContext:
         """Return the table for a batch write.
@@ -154,6 +160,17 @@ def _replaces_partitions(text: str) -> bool:
     if text.lower() not in ("static", "dynamic"):
         raise ValueError("expected static or dynamic")
     return text.lower() == "dynamic"
+
+
+def _pushes_filters(text: str) -> bool:
+    if text.lower() == "true":
+        raise ValueError(
+            "Spark keeps the filters of one query for others of the same DataFrame, which then miss rows. Set it to "
+            "once if every DataFrame is used in one query, and once in it; call load() again for each query"
+        )
+    if text.lower() not in ("false", "once"):
+        raise ValueError("expected false or once")
+    return text.lower() == "once"
 
 
 def _is_of_table(key: str) -> bool:

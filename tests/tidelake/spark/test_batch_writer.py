@@ -93,7 +93,7 @@ def test_an_abort_after_a_published_commit_deletes_nothing(lake: tidelake.Catalo
     ("options", "message"),
     [
         ({"snapshot": "1"}, "option snapshot is of a read"),
-        ({"push-filters": "true"}, "option push-filters is of a read"),
+        ({"push-filters": "once"}, "option push-filters is of a read"),
         ({"min-partitions": "2"}, "option min-partitions is of a read"),
         ({"read.stream.maxRowsPerTrigger": "2"}, r"option read\.stream\.… is of a read"),
         ({"partitionOverwriteMode": "all"}, "static or dynamic"),

@@ -33,6 +33,7 @@ from tidelake.spark import register
 from tidelake.spark.data_source import TidelakeDataSource
 from tidelake.spark.reader import FilteringBatchReader, SplitsPartition
 from tidelake.spark.spark_types import arrow_form, spark_schema, spark_timestamps
+from tidelake.spark.stream_options import STREAM_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -246,7 +247,7 @@ def test_filters_are_pushed_down_only_with_the_option(orders: tidelake.Table, tm
     put(orders, range(10))
     plain = source(tmp_path)
     assert not isinstance(plain.reader(plain.schema()), FilteringBatchReader)
-    of = source(tmp_path, push_filters="true")
+    of = source(tmp_path, push_filters="once")
     reader = of.reader(of.schema())
     assert isinstance(reader, FilteringBatchReader)
     taken, left = EqualTo(("id",), 3), StringEndsWith(("name",), "a")
@@ -274,7 +275,11 @@ def test_filters_are_pushed_down_only_with_the_option(orders: tidelake.Table, tm
         ({"warehouse": "LAKE", "table": "shop.orders", "snapshot": "9"}, "shop.orders has no snapshot 9"),
         ({"warehouse": "LAKE", "table": "shop.orders", "tag": "x"}, "tag.*x"),
         ({"warehouse": "LAKE", "table": "shop.orders", "as-of": "noon"}, "option as-of = 'noon': expected epoch"),
-        ({"warehouse": "LAKE", "table": "shop.orders", "push-filters": "1"}, "expected true or false"),
+        ({"warehouse": "LAKE", "table": "shop.orders", "push-filters": "1"}, "expected false or once"),
+        (
+            {"warehouse": "LAKE", "table": "shop.orders", "push-filters": "true"},
+            "others of the same DataFrame.*Set it to",
+        ),
         ({"warehouse": "LAKE", "table": "shop.orders", "tag": "x", "snapshot": "1"}, "snapshot and tag each say what"),
         (
             {"warehouse": "LAKE", "table": "shop.orders", "tag": "x", "scan.mode": "latest"},
@@ -288,6 +293,12 @@ def test_a_missing_or_wrong_option_is_named_with_the_remedy(
     given = {key: value.replace("LAKE", str(tmp_path / "lake")) for key, value in options.items()}
     with pytest.raises(BadInput, match=message):
         TidelakeDataSource(given).schema()
+
+
+def test_options_of_a_stream_are_refused_in_a_batch_read(orders: tidelake.Table, tmp_path: Path) -> None:
+    given = {"warehouse": str(tmp_path / "lake"), "table": "shop.orders", STREAM_OPTIONS[0]: "1"}
+    with pytest.raises(BadInput, match=r"options read\.stream\.… and skip-overwrites are of streaming reads"):
+        TidelakeDataSource(given).reader(StructType([]))
 
 
 def test_unsupported_features_are_refused_with_an_alternative(orders: tidelake.Table, tmp_path: Path) -> None:
@@ -324,7 +335,7 @@ def test_spark_reads_a_table_with_its_own_filters_and_with_ours(
     assert sorted(row.id for row in found.collect()) == [97, 98, 99]
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        found = frame(spark, tmp_path / "lake", "shop.orders", push_filters="true")
+        found = frame(spark, tmp_path / "lake", "shop.orders", push_filters="once")
         found = found.where("amount > 48 and name = 'a' and name like '%a'")
         assert sorted(row.id for row in found.collect()) == [97, 98, 99]
     finally:

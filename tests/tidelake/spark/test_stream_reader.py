@@ -343,7 +343,7 @@ def test_an_overwrite_ends_a_stream_unless_an_option_handles_it(lake: tidelake.C
     ("options", "message"),
     [
         ({"snapshot": "1"}, "option snapshot is of a batch read"),
-        ({"push-filters": "true"}, "push-filters"),
+        ({"push-filters": "once"}, "push-filters"),
         ({"read.stream.minRowsPerTrigger": "3"}, "Give both"),
         ({"read.stream.maxRowsPerTrigger": "0"}, "whole number from 1"),
         ({"skip-overwrites": "perhaps"}, "true or false"),

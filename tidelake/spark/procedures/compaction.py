@@ -22,7 +22,7 @@ from ingest.spark.package_version import package_version
 from ingest.spark.task_start import begin_task
 from storage.catalog.opening import open_catalog
 from storage.errors import BadInput, CorruptFile
-from storage.read.predicate import Predicate
+from storage.read.predicate import Predicate, as_predicate
 from storage.write.compactor import CompactResult
 
 _SCHEMA: Final = "number int, payload binary"
@@ -63,7 +63,7 @@ def compact(
     context = open_catalog(warehouse, catalog_options or {}).load(table)
     request = CompactionRequest(
         full=compact_strategy == "full" and not columns,
-        where=where,
+        where=None if where is None else as_predicate(where, context.schema.arrow),
         order_by=columns,
         strategy=ClusteringStrategy(order_strategy) if columns else None,
     )

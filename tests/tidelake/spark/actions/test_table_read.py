@@ -197,7 +197,7 @@ def test_a_table_without_snapshots_has_no_rows(spark: SparkSession, lake: tidela
 def test_pushed_filters_do_not_affect_the_native_part(spark: SparkSession, table: tidelake.Table, home: str) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        rows = read(spark, "shop.t", home, options={"push-filters": "true"})
+        rows = read(spark, "shop.t", home, options={"push-filters": "once"})
         assert pairs(rows.where("id < 22 and n > 3")) == [pair for pair in WANTED if 3 < pair[0] < 22]
         assert pairs(rows.where("id > 25")) == [pair for pair in WANTED if pair[0] > 25]
         assert pairs(rows.where("id < 5")) == [pair for pair in WANTED if pair[0] < 5]
