@@ -134,15 +134,17 @@ def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState
     past = {p: (end, bounds.end) for p, (end, bounds) in held.items() if end > bounds.end}
     problems = []
     if gone:
-        what = few_of(f"{p} was read up to {end}" for p, end in sorted(gone.items()))
+        what = first_few(f"{p} was read up to {end}" for p, end in sorted(gone.items()))
         text = f"the topic has lost partitions, so it was created again: {what}"
         problems.append(PositionProblem(table, ProblemKind.PARTITION_GONE, text, frozenset(gone)))
     if deleted:
-        what = few_of(f"{p} was read up to {end}, its oldest record now is {now}" for p, (end, now) in _sorted(deleted))
+        what = first_few(
+            f"{p} was read up to {end}, its oldest record now is {now}" for p, (end, now) in _sorted(deleted)
+        )
         text = f"retention has deleted records before they were read: {what}"
         problems.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
     if past:
-        what = few_of(f"{p} was read up to {end}, it ends at {now}" for p, (end, now) in _sorted(past))
+        what = first_few(f"{p} was read up to {end}, it ends at {now}" for p, (end, now) in _sorted(past))
         text = f"the topic has lost records that were read already: {what}"
         problems.append(PositionProblem(table, ProblemKind.PAST_THE_END, text, frozenset(past)))
     return problems
@@ -152,7 +154,7 @@ def _sorted(found: Mapping[TopicPartition, tuple[int, int]]) -> list[tuple[Topic
     return sorted(found.items())
 
 
-def few_of(texts: Iterable[str], most: int = 3) -> str:
+def first_few(texts: Iterable[str], most: int = 3) -> str:
     """Returns the first texts, and the number of the others."""
     listed = list(texts)
     rest = f" and {len(listed) - most} more" if len(listed) > most else ""

@@ -55,7 +55,7 @@ class CacheBudget:
             self._at_most -= min(caches, key=MetadataCache.oldest_use).drop_oldest()
 
 
-_OF_PROCESS: Final = CacheBudget(_BYTES_OF_PROCESS)
+_PROCESS_BUDGET: Final = CacheBudget(_BYTES_OF_PROCESS)
 
 
 class MetadataCache:
@@ -64,7 +64,7 @@ class MetadataCache:
     max_bytes: limit of this cache. Sizes are those passed to `put`.
     """
 
-    def __init__(self, max_bytes: int = _BYTES_OF_CACHE, budget: CacheBudget = _OF_PROCESS) -> None:
+    def __init__(self, max_bytes: int = _BYTES_OF_CACHE, budget: CacheBudget = _PROCESS_BUDGET) -> None:
         self._max_bytes = max_bytes
         self._budget = budget
         self._files: OrderedDict[str, _File] = OrderedDict()

@@ -154,7 +154,7 @@ async def map_uncancellable(
     """
     left, outcomes, errors = enumerate(items), dict[int, T](), list[Exception]()
 
-    async def one_after_another() -> None:
+    async def run_sequentially() -> None:
         for number, item in left:
             try:
                 outcomes[number] = await run_uncancellable(work, item)
@@ -165,15 +165,15 @@ async def map_uncancellable(
             else:
                 on_result(item, outcomes[number])
 
-    async def all_of_them() -> None:
+    async def run_all() -> None:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(at_once):
-                tasks.create_task(one_after_another())
+                tasks.create_task(run_sequentially())
         if errors:
             raise ExceptionGroup("several failed", errors)
 
     try:
-        await (_await_to_end(asyncio.ensure_future(all_of_them())) if keep_going else all_of_them())
+        await (_await_to_end(asyncio.ensure_future(run_all())) if keep_going else run_all())
     except BaseExceptionGroup as group:
         one = sole_error(group)
         raise one from one.__cause__  # `from None` would remove the cause
@@ -207,7 +207,7 @@ class RunCpuBound(Protocol):
     async def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
-class ShortWork:
+class ShortTaskRunner:
     """Runs short CPU-bound work that never waits in the event loop's own thread; longer work as `run_cpu_bound` does.
 
     For pipelines whose event loop creates many Python objects itself, as for a Kafka source. Decoding a batch in

@@ -96,7 +96,7 @@ def _rows(context: TableContext, partition: bytes, base: Snapshot) -> Any:
         return entry.partition == partition and entry.bucket >= 0
 
     scan = TableScan(context, keep_entry=is_in_it)
-    if scan.passes_over_level_0 and any(e.file.level == 0 for e in live_entries(context, base, keep_entry=is_in_it)):
+    if scan.skips_level_0 and any(e.file.level == 0 for e in live_entries(context, base, keep_entry=is_in_it)):
         raise BadInput(
             f"{context.name}: rows of {partition_directory(context, partition) or 'the table'} wait for a compaction, "
             "and a rescale would lose them. Call compact of the table first"

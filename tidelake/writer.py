@@ -21,7 +21,7 @@ from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.maintenance.batch_tags import tag_batch_write
 from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.maintenance.partition_done import mark_done_at_the_end
+from storage.maintenance.partition_done import mark_done_at_end_of_input
 from storage.manifests.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.write.assigners.cross_partition.replaceable import check_replaceable
@@ -123,7 +123,7 @@ class Writer:
         published = settle_writer(self._commit, committable, published, self._writer, self._expire)
         if published is not None and number == BATCH_COMMIT_IDENTIFIER:
             tag_batch_write(self._context, published)
-            mark_done_at_the_end(self._context, {message.partition for message in committable.messages})
+            mark_done_at_end_of_input(self._context, {message.partition for message in committable.messages})
         return published
 
     def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
@@ -164,7 +164,7 @@ class Writer:
 
     def close(self) -> None:
         """Drop uncommitted rows. Calling it again, or in a forked process, has no effect."""
-        if not self._writer.is_in_its_process:
+        if not self._writer.is_in_owner_process:
             return
         with ExitStack() as steps:  # each step runs, even if another one fails
             steps.callback(self._maintenance.close, finish=True)

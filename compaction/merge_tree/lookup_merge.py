@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from compaction.merge_tree.changelog_merge import Merged, adds, merged_by_key, newest_rows
 from storage.format import LEVEL_COLUMN
-from storage.lookup.previous_rows import as_new_as_the_newest, with_previous
+from storage.lookup.previous_rows import not_older_than_newest, with_previous
 from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_reader import MergeOrder
@@ -96,7 +96,7 @@ class LookupMerge:
         if len(previous.keys):
             added = rows.num_rows + np.arange(len(previous.keys))
             old[previous.keys] = added
-            stay = as_new_as_the_newest(rows, groups, previous, self.order)
+            stay = not_older_than_newest(rows, groups, previous, self.order)
             newest[previous.keys[stay]] = added[stay]
             rows = pa.concat_batches([rows, previous.rows.select(rows.schema.names).cast(rows.schema)])
         merged = rows.take(pa.array(newest)) if self.writes_rows else rows.slice(0, 0)

@@ -79,7 +79,7 @@ class ProgressTracker:
         before: the contents of the file so far
         """
         self._identifier, self._epoch = identifier, epoch.number
-        if left := before.left_behind(self._tables):
+        if left := before.removed_tables(self._tables):
             _log.warning(
                 "tables of the pipeline that no entry names any more",
                 tables=left,

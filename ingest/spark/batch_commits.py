@@ -123,7 +123,7 @@ class BatchCommits:
             commit.discard_replayed(committable)
             # If the driver died in between, the rows were committed, but not their compaction.
             left.restart_compaction(messages)
-        commit.compact_left(committable, left.compact_left)
+        commit.compact_level_0(committable, left.compact_level_0)
         left.abort()
         _log.info("batch committed", table=self._context.name, batch_id=batch_id, snapshot=published)
         return published

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from checkpoint.fence import summarize
 from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
 from checkpoint.other_users import table_position
-from checkpoint.position_problems import ProblemKind, compare_with_batch, few_of
+from checkpoint.position_problems import ProblemKind, compare_with_batch, first_few
 from checkpoint.position_text import POSITION_PROPERTY, position_to_text
 from checkpoint.recovery import position_of
 from checkpoint.recovery_options import BATCH_FLAGS, batch_refused
@@ -67,7 +67,7 @@ class TablePosition:
         own: the newest snapshot of the batch's query; None before its first.
         """
         latest: Snapshot | None = snapshots.latest()
-        history = snapshots.back_from(latest) if latest is not None else ()
+        history = snapshots.backwards_from(latest) if latest is not None else ()
         position = table_position(summarize(snapshot, table) for snapshot in history)
         read = recorded_position(own).ranges.keys() - _unread_of(own) if own is not None else frozenset()
         return TablePosition(table, position, frozenset(position.ranges.keys() - read))
@@ -116,7 +116,9 @@ def advanced_ranges(snapshot: Snapshot) -> Ranges:
 
 
 def ranges_text(ranges: Ranges) -> str:
-    return few_of(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no offsets"
+    return (
+        first_few(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no offsets"
+    )
 
 
 def recorded_position(snapshot: Snapshot) -> SourcePosition:

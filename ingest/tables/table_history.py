@@ -108,7 +108,7 @@ class CommitHistory:
         known_id: id of a snapshot of the pipeline that existed when the process started.
         """
         latest = self._snapshots.latest()
-        for snapshot in self._snapshots.back_from(latest) if latest is not None else ():
+        for snapshot in self._snapshots.backwards_from(latest) if latest is not None else ():
             if self._is_own(snapshot) and epoch_of(snapshot.properties, self._context.name) == epoch:
                 return snapshot.commit_identifier == identifier
             if snapshot.id <= known_id:
@@ -121,7 +121,7 @@ class CommitHistory:
         Raises TidelakeError if the table was dropped or created again: the consumer file would block the creation of
         the next table, or name a snapshot of another table.
         """
-        if (loss := self._context.identity.loss()) is not None:
+        if (loss := self._context.identity.change_since_open()) is not None:
             raise BadInput(f"{self._context.name} {loss}")
         self._consumer.write(snapshot_id)
 

@@ -157,7 +157,9 @@ class _BinaryRowDecoder:
         ranges.need(4, "a count")
         return np.where(ranges.nulls, 0, self._load(ranges.starts, 4, ranges.nulls).astype(np.int64))
 
-    def _behind(self, slots: _Slots, lengths: Integers | None = None, *, may_be_inline: bool = False) -> _Ranges:
+    def _variable_parts(
+        self, slots: _Slots, lengths: Integers | None = None, *, may_be_inline: bool = False
+    ) -> _Ranges:
         """Return the ranges that the slots point to.
 
         lengths: given if the slots don't contain them.
@@ -180,12 +182,14 @@ class _BinaryRowDecoder:
             values = self._load(slots.at, FIXED_WIDTH[root], slots.nulls).astype(f"u{FIXED_WIDTH[root]}")
             return _array(data_type, slots.nulls, _bitmap(values != 0) if root is Root.BOOLEAN else values)
         if root in STRING_ROOTS or root in BINARY_ROOTS:
-            return self._bytes(self._behind(slots, may_be_inline=True)).cast(arrow_type(data_type))  # checks UTF-8
+            return self._bytes(self._variable_parts(slots, may_be_inline=True)).cast(
+                arrow_type(data_type)
+            )  # checks UTF-8
         if isinstance(data_type, AtomicType) and root is Root.DECIMAL:
             return self._decimals(data_type, slots)
         if isinstance(data_type, AtomicType) and root in TIMESTAMP_ROOTS:
             return self._timestamps(data_type, slots)
-        return self._nested(data_type, self._behind(slots))
+        return self._nested(data_type, self._variable_parts(slots))
 
     def _bytes(self, ranges: _Ranges) -> pa.Array:
         ends = np.cumsum(ranges.lengths)
@@ -196,7 +200,7 @@ class _BinaryRowDecoder:
         if data_type.precision <= COMPACT_DECIMAL_PRECISION:
             low = self._load(slots.at, 8, slots.nulls).view(np.int64)
             return _array(data_type, slots.nulls, np.stack([low, low >> 63], axis=1))
-        ranges = self._behind(slots)
+        ranges = self._variable_parts(slots)
         lengths = ranges.lengths
         if (lengths > 16).any():
             raise ValueError(f"a decimal inside a row takes {lengths.max()} bytes, more than {data_type} needs")
@@ -214,7 +218,7 @@ class _BinaryRowDecoder:
         if data_type.precision <= COMPACT_TIMESTAMP_PRECISION:
             millis, nanos = first.view(np.int64), np.zeros(len(first), np.int64)
         else:
-            behind = self._behind(slots, np.full(len(first), 8))
+            behind = self._variable_parts(slots, np.full(len(first), 8))
             millis = self._load(behind.starts, 8, slots.nulls).view(np.int64)
             nanos = (first & 0xFFFF_FFFF).astype(np.int64)
         unit = timestamp_unit(data_type.precision)

@@ -54,7 +54,7 @@ from storage.commit.file_system_commit import snapshot_commit_of
 from storage.commit.index_changes import changed_index, check_hash_index, check_vectors
 from storage.commit.owner_process import OwnerProcess
 from storage.commit.partition_statistics import partition_statistics
-from storage.commit.row_ids import check_rows_are_as_they_were
+from storage.commit.row_ids import check_rows_unchanged
 from storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
 from storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
@@ -211,7 +211,7 @@ class Publisher:
         """
         found: list[Snapshot] = []
         newest = self._tracker.latest_of_user
-        for snapshot in self._store.back_from(newest) if newest is not None else ():
+        for snapshot in self._store.backwards_from(newest) if newest is not None else ():
             if snapshot.commit_user == self._commit_user and snapshot.is_numbered:
                 if snapshot.commit_identifier != identifier:
                     return found
@@ -329,7 +329,7 @@ class Publisher:
     ) -> tuple[CommitChanges, Sequence[IndexEntry] | None]:
         """Returns the changes to publish, and the complete index if they change it. Raises CommitConflict."""
         messages = request.committable.messages
-        check_rows_are_as_they_were(messages, base, self._store, self._delta_entries, self._context.name)
+        check_rows_unchanged(messages, base, self._store, self._delta_entries, self._context.name)
         if request.is_first:
             self._check_key_index(request, base)
         if request.bases:

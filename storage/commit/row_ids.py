@@ -63,7 +63,7 @@ def _needs_ids(file: DataFileMeta) -> bool:
     return file.file_source is FileSource.APPEND and file.first_row_id is None and not holds_them
 
 
-def check_rows_are_as_they_were(
+def check_rows_unchanged(
     messages: Sequence[CommitMessage],
     base: Snapshot | None,
     store: SnapshotStore,
@@ -86,14 +86,14 @@ def check_rows_are_as_they_were(
             )
         for entry in delta_entries(snapshot):
             for partition, file in ours:
-                if entry.partition == partition and _meet(entry, file):
+                if entry.partition == partition and _may_conflict(entry, file):
                     raise CommitConflict(
                         f"{table_name}: snapshot {snapshot_id} changed rows {_ids(file)}, of which this commit writes "
                         f"columns {', '.join(file.write_columns or ())}. Nothing was published; write them again"
                     )
 
 
-def _meet(entry: ManifestEntry, file: DataFileMeta) -> bool:
+def _may_conflict(entry: ManifestEntry, file: DataFileMeta) -> bool:
     other = entry.file
     if other.first_row_id is None:
         return False

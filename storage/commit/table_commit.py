@@ -127,14 +127,14 @@ class TableCommit:
                 return None
         return settled.snapshot.id if settled is not None else None
 
-    def compact_left(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
+    def compact_level_0(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
         """Compacts the rows that a commit left on level 0, where readers don't see them, and publishes the result.
 
         Returns the id of the last snapshot, or None. Raises nothing: the rows are in the table, and a later commit
         compacts them.
 
         committable: the commit of these rows
-        compact: `TableWriter.compact_left`; called until it returns nothing, because other commits may be first
+        compact: `TableWriter.compact_level_0`; called until it returns nothing, because other commits may be first
         """
         published: int | None = None
         try:
@@ -147,7 +147,7 @@ class TableCommit:
                     changes = self._with_needed_tombstones(compacted, messages)
                     request = CommitRequest(_with_reasons(again), changes, is_first=False, is_more=True)
                     settled = self._publisher.publish(request)
-                    self._settle_tombstones(messages, settled.snapshot)
+                    self._delete_unneeded_tombstones(messages, settled.snapshot)
                     published = settled.snapshot.id
                 except CommitConflict as e:
                     self._discard_compaction(messages, e)
@@ -246,13 +246,13 @@ class TableCommit:
         identifier name are kept. All files are kept if one of these snapshots expired or can't be read.
         """
         try:
-            named = self._named_by(committable.identifier)
+            named = self._files_of_identifier(committable.identifier)
             if named is not None:
                 self.abort([_without(message, named) for message in committable.messages])
         except Exception as error:  # the commit still succeeded: its rows are in the table
             _log.warning("files of a replay stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
-    def _named_by(self, identifier: int) -> set[str] | None:
+    def _files_of_identifier(self, identifier: int) -> set[str] | None:
         """Returns the data, changelog and index files that our snapshots of an identifier added; None if that is no
         longer known.
         """
@@ -275,12 +275,12 @@ class TableCommit:
         """rows: the result of publishing the rows of the same commit, if there were any"""
         changes = self._with_needed_tombstones(compacted, committable.messages)
         request = CommitRequest(committable, changes, is_first=rows is None)
-        settled = self._publisher.publish(request) if rows is None else self._publish_beside(request, rows)
+        settled = self._publisher.publish(request) if rows is None else self._publish_separately(request, rows)
         if settled is not rows and not settled.is_replay:
-            self._settle_tombstones(committable.messages, settled.snapshot)
+            self._delete_unneeded_tombstones(committable.messages, settled.snapshot)
         return settled
 
-    def _publish_beside(self, request: CommitRequest, rows: CommitResult) -> CommitResult:
+    def _publish_separately(self, request: CommitRequest, rows: CommitResult) -> CommitResult:
         try:
             return self._publisher.publish(request)
         except CommitConflict as e:
@@ -323,7 +323,7 @@ class TableCommit:
 
         return changes
 
-    def _settle_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
+    def _delete_unneeded_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
         """Deletes tombstones that the published compaction did not need. Raises nothing."""
         having = [message for message in messages if message.compact_tombstones]
         if not having:

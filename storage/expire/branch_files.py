@@ -154,7 +154,7 @@ class _SnapshotFiles:
         except CorruptFile as error:
             self._raise_if_held(snapshot, error)
             return None
-        changelog, changelog_data = _as_far_as_there(self._context, self._manifests, changelog_list(snapshot))
+        changelog, changelog_data = _existing_files(self._context, self._manifests, changelog_list(snapshot))
         return _SnapshotFilesDelta(
             snapshot,
             frozenset(metadata | changelog),
@@ -214,10 +214,10 @@ class _ChangelogFiles:
         return found
 
     def _read(self, changelog: Snapshot) -> tuple[set[str], set[str]]:
-        metadata, data = _as_far_as_there(self._context, self._manifests, changes_list(changelog))
+        metadata, data = _existing_files(self._context, self._manifests, changes_list(changelog))
         if changelog_list(changelog) is None:  # its deltas and lists are kept until it expires
             for file in state_lists(changelog):
-                metadata |= _as_far_as_there(self._context, self._manifests, file, with_data=False)[0]
+                metadata |= _existing_files(self._context, self._manifests, file, with_data=False)[0]
         return metadata, data
 
 
@@ -278,7 +278,7 @@ class TaggedFiles:
         try:
             live = live_entries(self._context, tag)
         except CorruptFile as error:
-            self._raise_if_there(tag, error)
+            self._raise_if_exists(tag, error)
             return
         self._data.update(_names(live, FileKind.ADD))
         self._data_read.add(_state(tag))
@@ -289,11 +289,11 @@ class TaggedFiles:
             try:
                 self._metadata[state] = metadata_names(self._context, self._manifests, tag)
             except CorruptFile as error:
-                self._raise_if_there(tag, error)
+                self._raise_if_exists(tag, error)
                 return set()
         return self._metadata[state]
 
-    def _raise_if_there(self, tag: Snapshot, error: CorruptFile) -> None:
+    def _raise_if_exists(self, tag: Snapshot, error: CorruptFile) -> None:
         if tag in tagged_snapshots(self._context.io, self._paths):
             raise error
 
@@ -310,7 +310,7 @@ def _names(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterable[str]:
     return (name for entry in entries if entry.kind is kind for name in (entry.file.file_name, *entry.file.extra_files))
 
 
-def _as_far_as_there(
+def _existing_files(
     context: TableContext, manifests: ManifestStore, file: ListFile | None, *, with_data: bool = True
 ) -> tuple[set[str], set[str]]:
     """Return the existing metadata and added data files of a list.

@@ -73,7 +73,7 @@ class IndexWriter(Protocol):
         ...
 
 
-class NothingWritten:
+class EmptyIndex:
     """An index to which nothing was written, because the column is null in all rows."""
 
     def any_of(self, values: pa.Array) -> Answer:

@@ -10,12 +10,12 @@ from typing import Final
 from storage.errors import BadInput
 from storage.fileio.location import local_path
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_disk_full(error: OSError) -> bool:
     """Whether the error means a full disk, or an exhausted quota."""
-    return error.errno in _NO_ROOM
+    return error.errno in _DISK_FULL_ERRORS
 
 
 def find_disk_full_error(error: BaseException | None) -> OSError | None:

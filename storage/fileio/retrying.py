@@ -31,7 +31,7 @@ PATIENCE_MS: Final = 30_000
 _BACKOFF: Final = ExponentialBackoff(first_ms=100, longest_ms=5_000, jitter=(0.5, 1.0))
 
 # A full disk and denied permissions are not included: the pipeline itself waits for these.
-_PASSING: Final = frozenset(
+_TRANSIENT_ERRORS: Final = frozenset(
     {
         errno.EIO,
         errno.EREMOTEIO,
@@ -60,7 +60,7 @@ _log = get_logger(__name__)
 
 def is_passing(error: OSError) -> bool:
     """Whether the same call may succeed a moment later."""
-    return error.errno in _PASSING and not isinstance(error, TidelakeError)
+    return error.errno in _TRANSIENT_ERRORS and not isinstance(error, TidelakeError)
 
 
 def _now_ms() -> float:

@@ -83,7 +83,7 @@ class FileParts:
         for number in np.flatnonzero(starts < stops).tolist():
             yield number, int(starts[number]), int(stops[number])
 
-    def together(self, numbers: range) -> Part:
+    def join_parts(self, numbers: range) -> Part:
         """Joins several consecutive parts to one."""
         first, last = self.parts[numbers[0]], self.parts[numbers[-1]]
         row_count = last.first_row + last.row_count - first.first_row

@@ -126,7 +126,7 @@ class LookupCache:
             self.drop([name])
             cached = self._files[name] = _CachedDataFile(FileParts.of(file.row_count, None))
         for numbers, of_span in cached.spans(keys):
-            part = cached.parts.together(numbers)
+            part = cached.parts.join_parts(numbers)
             stored_bytes = file.file_size * part.row_count // max(1, file.row_count)
             kept = self._get((name, numbers))
             if kept is None and stored_bytes <= self._disk_bytes_max and numbers not in cached.too_large:

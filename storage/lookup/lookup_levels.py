@@ -64,7 +64,7 @@ class LookupLevels:
                 missing = np.ones(keys.num_rows, np.bool_)
                 missing[np.concatenate([rows.keys for rows in of_run])] = False
                 asked = asked.where(missing[asked.places])
-        return self._together(found)
+        return self._concatenated(found)
 
     def _in_run(self, number: int, keys: Keys) -> Iterator[KeyedRows]:
         run = self.runs[number]
@@ -122,7 +122,7 @@ class LookupLevels:
         columns = decode_rows_of_files(rows, types, [file.file_name for file in files], "keys")
         return key_words(pa.RecordBatch.from_arrays(columns, names=[field.name for field in self.key_fields]))
 
-    def _together(self, found: Sequence[KeyedRows]) -> KeyedRows:
+    def _concatenated(self, found: Sequence[KeyedRows]) -> KeyedRows:
         if not found:
             nothing = self.files.row_schema.append(arrow_field(LEVEL_FIELD))
             return KeyedRows(pa.RecordBatch.from_pylist([], nothing), np.zeros(0, np.intp))

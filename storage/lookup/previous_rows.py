@@ -44,7 +44,7 @@ def with_previous(
     return both, Groups(grown, groups.starts + np.cumsum(added) - added)
 
 
-def as_new_as_the_newest(
+def not_older_than_newest(
     rows: pa.RecordBatch, groups: Groups, previous: KeyedRows, order: MergeOrder
 ) -> NDArray[np.bool_]:
     """(m,): which previous rows are inserted after all rows of their keys.

@@ -65,7 +65,7 @@ def clean_orphans(
     named = ReferencedFiles(context)
     for _ in range(2):
         try:
-            lying = _left_over(lying, named.look())
+            lying = _unreferenced(lying, named.referenced_hashes())
         except CorruptFile as error:
             everything = "metadata of all snapshots, tags and branches, to know what is named"
             raise CorruptFile(context.location, everything, str(error)) from error
@@ -93,13 +93,13 @@ def _names_in(context: TableContext, directory: str) -> Hashes:
     return hashes_of(status.name for status in context.io.list_directory(directory) if not status.is_directory)
 
 
-def _left_over(lying: dict[str, Hashes], named: Hashes) -> dict[str, Hashes]:
+def _unreferenced(lying: dict[str, Hashes], named: Hashes) -> dict[str, Hashes]:
     """Return the names that are not among named, by directory."""
-    rest = {directory: hashes[~_is_among(hashes, named)] for directory, hashes in lying.items()}
+    rest = {directory: hashes[~_is_contained(hashes, named)] for directory, hashes in lying.items()}
     return {directory: hashes for directory, hashes in rest.items() if len(hashes)}
 
 
-def _is_among(hashes: Hashes, named: Hashes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_contained(hashes: Hashes, named: Hashes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return whether each hash is among named.
 
     named: sorted.

@@ -49,7 +49,7 @@ def partition_directories(context: TableContext, partitions: Iterable[bytes]) ->
     return [partition_directory(context, partition) for partition in partitions]
 
 
-def mark_done_at_the_end(context: TableContext, partitions: Collection[bytes]) -> None:
+def mark_done_at_end_of_input(context: TableContext, partitions: Collection[bytes]) -> None:
     """Mark the partitions of a batch write as done, if option `partition.end-input-to-done` is set.
 
     Raises nothing: the rows are committed, and partitions can be marked manually.

@@ -47,7 +47,7 @@ class ExpiredPartitions:
     strategy: PartitionExpirationStrategy
     now: datetime
 
-    def among(self, entries: Iterable[ManifestEntry]) -> list[bytes]:
+    def expired_partitions(self, entries: Iterable[ManifestEntry]) -> list[bytes]:
         """Return the expired partitions in the order in which they are dropped.
 
         entries: all live files.
@@ -100,7 +100,7 @@ def expired_by_value(context: TableContext, entries: Iterable[ManifestEntry]) ->
     age_ms, strategy = context.options.partition_expiration_ms, context.options.partition_expiration_strategy
     if age_ms is None or strategy is not PartitionExpirationStrategy.VALUES_TIME or not context.schema.partition_keys:
         return []
-    return ExpiredPartitions(context, age_ms, strategy, datetime.now()).among(entries)
+    return ExpiredPartitions(context, age_ms, strategy, datetime.now()).expired_partitions(entries)
 
 
 def partition_names(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
@@ -144,7 +144,9 @@ def expire_partitions(
     over = ExpiredPartitions(context, age_ms, chosen, now or datetime.now())
     latest = context.snapshots.latest()
     expiring = (
-        [] if latest is None else over.among(live_entries(context, latest))[: options.partition_expiration_max_num]
+        []
+        if latest is None
+        else over.expired_partitions(live_entries(context, latest))[: options.partition_expiration_max_num]
     )
     names = partition_names(context, expiring)
     if not expiring or dry_run:
@@ -153,13 +155,13 @@ def expire_partitions(
     for start in range(0, len(expiring), max(size, 1)):
         batch = expiring[start : start + max(size, 1)]
         commit = TableCommit(context, new_commit_user(options))
-        commit.remove_partitions(partial(_still_over, over, frozenset(batch)))
+        commit.remove_partitions(partial(_still_expired, over, frozenset(batch)))
     _log.info("partitions expired", table=context.name, partitions=names)
     return names
 
 
-def _still_over(over: ExpiredPartitions, batch: frozenset[bytes], entries: Sequence[ManifestEntry]) -> set[bytes]:
-    return set(batch.intersection(over.among(entries)))
+def _still_expired(over: ExpiredPartitions, batch: frozenset[bytes], entries: Sequence[ManifestEntry]) -> set[bytes]:
+    return set(batch.intersection(over.expired_partitions(entries)))
 
 
 class PartitionExpiry:
@@ -188,7 +190,7 @@ class PartitionExpiry:
         PartitionTimes(context)  # raises for an invalid formatter
 
     @staticmethod
-    def made_for(context: TableContext) -> bool:
+    def is_enabled_for(context: TableContext) -> bool:
         return context.options.partition_expiration_ms is not None and bool(context.schema.partition_keys)
 
     def is_due(self, *, patient: bool = True) -> bool:

@@ -65,13 +65,13 @@ def multi_pass_merge(
             scratch.callback(file.delete)
             return file.read()
 
-        def as_one(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        def merge_group(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
             return written(merge_runs(group, order, keep_all, parked_rows=parked_rows))
 
         runs = [written(run) if number in written_first else run for number, run in enumerate(runs)]
         while len(runs) > fan_in:
             kept, groups = _grouped(runs, fan_in)
-            runs = [*kept, *map(as_one, groups)]
+            runs = [*kept, *map(merge_group, groups)]
         yield from merge_runs(runs, order, merge, newest_wins=newest_wins, parked_rows=parked_rows)
 
 

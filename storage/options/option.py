@@ -45,9 +45,9 @@ EXPIRE: Final = frozenset({Operation.EXPIRE})
 CREATE: Final = frozenset({Operation.CREATE})
 OPEN: Final = frozenset({Operation.OPEN})
 READING: Final = READ | CHANGES
-MAKING_FILES: Final = WRITE | COMPACT
-MERGING: Final = READ | MAKING_FILES
-USING_ROWS: Final = READING | MAKING_FILES
+FILE_WRITING_OPERATIONS: Final = WRITE | COMPACT
+MERGING: Final = READ | FILE_WRITING_OPERATIONS
+ROW_OPERATIONS: Final = READING | FILE_WRITING_OPERATIONS
 
 
 class OptionValues(Protocol):

@@ -24,7 +24,7 @@ def raise_if_snapshot_expired(context: TableContext, snapshot_id: int) -> Iterat
     try:
         yield
     except (CorruptFile, FileNotFoundError) as error:
-        if _is_there(context, snapshot_id):
+        if _snapshot_exists(context, snapshot_id):
             raise
         raise snapshot_expired(context, snapshot_id) from error
 
@@ -60,7 +60,7 @@ def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool =
     return SnapshotExpired(context.name, snapshot_id, there)
 
 
-def _is_there(context: TableContext, snapshot_id: int) -> bool:
+def _snapshot_exists(context: TableContext, snapshot_id: int) -> bool:
     """Whether the snapshot still exists, in the table or as a tag.
 
     Expiry first moves the hint for the earliest snapshot. Files of snapshots below the hint may be missing already.

@@ -31,7 +31,7 @@ from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.table import TableContext
 from storage.types import same_ignoring_nullability
 
-_OF_ONE_BRANCH: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  # Java: rewriteOtherOptions
+_BRANCH_OPTIONS: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  # Java: rewriteOtherOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def fallback_branch(
         return None
     option, name = named
     if files_since_ms is not None:
-        raise _can_t(context, option, "a read of files by their time")
+        raise _unsupported_error(context, option, "a read of files by their time")
     other = _opened(context, option, name)
     snapshot = _state(other, found, snapshot_id, tag, as_of)
     if snapshot is not None and (snapshot_id, tag, as_of) != (None, None, None):
@@ -99,10 +99,10 @@ def refuse_fallback_branch(context: TableContext, what: str) -> None:
     """
     named = named_branch(context)
     if named is not None:
-        raise _can_t(context, named[0], what)
+        raise _unsupported_error(context, named[0], what)
 
 
-def _can_t(context: TableContext, option: str, what: str) -> UnsupportedFeature:
+def _unsupported_error(context: TableContext, option: str, what: str) -> UnsupportedFeature:
     return UnsupportedFeature(
         f"{context.name}: option {option} = {context.options[option]}",
         f"{what} is of one branch",
@@ -114,7 +114,7 @@ def _opened(context: TableContext, option: str, name: str) -> TableContext:
     if name not in (DEFAULT_BRANCH, *branch_names(context.io, context.paths)):
         raise BadInput(f"{context.name}: option {option} = {name}, and there is no such branch; make it, or unset this")
     other = context.of_branch(name)
-    return replace(other, options=context.options.rebase(other.schema.options, without=_OF_ONE_BRANCH))
+    return replace(other, options=context.options.rebase(other.schema.options, without=_BRANCH_OPTIONS))
 
 
 def _state(

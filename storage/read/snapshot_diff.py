@@ -93,7 +93,7 @@ class SnapshotDiff:
         before, after = self._buckets(self._before), self._buckets(self._after)
         self._check_bucket_counts()
         for bucket in sorted(before.keys() | after.keys()):
-            sides = _without_same(before.get(bucket), after.get(bucket))
+            sides = _without_equal_sections(before.get(bucket), after.get(bucket))
             runs = [self._run(split, is_after) for split, is_after in sides]
             for rows in merge_runs(runs, self._order, compare):
                 if rows.num_rows:
@@ -114,11 +114,11 @@ class SnapshotDiff:
             yield batch.append_column(_IS_AFTER, pa.array(np.full(batch.num_rows, is_after)))
 
     def _changes(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        before, after = _sides(rows, groups)
+        before, after = _before_and_after(rows, groups)
         return row_changes(before.adds(), after.adds(), len(groups), self._compared)
 
     def _rows_after(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        before, after = _sides(rows, groups)
+        before, after = _before_and_after(rows, groups)
         old, new = before.places(len(groups)), after.places(len(groups))
         both = np.flatnonzero((old >= 0) & (new >= 0))
         deaths = [is_retract(row_kinds(side.rows)) for side in (before, after)]
@@ -152,7 +152,7 @@ class SnapshotDiff:
                 )
 
 
-def _sides(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
+def _before_and_after(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
     """Returns the rows before and the rows after, retracts included."""
     is_after = rows.column(_IS_AFTER).to_numpy(zero_copy_only=False)[groups.rows]
     positions = [groups.last(side) for side in (~is_after, is_after)]
@@ -161,7 +161,7 @@ def _sides(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
     return KeyedRows(taken[0], keys[0]), KeyedRows(taken[1], keys[1])
 
 
-def _without_same(before: Split | None, after: Split | None) -> Iterator[tuple[Split, bool]]:
+def _without_equal_sections(before: Split | None, after: Split | None) -> Iterator[tuple[Split, bool]]:
     """Yields both splits without the sections that are the same in both. A split without sections is left out."""
     sides = [(split, is_after) for split, is_after in ((before, False), (after, True)) if split is not None]
     known = [{_identity(section, split) for section in split.sections} for split, _ in sides]

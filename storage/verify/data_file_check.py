@@ -18,7 +18,7 @@ from storage.table import TableContext
 from storage.verify.file_listing import FileListing
 from storage.verify.finding import REPORT, RESTORE, Finding
 
-_AS_READERS_SEE_IT: Final = "Readers of this snapshot fail or lose rows"
+_EFFECT_ON_READERS: Final = "Readers of this snapshot fail or lose rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class DataFileCheck:
     def _check_presence(self, path: str, beside: list[str], entry: ManifestEntry, where: str) -> Iterator[Finding]:
         size = self._listing.size_bytes(path)
         if size is None:
-            what = f"data file {path} ({entry.file.row_count} rows) is not there. {_AS_READERS_SEE_IT}"
+            what = f"data file {path} ({entry.file.row_count} rows) is not there. {_EFFECT_ON_READERS}"
             yield Finding("file-missing", where, what, RESTORE)
         elif size != entry.file.file_size:
             what = f"data file {path} has {size} bytes, the manifest says {entry.file.file_size}"

@@ -98,7 +98,7 @@ class BucketWriter(Protocol):
         """
         ...
 
-    def compact_left(self) -> CompactResult:
+    def compact_level_0(self) -> CompactResult:
         """Compacts what commits left on level 0, and waits for it.
 
         Does nothing if rows were written since the last increment: their own commit compacts.
@@ -235,7 +235,7 @@ class PrimaryKeyBucketWriter:
                 self._compacted = CompactResult()
                 self._compactor.reset(replace(bucket, files=[*bucket.files, *self._new_files]))
 
-    def compact_left(self) -> CompactResult:
+    def compact_level_0(self) -> CompactResult:
         with self.lock:
             compactor = self._compactor
             if compactor is None or self._new_files or not self._buffer.is_empty or not self._compacted.is_empty:
@@ -377,7 +377,7 @@ class AppendBucketWriter:
     def reset_compaction(self, bucket: RestoredBucket) -> None:
         """Does nothing: an append bucket has no compaction while it is written."""
 
-    def compact_left(self) -> CompactResult:
+    def compact_level_0(self) -> CompactResult:
         return CompactResult()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:

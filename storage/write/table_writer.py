@@ -86,11 +86,11 @@ class TableWriter:
         self._bases: dict[BucketKey, int | None] = {}  # base snapshots, if not that of `_state`
         self._prepared: list[CommitMessage] = []
         self._lost_compactions: set[BucketKey] = set()
-        self._left_on_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_left`
+        self._left_on_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_level_0`
         self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
         compacts_all = self._compactor_of is not None and not replaces
         self._full_every = context.options.full_compaction_delta_commits if compacts_all else None
-        self._has_opened_left = False  # see `_open_left_on_level_0`
+        self._has_opened_left = False  # see `_open_buckets_with_level_0`
         self._not_full: set[BucketKey] = set()  # buckets that need a full compaction
         self._full_prepared: set[BucketKey] = set()  # those that the last commit compacted in full
         self._next_sequence_numbers: dict[BucketKey, int] = {}
@@ -180,7 +180,7 @@ class TableWriter:
             if self._compacts_replaced:
                 full = set(self._buckets)
             elif not is_last:
-                self._open_left_on_level_0()
+                self._open_buckets_with_level_0()
             if not (writers := list(self._buckets.items())):
                 return []
 
@@ -212,13 +212,13 @@ class TableWriter:
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
         self._assigner.committed(snapshot_id)
-        self._settled()
+        self._reset_after_commit()
 
     def dropped(self) -> None:
         """Called when the files of `prepare_commit` will not be committed: the table has their rows (a replay)."""
         self._assigner.dropped()
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
-        self._settled()
+        self._reset_after_commit()
 
     def set_next_sequence_numbers(self, next_numbers: Mapping[BucketKey, int]) -> None:
         """Called when the rows of `prepare_commit` will be committed in other files, with higher sequence numbers.
@@ -235,7 +235,7 @@ class TableWriter:
         """Restarts the compaction of these buckets from the table's files, which include files unknown to it."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
-    def compact_left(self) -> list[CommitMessage]:
+    def compact_level_0(self) -> list[CommitMessage]:
         """Returns compactions to publish after a commit whose compaction was lost, by a conflict or a crash. Call it
         again after each commit until it returns none.
 
@@ -253,7 +253,7 @@ class TableWriter:
             bucket = self._bucket(key)
             if key in lost:
                 bucket.reset_compaction(restore_bucket(self._context, key))
-            if not (compacted := bucket.compact_left()).is_empty:
+            if not (compacted := bucket.compact_level_0()).is_empty:
                 messages.append(self._message(key, CommitIncrement(compacted=compacted)))
                 self._left_on_level_0.add(key)
         self._lost_compactions -= left
@@ -267,7 +267,7 @@ class TableWriter:
         for bucket in list(self._buckets.values()):
             bucket.cancel_compaction()
 
-    def _settled(self) -> None:
+    def _reset_after_commit(self) -> None:
         self._prepared = []
         for key, bucket in list(self._buckets.items()) if self._compacts_replaced else ():
             bucket.abort()  # the next commit replaces everything that it knows
@@ -300,7 +300,7 @@ class TableWriter:
 
         Does nothing in a process that was forked from the writer's process.
         """
-        if not self.is_in_its_process:
+        if not self.is_in_owner_process:
             return
         self._is_closed = True
         for bucket in self._buckets.values():
@@ -316,9 +316,9 @@ class TableWriter:
             raise failure
 
     @property
-    def is_in_its_process(self) -> bool:
+    def is_in_owner_process(self) -> bool:
         """False in a child process after a fork: rows and files belong to the parent."""
-        return self._owner.is_here
+        return self._owner.is_current_process
 
     @property
     def held_bytes(self) -> int:
@@ -375,7 +375,7 @@ class TableWriter:
             self._bucket(key)
         return set(self._not_full)
 
-    def _open_left_on_level_0(self) -> None:
+    def _open_buckets_with_level_0(self) -> None:
         """Opens buckets with rows on level 0 that an earlier writer did not compact before it ended. Otherwise these
         rows and their changes would be invisible until the next write to their buckets.
         """

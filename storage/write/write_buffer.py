@@ -92,7 +92,7 @@ class WriteBuffer:
     def versions(self) -> Iterator[pa.RecordBatch]:
         """Yields what the buffer holds now, on disk and in memory, oldest first. Later changes don't affect it."""
         # A segment whose reading has started stays readable after it is deleted.
-        segments = [_begun(segment.read()) for segment in self._segments]
+        segments = [_start_run(segment.read()) for segment in self._segments]
         return chain(*segments, list(self._batches))
 
     def spill(self) -> None:
@@ -162,7 +162,7 @@ class WriteBuffer:
         self.held_bytes = self.large_row_bytes = 0
 
 
-def _begun(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _start_run(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return chain([next(run)], run)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.position_problems import ProblemKind, SourceState, compare_with_source, few_of
+from checkpoint.position_problems import ProblemKind, SourceState, compare_with_source, first_few
 
 P0, P1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 IDENTITY = SourceIdentity("c1", {"t": "id1", "u": "id2"})
@@ -78,5 +78,5 @@ def test_what_is_found(case: Case) -> None:
 
 
 def test_of_many_only_the_first_are_told() -> None:
-    assert few_of(f"p{n}" for n in range(3)) == "p0, p1, p2"
-    assert few_of(f"p{n}" for n in range(9)) == "p0, p1, p2 and 6 more"
+    assert first_few(f"p{n}" for n in range(3)) == "p0, p1, p2"
+    assert first_few(f"p{n}" for n in range(9)) == "p0, p1, p2 and 6 more"

@@ -255,7 +255,7 @@ def test_a_new_writer_decodes_the_row_groups_into_which_its_keys_fall_and_no_oth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_parts, "PART_ROWS", 1_000)
-    monkeypatch.setattr("storage.files.writer._LOOKED_UP_ROWS", 1_000)
+    monkeypatch.setattr("storage.files.writer._LOOKUP_ROWS", 1_000)
     table = new_table(LOOKUP)
     write(table, [(INSERT, k, 0) for k in range(0, 20_000, 2)])
     table.compact(full=True)

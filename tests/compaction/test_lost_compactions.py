@@ -188,7 +188,7 @@ def test_commits_that_do_not_wait_for_lookups_leave_it_to_the_next() -> None:
     with table.writer(commit_user=USER) as writer:
         put(writer, 1)
         writer._writer._lost_compactions = set(writer._writer._buckets)
-        assert writer._writer.compact_left() == []
+        assert writer._writer.compact_level_0() == []
 
 
 def test_a_driver_compacts_what_others_were_ahead_of_its_tasks() -> None:

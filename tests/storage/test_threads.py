@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from storage.threads import (
-    ShortWork,
+    ShortTaskRunner,
     map_on_cores,
     map_to_end,
     map_uncancellable,
@@ -299,7 +299,7 @@ def _busy(milliseconds: float) -> bool:
 
 async def test_short_work_is_done_where_the_event_loop_runs_as_long_as_it_is_short() -> None:
     """The first time nobody knows how long it takes. Long or short is what the last time took."""
-    short_work = ShortWork(short_ms=500)
+    short_work = ShortTaskRunner(short_ms=500)
     assert [await short_work(_busy, ms) for ms in (0, 0, 600, 0, 0)] == [False, True, True, False, True]
 
 
@@ -308,14 +308,14 @@ async def test_each_function_is_short_or_long_by_itself_whatever_object_it_is_of
         def where(self) -> bool:
             return _busy(0)
 
-    short_work = ShortWork(short_ms=500)
+    short_work = ShortTaskRunner(short_ms=500)
     assert [await short_work(Batch().where) for _ in range(2)] == [False, True]
     assert [await short_work(_busy, 600) for _ in range(2)] == [False, False]
     assert await short_work(Batch().where)
 
 
 async def test_short_work_leaves_the_loop_its_turn_and_its_errors_come_through() -> None:
-    short_work, turns = ShortWork(short_ms=500), list[str]()
+    short_work, turns = ShortTaskRunner(short_ms=500), list[str]()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await short_work(divmod, 7, 0)

@@ -36,7 +36,7 @@ async def wait_for_snapshot(follower: Follower) -> None:
     def wake() -> None:
         loop.call_soon_threadsafe(there.set)
 
-    cancel = follower.when_there(wake)
+    cancel = follower.call_when_exists(wake)
     if cancel is None:
         await asyncio.sleep(follower.wait_ms / 1000)
         return

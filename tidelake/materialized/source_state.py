@@ -108,7 +108,7 @@ def last_refresh(context: TableContext, latest: Snapshot | None) -> LastRefresh:
     other: Snapshot | None = None
     newest: Snapshot | None = None
     base = 0
-    for snapshot in context.snapshots.back_from(latest):
+    for snapshot in context.snapshots.backwards_from(latest):
         if newest is not None and (snapshot.id <= base or other is not None):
             break
         if snapshot.commit_kind is CommitKind.COMPACT:

@@ -26,7 +26,7 @@ from storage.errors import BadInput, TidelakeError
 _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 10.0
 _BACKOFF: Final = ExponentialBackoff(200, 5_000)
-_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRANSIENT_ERRORS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REFUSED: Final = frozenset({401, 403})
 _ANSWER_BYTES_MAX: Final = 64 << 20
 _REFERENCES_MAX: Final = 200
@@ -173,7 +173,7 @@ class SchemaRegistry:
         if response.status == 200:
             return body
         answer = f"HTTP {response.status} {body[:200].decode(errors='replace')}"
-        if response.status in _PASSING:
+        if response.status in _TRANSIENT_ERRORS:
             raise _NotNow(answer)
         if response.status in _REFUSED:
             raise RegistryUnavailable(

@@ -16,7 +16,7 @@ from ingest.settings import Config
 from ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
 from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
-from storage.threads import RunCpuBound, ShortWork, run_cpu_bound
+from storage.threads import RunCpuBound, ShortTaskRunner, run_cpu_bound
 
 
 def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
@@ -64,7 +64,7 @@ def build_source_parts(
         of_record = transaction_of_format(config.format)
         source = WholeTransactions(source, of_record, *limits, observed.clock, observed.transactions)
     # Data from Kafka is received in the event loop's thread, so short work may run there, too.
-    short_work: RunCpuBound = ShortWork() if isinstance(config.source, KafkaSettings) else run_cpu_bound
+    short_work: RunCpuBound = ShortTaskRunner() if isinstance(config.source, KafkaSettings) else run_cpu_bound
     return SourceParts(
         source,
         open_source,

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
-from checkpoint.position_problems import few_of
+from checkpoint.position_problems import first_few
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.source_settings import KafkaSettings
@@ -53,7 +53,7 @@ from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_
 from ingest.sources.kafka.retries import BrokerRetries
 from storage.errors import BadInput, PositionRefused
 from storage.logs import get_logger
-from storage.threads import ShortWork
+from storage.threads import ShortTaskRunner
 
 BATCH_BYTES: Final = 16 << 20  # bytes of records that are collected from several polls before they are passed on
 _POLL_WAIT_MS: Final = 500
@@ -84,7 +84,7 @@ class KafkaSource:
         self._ends: Mapping[TopicPartition, int] | None = None  # ends of reading, set at the first read
         self._error_log = BrokerErrorLog(_log, self._clock.now_ms)
         self._retries = BrokerRetries(str(self), settings.unreachable_after_ms, self._clock, self._error_log)
-        self._short_work = ShortWork()  # the event loop receives data in this thread
+        self._short_work = ShortTaskRunner()  # the event loop receives data in this thread
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """See `Source.open`. Raises BadInput for a missing topic or refused credentials.
@@ -230,7 +230,7 @@ class KafkaSource:
         """Return the offsets. Raises BadInput for a start past the end: it would miss new records without an error."""
         if missing := [partition for partition in partitions if partition not in offsets]:
             raise BadInput(
-                f"{self}: {where} has no offset for {few_of(map(str, sorted(missing)))}. "
+                f"{self}: {where} has no offset for {first_few(map(str, sorted(missing)))}. "
                 "Name every partition, or start "
                 "elsewhere"
             )
@@ -388,7 +388,7 @@ class KafkaSource:
         if silent := liveness.check(answers, now_ms):
             await self._check_deleted({partition.topic for partition in silent})
             raise SourceUnavailable(
-                f"{self}: no answer for {few_of(map(str, sorted(silent)))} within "
+                f"{self}: no answer for {first_few(map(str, sorted(silent)))} within "
                 f"{self._settings.unreachable_after_ms} ms. What was committed stays; start again when it is "
                 "back, or raise `source.unreachable_after_ms`"
             )
@@ -407,7 +407,7 @@ class KafkaSource:
         """Raise BadInput for topics that were deleted."""
         if gone := [topic for topic in await self.deleted_topics() if topic in topics]:
             raise BadInput(
-                f"{self}: deleted while it was read: {few_of(gone)}. "
+                f"{self}: deleted while it was read: {first_few(gone)}. "
                 "What was read of it before is committed. Take it out "
                 "of `source.topics`, or start again where `topic_pattern` names it; a topic recreated under its name "
                 "is refused until you say how to go on"

@@ -113,7 +113,7 @@ class _Stream:
     times: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     newest: int = np.iinfo(np.int64).min
 
-    def read_on(self) -> None:
+    def read_next_batch(self) -> None:
         part = self.unread.popleft()
         rows = self.blobs[part.blob].slice(part.start, part.stop - part.start)
         times = np.maximum(np.maximum.accumulate(rows.column(TIME_COLUMN).to_numpy()), self.newest)
@@ -140,12 +140,12 @@ def _woven(streams: Sequence[_Stream]) -> Iterator[MergedSlice]:
         yield from (MergedSlice([part]) for part in streams[0].unread)
         return
     for stream in streams:
-        stream.read_on()
+        stream.read_next_batch()
     while going_on := [stream for stream in streams if stream.unread]:
         behind = min(going_on, key=lambda stream: stream.newest)
         limit = behind.newest
         yield from _taken(streams, [int(np.searchsorted(stream.times, limit)) for stream in streams])
-        behind.read_on()
+        behind.read_next_batch()
     yield from _taken(streams, [len(stream.times) for stream in streams])
 
 

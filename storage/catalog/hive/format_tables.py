@@ -42,7 +42,7 @@ _CLASSES: Final = {
 }
 _DELIMITER: Final = "field.delim"
 _DELIMITER_OF_HIVE: Final = "\x01"
-_OF_METASTORE: Final = frozenset({"comment", "EXTERNAL", "table_type"})
+_METASTORE_PARAMETERS: Final = frozenset({"comment", "EXTERNAL", "table_type"})
 _RETENTION: Final = 2**31 - 1
 
 
@@ -115,7 +115,7 @@ def format_table_schema(entry: Any) -> TableSchema | None:
     """
     if is_paimon(entry) or is_view(entry) or entry.sd is None or entry.sd.serdeInfo is None:
         return None
-    options = {k: v for k, v in (entry.parameters or {}).items() if k not in _OF_METASTORE}
+    options = {k: v for k, v in (entry.parameters or {}).items() if k not in _METASTORE_PARAMETERS}
     library = (entry.sd.serdeInfo.serializationLib or "").lower()
     if "parquet" in library:
         format_name = "parquet"

@@ -71,16 +71,16 @@ class PartitionSync:
         self._shrunk |= {s.partition for s in found if s.file_count < 0 and s.record_count < 0}
         is_committed = self._inner.commit(base, snapshot, lambda: found)
         if is_committed:
-            self._tell(snapshot)
+            self._update_metastore(snapshot)
         return is_committed
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
         is_committed = self._inner.is_committed(base, snapshot)
         if is_committed:
-            self._tell(snapshot)
+            self._update_metastore(snapshot)
         return is_committed
 
-    def _tell(self, snapshot: Snapshot) -> None:
+    def _update_metastore(self, snapshot: Snapshot) -> None:
         """Adds the grown partitions to the metastore, and drops the empty ones.
 
         Partitions of attempts that lost are included. If any partition shrank, the snapshot's files decide which

@@ -53,7 +53,7 @@ _WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows only half as much is kept: th
 _ROW_GROUP_ROWS: Final = 1024 * 1024
 _PAGE_BYTES: Final = 1024 * 1024
 _PAGE_STEP_ROWS: Final = 1024  # Arrow checks whether a page is full after so many values
-_FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written: as without compression
+_INITIAL_STORED_PER_HELD: Final = 1.0  # until a row group is written: as without compression
 _COMPRESSED_BYTES_MIN: Final = 512  # the minimum size of a small file's column that is compressed
 _PLAIN_PAGE_BYTES: Final = 64 * 1024  # more than the size of a column with a few rows
 _LEAST_ROWS: Final = 1_000  # the minimum rows of a part of a batch, regardless of their size
@@ -91,7 +91,7 @@ class ParquetWriter:
         return self._stored_bytes(self._held_bytes)
 
     def _stored_bytes(self, held_bytes: int) -> float:
-        return held_bytes * (_FIRST_GUESS_STORED_PER_HELD if self.stored_per_held is None else self.stored_per_held)
+        return held_bytes * (_INITIAL_STORED_PER_HELD if self.stored_per_held is None else self.stored_per_held)
 
     def write(self, batch: pa.RecordBatch) -> None:
         start = 0
@@ -168,7 +168,9 @@ class ParquetWriter:
 
     def _stored(self, table: pa.Table) -> pa.Table:
         """Converts the row group to the form that Arrow writes, and collects its bounds."""
-        self._min_max.note(table, lacks_footer=self._has_large_rows or self._holds_large_rows or self._is_joined)
+        self._min_max.add_row_group(
+            table, lacks_footer=self._has_large_rows or self._holds_large_rows or self._is_joined
+        )
         return _as_stored(table, self._fields, self._form)
 
     def _opened(self, encodings: Encodings) -> pq.ParquetWriter:

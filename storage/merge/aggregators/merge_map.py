@@ -28,7 +28,7 @@ class MergeMap:
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         maps = EntryColumn.of(values, groups)
-        aggregator = _Merging(value_codes(maps.elements).tolist())
+        aggregator = _MergeMapAggregator(value_codes(maps.elements).tolist())
         return maps.of_entries(aggregator.aggregate(maps.items(), groups, steps))
 
 
@@ -49,7 +49,7 @@ class MergeMapWithKeyTime:
         return maps.of_entries(aggregator.aggregate(maps.items(), groups, steps))
 
 
-class _Merging(RowAggregator[Entries, Merged]):
+class _MergeMapAggregator(RowAggregator[Entries, Merged]):
     """Merges maps in time that is linear in the number of entries, including retracts and older rows.
 
     A retract removes keys, and an older row puts its keys in front of the others.
@@ -90,7 +90,7 @@ class _Merging(RowAggregator[Entries, Merged]):
         return OrderedDict((self._keys[entry], entry) for entry in acc) if isinstance(acc, list) else acc
 
 
-class _MergingByTime(_Merging):
+class _MergingByTime(_MergeMapAggregator):
     def __init__(self, keys: list[int], has_row: list[bool], times: list[str | None]) -> None:
         super().__init__(keys)
         self._has_row = has_row

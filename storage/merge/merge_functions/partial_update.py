@@ -138,7 +138,7 @@ class _Merge:
         if name not in self._engine.columns:
             return self._taken(name, self._groups.ends - 1)
         if name not in self._engine.group_of:
-            return self._ungrouped(name)
+            return self._column_without_group(name)
         if name in self._engine.aggregators:
             return self._aggregated(name)
         return self._grouped(name)
@@ -146,7 +146,7 @@ class _Merge:
     def _taken(self, name: str, positions: RowIndices) -> pa.Array:
         return take_positions(self._rows.column(name), self._groups, positions)
 
-    def _ungrouped(self, name: str) -> pa.Array:
+    def _column_without_group(self, name: str) -> pa.Array:
         column, effects = self._rows.column(name), self._effects
         if effects.no_retracts and not column.null_count:
             return self._taken(name, self._groups.ends - 1)
@@ -188,7 +188,7 @@ class _Merge:
         twice = effects.fills & retracts
         steps[effects.fills & ~twice] = Step.SET
         if twice.any():
-            groups, steps = _with_fills_before(groups, steps, twice)
+            groups, steps = _with_inserted_sets(groups, steps, twice)
         return self._engine.aggregators[name].aggregate(self._rows.column(name), groups, steps)
 
     def _result_kinds(self) -> NDArray[np.int8]:
@@ -249,7 +249,7 @@ class _Effects:
     no_retracts: bool = False
 
 
-def _with_fills_before(
+def _with_inserted_sets(
     groups: Groups, steps: NDArray[np.int8], twice: NDArray[np.bool_]
 ) -> tuple[Groups, NDArray[np.int8]]:
     """Returns groups and steps with an additional SET of the same row before each position in `twice`."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import FLINK, SPEED
+from storage.options.definitions.reasons import FLINK, PERFORMANCE_ONLY
 from storage.options.option import (
-    MAKING_FILES,
+    FILE_WRITING_OPERATIONS,
     READ,
     WRITE,
     Option,
@@ -101,7 +101,7 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
         one_of("disabled", "table-location", "hadoop-catalog", "hive-catalog", "rest-catalog"),
         "disabled",
         Refusal(
-            MAKING_FILES,
+            FILE_WRITING_OPERATIONS,
             other_than("disabled", example="table-location"),
             "readers of Iceberg would not see the new snapshots",
             "Write with Java Paimon, or unset it",
@@ -125,7 +125,7 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("metadata.iceberg.table", TEXT, None, _ICEBERG),
     without_effect("metadata.iceberg.glue.skip-archive", BOOLEAN, "false", _ICEBERG),
     without_effect("metadata.iceberg.hive-skip-update-stats", BOOLEAN, "false", _ICEBERG),
-    without_effect("format-table.scan.list-parallelism", INT, "64", SPEED),
+    without_effect("format-table.scan.list-parallelism", INT, "64", PERFORMANCE_ONLY),
     without_effect(
         "format-table.implementation",
         one_of("paimon", "engine"),

@@ -7,8 +7,8 @@ from typing import Final
 from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import (
     EXPIRE,
+    FILE_WRITING_OPERATIONS,
     IS_TRUE,
-    MAKING_FILES,
     READING,
     WRITE,
     Option,
@@ -26,13 +26,13 @@ _MARK_DONE: Final = "it belongs to ways of marking partitions as done that writi
 _STATISTICS: Final = "it only reports the size of partitions to a metastore"
 
 MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
-    acts("partition.expiration-time", DURATION, None, MAKING_FILES),
-    acts("partition.expiration-strategy", one_of("values-time", "update-time"), "values-time", MAKING_FILES),
-    acts("partition.expiration-check-interval", DURATION, "1 h", MAKING_FILES),
-    acts("partition.expiration-max-num", INT, "100", MAKING_FILES),
-    acts("partition.expiration-batch-size", INT, None, MAKING_FILES),
-    acts("partition.timestamp-formatter", TEXT, None, MAKING_FILES),
-    acts("partition.timestamp-pattern", TEXT, None, MAKING_FILES),
+    acts("partition.expiration-time", DURATION, None, FILE_WRITING_OPERATIONS),
+    acts("partition.expiration-strategy", one_of("values-time", "update-time"), "values-time", FILE_WRITING_OPERATIONS),
+    acts("partition.expiration-check-interval", DURATION, "1 h", FILE_WRITING_OPERATIONS),
+    acts("partition.expiration-max-num", INT, "100", FILE_WRITING_OPERATIONS),
+    acts("partition.expiration-batch-size", INT, None, FILE_WRITING_OPERATIONS),
+    acts("partition.timestamp-formatter", TEXT, None, FILE_WRITING_OPERATIONS),
+    acts("partition.timestamp-pattern", TEXT, None, FILE_WRITING_OPERATIONS),
     acts("partition.timestamp-format.strict", BOOLEAN, "false", WRITE),
     acts("end-input.check-partition-expire", BOOLEAN, "false", WRITE),
     acts("tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none", WRITE),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import SPEED
+from storage.options.definitions.reasons import PERFORMANCE_ONLY
 from storage.options.option import (
     CHANGES,
     IS_TRUE,
@@ -104,8 +104,8 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
     acts("consumer.mode", one_of("exactly-once", "at-least-once"), "exactly-once", CHANGES),
     acts("source.split.target-size", SIZE, "128 mb", READ),
     acts("source.split.open-file-cost", SIZE, "4 mb", READ),
-    without_effect("scan.max-splits-per-task", INT, "10", SPEED),
-    without_effect("scan.manifest.parallelism", INT, None, SPEED),
+    without_effect("scan.max-splits-per-task", INT, "10", PERFORMANCE_ONLY),
+    without_effect("scan.manifest.parallelism", INT, None, PERFORMANCE_ONLY),
     refused(
         "scan.plan-sort-partition",
         BOOLEAN,
@@ -119,5 +119,5 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("lookup.cache-rows", LONG, "10000", _LOOKUP_JOIN),
     without_effect("lookup.continuous.discovery-interval", DURATION, None, _LOOKUP_JOIN),
     without_effect("lookup.blob-as-descriptor", BOOLEAN, "false", _LOOKUP_JOIN),
-    without_effect("read.native.*", TEXT, None, SPEED, release="pypaimon"),
+    without_effect("read.native.*", TEXT, None, PERFORMANCE_ONLY, release="pypaimon"),
 )

@@ -28,7 +28,7 @@ from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries, delta_entries
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
-from storage.read.changes.overwrites import overwritten_rows, turns_overwrites_into_changes
+from storage.read.changes.overwrites import overwritten_rows, reads_overwrites_as_changes
 from storage.read.changes.position import ChangePosition
 from storage.read.changes.read_ahead import read_ahead
 from storage.read.changes.subtask import ALL, Subtask
@@ -149,7 +149,7 @@ class ChangeReader:
         self._identity.check_before_read()  # only now: the snapshot that was found surely belongs to this table
         begin, end = ChangePosition(snapshot.id, skip_rows), ChangePosition.behind(snapshot)
         if snapshot.commit_kind is CommitKind.OVERWRITE:
-            if self._files is None and turns_overwrites_into_changes(self._context):
+            if self._files is None and reads_overwrites_as_changes(self._context):
                 columns = tuple(name for name in self.schema.names if name != KIND_COLUMN)
                 overwritten = overwritten_rows(self._context, snapshot, self._share, columns)
                 selected = (batch.select(self.schema.names) for batch in overwritten)

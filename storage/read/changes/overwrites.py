@@ -24,7 +24,7 @@ from storage.table import TableContext
 from storage.types.row_kinds import with_kind
 
 
-def turns_overwrites_into_changes(context: TableContext) -> bool:
+def reads_overwrites_as_changes(context: TableContext) -> bool:
     options = context.options
     has_key = context.schema.has_primary_key
     return options.streaming_read_overwrite if has_key else options.streaming_read_append_overwrite
@@ -42,7 +42,7 @@ def overwritten_rows(
     """
     scan = TableScan(context)
     wanted = [entry for entry in delta_entries(context, snapshot) if share.takes(context, entry)]
-    if scan.passes_over_level_0:
+    if scan.skips_level_0:
         wanted = [entry for entry in wanted if entry.file.level > 0]
     added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))
     removed: dict[tuple[bytes, int], list[Split]] = {}

@@ -82,7 +82,7 @@ class Subtask:
         """Returns the consumer name of this reader. Each reader has its own, so expiry respects the slowest reader."""
         return name if self.is_whole else f"{name}-{self.index + 1}-of-{self.count}"
 
-    def is_another_count(self, consumer: str, *, of: str) -> bool:
+    def has_other_reader_count(self, consumer: str, *, of: str) -> bool:
         """Whether a consumer belongs to a reader under the name `of` from a time with another number of readers."""
         if consumer == of:
             return not self.is_whole

@@ -85,7 +85,7 @@ class _Evaluators:
                 nan = pa.array([math.nan], condition.values_in(self.context.schema.arrow).type)
                 return _column(condition, lambda index: index.any_of(nan))
             case StartsWith() if not negated:
-                return self._begun(condition)
+                return self._starts_with(condition)
         return None
 
     def _compared(self, condition: Compare, negated: bool) -> Evaluator | None:
@@ -122,7 +122,7 @@ class _Evaluators:
             return None
         return _column(condition, lambda index: index.none_of(values))
 
-    def _begun(self, condition: StartsWith) -> Evaluator | None:
+    def _starts_with(self, condition: StartsWith) -> Evaluator | None:
         """Selects texts from the prefix up to the first text after all texts with this prefix."""
         start = condition.prefix.encode()
         if not start:

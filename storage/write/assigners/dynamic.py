@@ -96,7 +96,7 @@ class DynamicBucketAssigner:
         self._is_looked_after = False  # whether the index was checked for changes by others since the last commit
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
-        self._look_after_index()
+        self._check_index_unchanged()
         hashes = hash_rows([rows.rows.column(name) for name in self._keys], self._key_types)
         buckets = np.empty(len(hashes), np.int32)
         for number, at in _rows_of_each(rows.partition_ids, len(rows.partitions)):
@@ -152,7 +152,7 @@ class DynamicBucketAssigner:
 
     # ------------------------------------------------------------ reading
 
-    def _look_after_index(self) -> None:
+    def _check_index_unchanged(self) -> None:
         """Checks once after each commit whether another process changed the index."""
         if self._is_looked_after or self._replaces or self._part is not None:
             return

@@ -420,7 +420,7 @@ def test_a_bucket_opened_before_all_others_is_checked_back_to_its_base(keyed: Ta
 def test_what_expired_unseen_can_not_be_proven(keyed: TableContext) -> None:
     for number in range(3):
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
-    keyed.snapshots.withdraw(1)
+    keyed.snapshots.delete_snapshot_file(1)
     with pytest.raises(CommitConflict, match="continue snapshot 0, and snapshot 1 has expired"):
         committer(keyed).commit(Committable(1, [added("c", bucket=0)]))
     assert committer(keyed).commit(Committable(1, [added("c", bucket=0, base=1)])) == 4

@@ -259,7 +259,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
         ],
         "left_behind": [
             name
-            for name in recovered.progress.left_behind([table.name for table in config.named_tables])
+            for name in recovered.progress.removed_tables([table.name for table in config.named_tables])
             if catalog.table_exists(name)
         ],
         "differences": [

@@ -120,7 +120,7 @@ def show(out: CommandOutput, *, name: str, catalog: CatalogAddress, all_buckets:
 def snapshots(out: CommandOutput, *, name: str, catalog: CatalogAddress, limit: int | None) -> None:
     store = _snapshots(catalog.open().table(name))
     latest = store.latest()
-    newest_first = store.back_from(latest) if latest is not None else iter(())
+    newest_first = store.backwards_from(latest) if latest is not None else iter(())
     if out.is_json:
         out.lines(snapshot.to_members() for snapshot in _at_most(newest_first, limit))
         return

@@ -7,7 +7,7 @@ from collections.abc import Collection, Coroutine
 from typing import Any, TypeVar
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from checkpoint.position_problems import few_of
+from checkpoint.position_problems import first_few
 from ingest.sources.base import AtTimestamp, Earliest, FromGroup, Latest
 from ingest.sources.kafka.source import KafkaSource
 from storage.errors import BadInput
@@ -45,7 +45,9 @@ class Topics:
                 raise
             self._source = source
             if missing := (self._options.assigned or frozenset()) - there:
-                raise BadInput(f"{source}: option assign names {few_of(map(str, sorted(missing)))}: no such partition")
+                raise BadInput(
+                    f"{source}: option assign names {first_few(map(str, sorted(missing)))}: no such partition"
+                )
         else:
             there = self._run(self._source.refresh())
         return there if self._options.assigned is None else there & self._options.assigned
@@ -85,7 +87,7 @@ class Topics:
         """Check a start by time. Raises BadInput for partitions without a record that new."""
         if missing := [p for p, offset in starts.items() if offset >= bounds[p].end]:
             raise BadInput(
-                f"{self._opened()}: no record of {few_of(map(str, sorted(missing)))} is as new as the time to start "
+                f"{self._opened()}: no record of {first_few(map(str, sorted(missing)))} is as new as the time to start "
                 "at. Give an earlier one, or startingOffsetsByTimestampStrategy=latest to start there at the end"
             )
 
@@ -94,7 +96,7 @@ class Topics:
         if missing or unknown:
             what = "doesn't name" if missing else "names what there is none of or is not read"
             raise BadInput(
-                f"{self._opened()}: the option with offsets {what}: {few_of(map(str, sorted(missing or unknown)))}. "
+                f"{self._opened()}: the option with offsets {what}: {first_few(map(str, sorted(missing or unknown)))}. "
                 "Name every partition, with -2 for the earliest and -1 for the latest offset"
             )
 

@@ -96,7 +96,7 @@ def trigger_tag_automatic_creation(table: str, warehouse: str, *, catalog_option
     A committing writer does the same. This is for tables without commits.
     """
     opened = _open(table, warehouse, catalog_options)
-    if not AutomaticTags.made_for(opened.context):
+    if not AutomaticTags.is_enabled_for(opened.context):
         raise BadInput(
             f"{table} has no schedule of tags. Set its option tag.automatic-creation to process-time or watermark"
         )
