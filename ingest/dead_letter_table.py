@@ -197,7 +197,7 @@ class TableDeadLetters(DeadLetters):
             if row["offset"] >= resume_offsets.get(TopicPartition(row["topic"], row["partition"]), 0):
                 self._written.add(bytes.fromhex(row["id"]))
 
-    def _keep(self, batch: RawBatch, failure: DecodeFailure) -> int:
+    def _store(self, batch: RawBatch, failure: DecodeFailure) -> int:
         row = failure.row
         key, value = batch.keys[row].as_py(), batch.values[row].as_py()
         timestamp_ms = int(batch.timestamps_ms[row])

@@ -111,11 +111,11 @@ class DeadLetters:
             if self.contains(batch, failure):
                 continue
             self._limited_log.log_limited(partition, failure)
-            self._waiting_bytes += self._keep(batch, failure)
+            self._waiting_bytes += self._store(batch, failure)
             added.append(failure)
         return added
 
-    def _keep(self, batch: RawBatch, failure: DecodeFailure) -> int:
+    def _store(self, batch: RawBatch, failure: DecodeFailure) -> int:
         """Keep the record in memory. Returns the number of bytes that this takes."""
         line = msgspec.json.encode(dead_letter_members(batch, failure)) + b"\n"
         self._waiting.setdefault(TopicPartition(batch.topic, batch.partition), []).append((failure.offset, line))

@@ -67,11 +67,11 @@ def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace])
 
     Raises ConfigError for a name that is refused, and for a setting that the layer has under both names.
     """
-    for path, name in list(_found(given.values, ())):
+    for path, name in list(_find_names(given.values, ())):
         ours = _SAME.get(name)
         if path == ours:
             continue
-        value, place = _taken(given.values, path), given.place(path)
+        value, place = _pop_path(given.values, path), given.place(path)
         if ours is None:
             _check(name, value, place)
             continue
@@ -85,7 +85,7 @@ def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace])
         given.places[ours] = place
 
 
-def _found(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]:
+def _find_names(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]:
     """Yield the path and the name of each. A name may be split at any dot, as YAML mappings and flags do."""
     for member, value in values.items():
         path = (*above, member)
@@ -93,15 +93,15 @@ def _found(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]
         if name in CONNECT_NAMES:
             yield path, name
         elif isinstance(value, dict) and any(one.startswith(f"{name}.") for one in CONNECT_NAMES):
-            yield from _found(value, path)
+            yield from _find_names(value, path)
 
 
-def _taken(values: dict[Any, Any], path: Path) -> Any:
+def _pop_path(values: dict[Any, Any], path: Path) -> Any:
     """Remove the value and return it. Groups that become empty are removed, too."""
     member, *below = path
     if not below:
         return values.pop(member)
-    found = _taken(values[member], tuple(below))
+    found = _pop_path(values[member], tuple(below))
     if not values[member]:
         del values[member]
     return found

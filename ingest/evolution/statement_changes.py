@@ -46,7 +46,7 @@ def statement_changes(
     found = StatementChanges()
     names = set(table.schema.names)
     dropped = dropped_columns(table) if behavior.drops_columns else frozenset[str]()
-    statements = _not_done(statements, names)
+    statements = _not_applied(statements, names)
     for statement in _in_order(statements, names):
         old, new = statement.old, statement.new
         change: SchemaChange
@@ -61,7 +61,7 @@ def statement_changes(
             continue
         elif new is None:
             kind, change = ChangeKind.DROP_COLUMN, DropColumn(old)
-        elif new in names and _leads_back(statement, statements):
+        elif new in names and _is_in_rename_cycle(statement, statements):
             action = behavior.action(ChangeKind.RENAME_COLUMN)
             if action is Action.IGNORE:
                 found.left.append(f"{statement}: `schema_evolution` leaves it out")
@@ -89,7 +89,7 @@ def statement_changes(
     return found
 
 
-def _not_done(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:
+def _not_applied(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:
     """Return the statements without those that were applied before a crash.
 
     `DROP b, RENAME a TO b` results in a column `b` that must not be dropped again. If the first column of such a chain
@@ -124,7 +124,7 @@ def _in_order(statements: Sequence[ColumnStatement], names: Collection[str]) -> 
     return ordered
 
 
-def _leads_back(statement: ColumnStatement, statements: Sequence[ColumnStatement]) -> bool:
+def _is_in_rename_cycle(statement: ColumnStatement, statements: Sequence[ColumnStatement]) -> bool:
     """Return whether the statement is part of a circle of renamed columns."""
     renames = {s.old: s.new for s in statements if s.new is not None}
     at = statement.new

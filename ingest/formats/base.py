@@ -377,7 +377,7 @@ class TableNotInferred(BadInput):
         self.reason = reason
 
     @classmethod
-    def because(cls, batch: RawBatch, row: int, reason: str) -> TableNotInferred:
+    def for_record(cls, batch: RawBatch, row: int, reason: str) -> TableNotInferred:
         """Return the error for a record. reason: what is wrong with the record."""
         return cls(batch, row, f"no table can be derived from this record: {reason}")
 

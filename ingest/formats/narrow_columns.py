@@ -98,7 +98,7 @@ def narrow_by_schema(
     fits = _wider(source, target, settings)
     can_round = fits is not None
     if fits is None and follows_types:
-        fits = _as_wide(source, target)
+        fits = _wider_declared_type(source, target)
         if fits is None and follows_texts and target.root not in STRING_ROOTS and _is_text(source):
             fits = STRING
     if fits is not None:
@@ -124,7 +124,7 @@ def _is_text(source: SourceType) -> bool:
     return source.connect == "string" and source.semantic_type is SemanticType.PLAIN and not source.name
 
 
-def _as_wide(source: SourceType, target: DataType) -> DataType | None:
+def _wider_declared_type(source: SourceType, target: DataType) -> DataType | None:
     """Return the declared type if it is a longer type of the same family as the column's, else None.
 
     Debezium's connectors send a TINYINT as an int16, so an int16 does not widen a TINYINT. A declared text without a

@@ -97,11 +97,11 @@ class PipelineMonitor:
     async def look(self, source: OffsetBoundsProvider) -> None:
         """Look once at the source, and at tables with commits since the last look."""
         if self._observed.state == "RUNNING":
-            await self._try("source", self._look_at_source, source)
+            await self._run_logged("source", self._poll_source, source)
             for name, reader in list(self._levels.items()):
-                await self._try(name, self._look_at_table, name, reader)
+                await self._run_logged(name, self._poll_table, name, reader)
 
-    async def _look_at_source(self, source: OffsetBoundsProvider) -> None:
+    async def _poll_source(self, source: OffsetBoundsProvider) -> None:
         try:
             async with asyncio.timeout(_SOURCE_LIMIT_S):
                 bounds = await source.bounds(list(self._observed.partitions))
@@ -114,16 +114,16 @@ class PipelineMonitor:
             self._observed.source_failed(str(error))
             raise
         self._observed.source_answered()
-        self._observed.ends_are({partition: bound.end for partition, bound in bounds.items()})
+        self._observed.set_end_offsets({partition: bound.end for partition, bound in bounds.items()})
 
-    async def _look_at_table(self, name: str, reader: TableLevelsReader) -> None:
+    async def _poll_table(self, name: str, reader: TableLevelsReader) -> None:
         table, now_ms = self._observed.table(name), self._observed.clock.now_ms()
         seen_id, seen_ms = self._seen.get(name, (None, 0))
         if table.levels is None or seen_id != table.snapshot_id or now_ms - seen_ms >= _OTHERS_MS:
             self._seen[name] = table.snapshot_id, now_ms
             table.levels = await run_uncancellable(reader.read)
 
-    async def _try(self, what: str, work: Callable[..., object], *arguments: object) -> None:
+    async def _run_logged(self, what: str, work: Callable[..., object], *arguments: object) -> None:
         try:
             await work(*arguments)  # type: ignore[misc]
         except Exception as error:

@@ -133,7 +133,7 @@ class RunObservations:
 
     # ------------------------------------------------------------ records
 
-    def reading_began(self, starts: Mapping[TopicPartition, int]) -> None:
+    def reading_started(self, starts: Mapping[TopicPartition, int]) -> None:
         now_ms = self.clock.now_ms()
         for partition, offset in starts.items():
             self.partitions.setdefault(partition, PartitionProgress(offset, offset, now_ms))
@@ -150,16 +150,16 @@ class RunObservations:
         if len(batch) and self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
 
-    def offsets_were_read(self, partition: TopicPartition, start: int, end: int) -> None:
+    def offsets_read(self, partition: TopicPartition, start: int, end: int) -> None:
         """Count records like `was_read`, if other processes read them. Each offset counts as one record."""
         now_ms = self.clock.now_ms()
         progress = self.partitions.setdefault(partition, PartitionProgress(start, start, now_ms))
         self.topics.setdefault(partition.topic, TopicCounts()).records += end - max(start, min(end, progress.read))
-        progress.offsets_were_read(end)
+        progress.offsets_read(end)
         if self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
 
-    def came_through(self, batch: RawBatch, skipped: Mapping[str, int]) -> None:
+    def batch_decoded(self, batch: RawBatch, skipped: Mapping[str, int]) -> None:
         """Count a batch that is about to be written.
 
         skipped: number of records of each kind that belong to no table.
@@ -179,12 +179,12 @@ class RunObservations:
         if newest_ms is not None:
             found.newest_written_ms = max(newest_ms, found.newest_written_ms or 0)
 
-    def ends_are(self, ends: Mapping[TopicPartition, int]) -> None:
+    def set_end_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         """Set the current ends of the logs."""
         now_ms = self.clock.now_ms()
         for partition, end in ends.items():
             if partition in self.partitions:
-                self.partitions[partition].end_is(end, now_ms)
+                self.partitions[partition].set_end_offset(end, now_ms)
         if self.waiting_since_ms is None and self.lag > 0:
             self.waiting_since_ms = now_ms
         elif self.lag == 0:

@@ -71,7 +71,7 @@ class MonitoringServer:
             try:
                 await self._listen(runner, host, port)
             except OSError as error:
-                if error.errno != errno.EADDRINUSE or not await self._is_ours(host, port):
+                if error.errno != errno.EADDRINUSE or not await self._belongs_to_pipeline(host, port):
                     raise BadInput(
                         f"metrics: can't listen on {host}:{port}: {error.strerror or error}. Set `metrics.port` to a "
                         "free port and `metrics.host` to an address of this machine"
@@ -106,7 +106,7 @@ class MonitoringServer:
             with suppress(OSError):
                 await self._listen(runner, host, port)
 
-    async def _is_ours(self, host: str, port: int) -> bool:
+    async def _belongs_to_pipeline(self, host: str, port: int) -> bool:
         """Return whether another process of this pipeline uses the port."""
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/status"
         limit = aiohttp.ClientTimeout(total=_ASK_LIMIT_S)

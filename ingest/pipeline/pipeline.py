@@ -110,9 +110,9 @@ class Pipeline:
         """
         try:
             recovered = await self._startup.plan()
-            self.observed.reading_began(recovered.starts)
+            self.observed.reading_started(recovered.starts)
             bounds = await self.source.bounds(list(recovered.starts))
-            self.observed.ends_are({partition: bound.end for partition, bound in bounds.items()})
+            self.observed.set_end_offsets({partition: bound.end for partition, bound in bounds.items()})
             return recovered
         finally:
             await self.source.close()

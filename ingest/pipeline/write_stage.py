@@ -17,7 +17,7 @@ from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
 from ingest.quarantine.failures import TableFailed
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
-from ingest.tables.truncate_handler import TruncateHandler, TruncateNotExact
+from ingest.tables.truncate_handler import InexactTruncate, TruncateHandler
 from storage.logs import get_logger
 from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
@@ -98,11 +98,11 @@ class WriteStage:
 
         Raises RecordRefused for a record that stops the pipeline. All records before it are written.
         """
-        batch = await self._up_to_date(batch)
+        batch = await self._is_current(batch)
         self._count(batch)
         await self._add(batch, coordinator)
 
-    async def _up_to_date(self, batch: PendingBatch) -> PendingBatch:
+    async def _is_current(self, batch: PendingBatch) -> PendingBatch:
         if not self._is_outdated(batch):
             return batch
         return replace(batch, decoded=await run_cpu_bound(self._decode, batch.raw), routing=self._routing)
@@ -150,9 +150,9 @@ class WriteStage:
         found = set[TopicPartition]()
         while (head := self._pending.head(partition)) is not None:
             if self._is_outdated(head):
-                head = await self._decode_head_again(partition, head.start)
+                head = await self._redecode_head(partition, head.start)
             written = await self._write_head(head, fail_waiting=fail_waiting)
-            await self._keep(head, written.next_offset)
+            await self._keep_records(head, written.next_offset)
             now_ms = self._clock.now_ms()
             # The bytes of a batch are counted only at its first try.
             nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
@@ -164,7 +164,7 @@ class WriteStage:
                 await self._refused(written, head, coordinator)
                 failure = written.refused.failure
                 is_done = failure is not None and failure.kind in _WITHOUT_ROWS
-                await self._decode_head_again(partition, written.next_offset + is_done)
+                await self._redecode_head(partition, written.next_offset + is_done)
                 continue
             found.update(written.unblocked)
             if written.awaited is not None:
@@ -187,7 +187,7 @@ class WriteStage:
             raise failed.error from failed.error.__cause__
         except Exception as error:
             table, quarantine = written.refused_by, self._quarantine
-            if table is None or quarantine is None or not quarantine.can_take([table]):
+            if table is None or quarantine is None or not quarantine.can_quarantine([table]):
                 raise
             await quarantine.fail({table: error})
 
@@ -202,13 +202,13 @@ class WriteStage:
             raise refused
         try:
             truncation = await self._truncates.plan(failure, head.raw, coordinator)
-        except TruncateNotExact as error:
+        except InexactTruncate as error:
             if not str(error):
                 raise refused from None
             raise RecordRefused(f"{refused}. It can't be carried out: {error}", failure) from error
         if truncation.is_outdated:
             return
-        await run_uncancellable(self._truncates.carry_out, truncation)
+        await run_uncancellable(self._truncates.execute, truncation)
         coordinator.record_write(head.partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
         try:
             await self._commit(coordinator)
@@ -236,7 +236,7 @@ class WriteStage:
         if failure is not None and failure.kind in _NEEDS_COLUMNS:
             takes = self._writer.takes_failure
             ahead = [f for f in head.decoded.failures if f.offset > failure.offset and f.kind in _NEEDS_COLUMNS]
-            await self._schemas.follow_ahead([f for f in ahead if takes(f, head.raw)], commit)
+            await self._schemas.alter_ahead([f for f in ahead if takes(f, head.raw)], commit)
 
     @property
     def _routing(self) -> int:
@@ -246,7 +246,7 @@ class WriteStage:
         """Return whether tables have changed, or have left the quarantine, since the batch was decoded."""
         return batch.routing != self._routing or self._schemas.is_outdated(batch.decoded)
 
-    async def _decode_head_again(self, partition: TopicPartition, start: int) -> PendingBatch:
+    async def _redecode_head(self, partition: TopicPartition, start: int) -> PendingBatch:
         """Decode the first pending batch again, because its tables have changed."""
         head = self._pending.head(partition)
         assert head is not None
@@ -287,7 +287,7 @@ class WriteStage:
             raise next(iter(failed.values()))
         await self._quarantine.fail(failed)
 
-    async def _keep(self, head: PendingBatch, stop: int) -> None:
+    async def _keep_records(self, head: PendingBatch, stop: int) -> None:
         if self._quarantine is not None and self._quarantine.failed:
             await run_cpu_bound(self._quarantine.keep, head.raw, head.decoded, head.start, stop)
 
@@ -301,7 +301,7 @@ class WriteStage:
     async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: WriteProgress) -> Exception | None:
         """Write a batch that was kept for a quarantined table. Returns the error of a record that stops the table."""
         try:
-            batch = await self._up_to_date(PendingBatch(raw, decoded, self._clock.now_ms()))
+            batch = await self._is_current(PendingBatch(raw, decoded, self._clock.now_ms()))
             await self._add(batch, progress)  # its records were counted when they were kept
         except RecordRefused as refused:
             return refused
@@ -323,7 +323,7 @@ class WriteStage:
         return self.fail_due_in_ms() is not None
 
     def _count(self, batch: PendingBatch) -> None:
-        self._observed.came_through(batch.raw, {kind.value: n for kind, n in batch.decoded.skipped.items()})
+        self._observed.batch_decoded(batch.raw, {kind.value: n for kind, n in batch.decoded.skipped.items()})
         for source in batch.decoded.unrouted.keys() - self._unrouted:
             if self._quarantine is not None and self._quarantine.router.table_of(source) in self._quarantine.failed:
                 continue

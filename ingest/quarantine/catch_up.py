@@ -118,7 +118,7 @@ class CatchUp:
                         await self._find_position(entry, flow)
                     else:
                         await _Attempt(self, entry, flow, end).run()
-                except _FailedElsewhere:
+                except _FailedInCheckpoint:
                     pass
                 except TableFailed as failed:
                     async with flow.exclusively():
@@ -148,7 +148,7 @@ class CatchUp:
                 log = None
         async with flow.exclusively():
             self.lineage.restore_one(table, newest.properties)
-            await self.quarantine.readable(table, ends, (newest.id, newest.manifest_list), log)
+            await self.quarantine.continue_at(table, ends, (newest.id, newest.manifest_list), log)
 
     async def _wait(self, end: asyncio.Event) -> None:
         self.quarantine.changed.clear()
@@ -180,7 +180,7 @@ class FlowControl(Protocol):
         ...
 
 
-class _FailedElsewhere(TableFailed):
+class _FailedInCheckpoint(TableFailed):
     """A checkpoint found that the table fails again."""
 
 
@@ -219,7 +219,7 @@ class _Attempt:
                     return
             if self._batch_sink.is_waiting:
                 await self._wait_for_records()
-            elif self._is_read_again() or self._is_ahead() or self._has_yet_to_be_made():
+            elif self._must_reread_source() or self._is_ahead() or self._is_table_missing():
                 if self._end.is_set():
                     return  # the next process reads the missing records
                 await self._parts.clock.sleep_ms(_WAIT_MS)
@@ -283,7 +283,7 @@ class _Attempt:
 
     async def _write(self, batch: RawBatch) -> None:
         """Write the records of the batch that the table was not given yet. Call it with writing excluded."""
-        self._check_takes_part()
+        self._check_still_quarantined()
         partition = TopicPartition(batch.topic, batch.partition)
         batch = batch.slice(int(np.searchsorted(batch.offsets, self._given.get(partition, 0))), len(batch))
         if not len(batch):
@@ -304,12 +304,12 @@ class _Attempt:
     async def _check(self, refused: Exception | None) -> None:
         if refused is not None:
             await self._flow.checkpoint()  # makes the rows before the record visible
-            self._check_takes_part()
+            self._check_still_quarantined()
             raise TableFailed(self._table, refused) from refused
 
-    def _check_takes_part(self) -> None:
+    def _check_still_quarantined(self) -> None:
         if not self._entry.is_catching_up:
-            raise _FailedElsewhere(self._table, self._entry.error)
+            raise _FailedInCheckpoint(self._table, self._entry.error)
 
     async def _decoded(self, batch: RawBatch) -> DecodedBatch:
         with failures_of(self._table):
@@ -328,7 +328,7 @@ class _Attempt:
                 raise failed.error from None
             raise
 
-    def _is_read_again(self) -> bool:
+    def _must_reread_source(self) -> bool:
         """Return whether the source must still be read again: the log lacks records that the other tables have."""
         coordinator, ends = self._flow.coordinator, self._log.ends
         known = coordinator.positions[self._table].ranges
@@ -342,7 +342,7 @@ class _Attempt:
         reached = self._flow.coordinator.reached
         return any(end > reached.get(p, end) for p, end in self._log.ends.items())
 
-    def _has_yet_to_be_made(self) -> bool:
+    def _is_table_missing(self) -> bool:
         """Return whether the table must still be created, which only its kept records do.
 
         Batches in the channels were decoded without the table.
@@ -354,7 +354,7 @@ class _Attempt:
         if not self._end.is_set():
             await self._parts.clock.sleep_ms(_WAIT_MS)
         async with self._flow.exclusively():
-            self._check_takes_part()
+            self._check_still_quarantined()
             with failures_of(self._table):
                 refused = await self._batch_sink.give_up_waiting(self._progress, all_of_it=self._end.is_set())
             await self._check(refused)
@@ -366,15 +366,15 @@ class _Attempt:
         """
         if self._log.segments_written != self._segments_read:
             return False  # a checkpoint wrote the records in memory to a new segment
-        if self._is_read_again() or self._is_ahead():
+        if self._must_reread_source() or self._is_ahead():
             return False
         if self._log.held_bytes > _HELD_AT_ONCE:
             await run_uncancellable(self._log.flush, self._log.identity)
             return False
         for batch in list(self._log.held):
             await self._write(batch)
-        self._check_takes_part()
-        if self._batch_sink.is_waiting or self._has_yet_to_be_made():
+        self._check_still_quarantined()
+        if self._batch_sink.is_waiting or self._is_table_missing():
             return False
         for partition, end in self._log.ends.items():
             self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])

@@ -118,13 +118,13 @@ class Quarantine:
 
     # ------------------------------------------------------------ into quarantine
 
-    def can_take(self, tables: Collection[str]) -> bool:
+    def can_quarantine(self, tables: Collection[str]) -> bool:
         """Return whether these tables can be quarantined: at least one other table must continue."""
         return self.settings.enabled and bool(set(self.tables) - self.failed.keys() - set(tables))
 
     async def fail(self, failed: Mapping[str, Exception]) -> None:
         """Quarantine these tables. Raises their errors if no other table is left."""
-        if failed and not self.can_take(failed.keys()):
+        if failed and not self.can_quarantine(failed.keys()):
             errors = list(failed.values())
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
         for table, error in failed.items():
@@ -167,7 +167,7 @@ class Quarantine:
         if not any(entry.waits_for_log for entry in self.failed.values()):
             self.read_again.clear()
 
-    async def readable(
+    async def continue_at(
         self, table: str, ends: Mapping[TopicPartition, int], base: tuple[int, str], log: RecordLog | None
     ) -> None:
         """Continue with a table whose position can be read now. The source is read again from the position, or from
@@ -262,14 +262,14 @@ class Quarantine:
         known = None if self.positions is None else self.positions.positions.get(entry.name)
         return {**(known.ends if known else {}), **entry.complete_up_to}
 
-    def keep_place_of(self, tables: Collection[str], identity: SourceIdentity) -> None:
+    def store_first_positions(self, tables: Collection[str], identity: SourceIdentity) -> None:
         """Store the first position of tables without a snapshot in their logs, before the others continue. Blocks."""
         for table in tables:
             entry = self.failed.get(table)
             if entry is not None and entry.log is None:
                 directory = directory_of(self.location, table)
                 entry.log = RecordLog(self.io, directory, table, entry.complete_up_to)
-                entry.log.note_starts(identity)
+                entry.log.store_start(identity)
 
     def keep(self, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int) -> None:
         """Keep records that may belong to quarantined tables, with offsets in [start, stop). This is fast.
@@ -292,7 +292,7 @@ class Quarantine:
     def _check_room(self, entry: QuarantinedTable, nbytes: int) -> None:
         limits = (
             ("quarantine.table_bytes_max", nbytes, self.settings.table_bytes_max),
-            ("quarantine.bytes_max", nbytes + self._bytes_without(entry), self.settings.bytes_max),
+            ("quarantine.bytes_max", nbytes + self._bytes_of_others(entry), self.settings.bytes_max),
         )
         for setting, held, limit in limits:
             if held > limit:
@@ -302,7 +302,7 @@ class Quarantine:
                     "there with the next start. Repair the table, raise the setting, or take the table out of `tables`"
                 )
 
-    def _bytes_without(self, entry: QuarantinedTable) -> int:
+    def _bytes_of_others(self, entry: QuarantinedTable) -> int:
         return sum(e.log.nbytes for e in self.failed.values() if e is not entry and e.log is not None)
 
     @property
@@ -345,13 +345,15 @@ class Quarantine:
         """
         now_ms = self.clock.now_ms()
         return [
-            entry for entry in self.failed.values() if _may_be_tried(entry) and (at_end or entry.retry_at_ms <= now_ms)
+            entry
+            for entry in self.failed.values()
+            if _is_catch_up_allowed(entry) and (at_end or entry.retry_at_ms <= now_ms)
         ]
 
     def due_in_ms(self) -> int | None:
         """Return the time until the next retry; None if no table is to be retried."""
         now_ms = self.clock.now_ms()
-        waiting = [entry.retry_at_ms for entry in self.failed.values() if _may_be_tried(entry)]
+        waiting = [entry.retry_at_ms for entry in self.failed.values() if _is_catch_up_allowed(entry)]
         return max(0, min(waiting) - now_ms) if waiting else None
 
     def rejoin(self, table: str) -> None:
@@ -373,7 +375,7 @@ class Quarantine:
                 entry.log.trim(ends)
 
 
-def _may_be_tried(entry: QuarantinedTable) -> bool:
+def _is_catch_up_allowed(entry: QuarantinedTable) -> bool:
     return entry.is_unreadable or (entry.log is not None and not entry.waits_for_log)
 
 

@@ -158,7 +158,7 @@ class RecordLog:
         self.durable_ends = dict(self.ends)
         self._held, self._held_bytes = [], 0
 
-    def note_starts(self, identity: SourceIdentity) -> None:
+    def store_start(self, identity: SourceIdentity) -> None:
         """Store the start of a new log, although it has no records."""
         self.durable_ends = {}
         self.flush(identity, even_without_records=True)

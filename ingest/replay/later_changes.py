@@ -83,7 +83,7 @@ async def find_later_changes(
             partition = TopicPartition(raw.topic, raw.partition)
             if partition in left:
                 for rows in decoder.decode(raw).tables:
-                    _note(found, rows, raw, wanted, ends, passed_over, counted, order_columns)
+                    _record_change(found, rows, raw, wanted, ends, passed_over, counted, order_columns)
                 if raw.next_offset >= left[partition]:
                     del left[partition]
             if not left:
@@ -92,7 +92,7 @@ async def find_later_changes(
     return found
 
 
-def _note(
+def _record_change(
     found: LaterChanges,
     rows: TableRows,
     raw: RawBatch,

@@ -16,8 +16,8 @@ from ingest.spark.batch_position import (
     Ranges,
     TablePosition,
     advanced_ranges,
+    contains_ranges,
     ranges_text,
-    was_made_from,
 )
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.publisher import Guard
@@ -155,7 +155,7 @@ class BatchCommits:
             return
         else:
             found = offsets()
-            if was_made_from(newest, found, reread=self._reread):
+            if contains_ranges(newest, found, reread=self._reread):
                 return
             because = (
                 f"That was made from {ranges_text(advanced_ranges(newest))}, this one reads {ranges_text(found)}: the "

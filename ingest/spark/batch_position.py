@@ -69,7 +69,7 @@ class TablePosition:
         latest: Snapshot | None = snapshots.latest()
         history = snapshots.backwards_from(latest) if latest is not None else ()
         position = table_position(summarize(snapshot, table) for snapshot in history)
-        read = recorded_position(own).ranges.keys() - _unread_of(own) if own is not None else frozenset()
+        read = recorded_position(own).ranges.keys() - _unread_ranges(own) if own is not None else frozenset()
         return TablePosition(table, position, frozenset(position.ranges.keys() - read))
 
     def next_position(self, found: Ranges, *, reread: bool, accept_gap: bool) -> BatchPosition:
@@ -97,7 +97,7 @@ class TablePosition:
         return BatchPosition(position, self.unread - found.keys(), not self.unread.isdisjoint(found))
 
 
-def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
+def contains_ranges(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
     """Return whether the snapshot was made from a batch with these offsets. A repeated batch reads the same offsets.
 
     A position begins where the previous one ended. This may be before the batch's first record, or with `reread` after
@@ -133,6 +133,6 @@ def _unread_to_text(unread: Iterable[TopicPartition]) -> str:
     return json.dumps(topics, ensure_ascii=False, separators=(",", ":"))
 
 
-def _unread_of(snapshot: Snapshot) -> set[TopicPartition]:
+def _unread_ranges(snapshot: Snapshot) -> set[TopicPartition]:
     topics = json.loads(snapshot.properties.get(UNREAD_PROPERTY, "{}"))
     return {TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers}

@@ -197,17 +197,17 @@ class _RawReader:
         if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN, FailureKind.SCHEMA_CHANGE):
             if decisions is not None:
                 partition = TopicPartition(raw.topic, raw.partition)
-                self._tell(number, SchemaNeed(failure.describe(raw), partition, failure))
+                self._report_need(number, SchemaNeed(failure.describe(raw), partition, failure))
             elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # that is ignored; a later record may need a column
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
         elif not failure.kind.is_tolerable:
             raise BadInput(f"{failure.describe(raw)}. {_DECIDE}")
         elif not self._inputs[number].keeps_dead_letters:
-            raise BadInput(f"{failure.describe(raw)}. {keeping_remedy(self._inputs[number])}")
+            raise BadInput(f"{failure.describe(raw)}. {bad_record_remedy(self._inputs[number])}")
         else:
             self._facts.table(number).dead_letters.append(dead_letter_line(raw, failure))
 
-    def _tell(self, number: int, need: SchemaNeed) -> None:
+    def _report_need(self, number: int, need: SchemaNeed) -> None:
         what = (number, repr((need.failure.needed, need.failure.statements)))
         if what not in self._needs:
             self._needs.add(what)
@@ -223,7 +223,7 @@ class _RawReader:
         return next(number for number, one in enumerate(self._inputs) if takes_topic(one.topics, raw.topic))
 
 
-def keeping_remedy(rows: RawRecords) -> str:
+def bad_record_remedy(rows: RawRecords) -> str:
     """Return the remedy for a bad record, with the names of the called API."""
     if rows.decisions is not None:
         return "Fix the source, or set `errors.tolerance: all` to keep such records aside and go on"

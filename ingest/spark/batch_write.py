@@ -186,7 +186,7 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
     tables: see `open_reader`.
     """
     cores = cores_of(batch.sparkSession)
-    shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _cores_at_most(batch, cores)))
+    shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _max_cores(batch, cores)))
     if any(isinstance(one, RawRecords) for _, one in tables):
         batch = _with_lists_of_headers(batch)
     blobs = batch.mapInArrow(ShuffleMap(tables, shuffle_partitions), SHUFFLE_SCHEMA).persist(
@@ -219,7 +219,7 @@ def _with_lists_of_headers(batch: DataFrame) -> DataFrame:
     return batch.withColumn("headers", coalesce(col("headers"), array().cast(kinds["headers"])))
 
 
-def side_by_side(work: Mapping[int, Callable[[], bool]]) -> list[int]:
+def run_in_parallel(work: Mapping[int, Callable[[], bool]]) -> list[int]:
     """Run the work in parallel. Returns the numbers whose work returned False.
 
     Raises the first error after all have ended. The results of the others stay.
@@ -258,7 +258,7 @@ def cores_of(spark: SparkSession) -> int:
         return 8
 
 
-def _cores_at_most(batch: DataFrame, now: int) -> int:
+def _max_cores(batch: DataFrame, now: int) -> int:
     """Return the largest number of cores. With dynamic allocation, executors are added if there is more work."""
     conf = batch.sparkSession.conf
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":

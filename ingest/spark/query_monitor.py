@@ -71,7 +71,7 @@ class QueryMonitor:
         """Record the offsets of the batch."""
         with self._lock:
             for partition, found in ranges.items():
-                self.observed.offsets_were_read(partition, found.start, found.end)
+                self.observed.offsets_read(partition, found.start, found.end)
                 self._reached[partition] = found.end
 
     def commit_began(self, context: TableContext) -> None:
@@ -92,7 +92,7 @@ class QueryMonitor:
                 self.observed.was_written(context.name, rows, None)
                 self.observed.committed(context.name, snapshot_id, took_ms, 1)
 
-    def became_dead_letters(self, lines: Sequence[str]) -> None:
+    def dead_lettered(self, lines: Sequence[str]) -> None:
         with self._lock:
             self.observed.dead_letters.update(msgspec.json.decode(line)["kind"] for line in lines)
 

@@ -61,7 +61,7 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
             found.append(TableDifference(name, f"columns: {column}", text, shown, False, command))
     for key, text in settings.raw_options.items():
         has_text = _text_of(schema.options, key)
-        if not _says_the_same(key, text, has_text):
+        if not _has_same_meaning(key, text, has_text):
             is_refused = _is_refused(schema.options, key, text)
             command = None if is_refused else alter_command(name, context.location, set_option(key, text))
             shown = "not set" if has_text is None else repr(has_text)
@@ -92,7 +92,7 @@ def _text_of(options: Mapping[str, str], key: str) -> str | None:
     return next((options[name] for name in names if name in options), None)
 
 
-def _says_the_same(key: str, text: str, has_text: str | None) -> bool:
+def _has_same_meaning(key: str, text: str, has_text: str | None) -> bool:
     option = find_option(key)
     if has_text is None and option is not None:
         has_text = option.in_effect

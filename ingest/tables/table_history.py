@@ -62,7 +62,7 @@ class CommitHistory:
         latest = self._snapshots.latest()
         if latest is None:
             return None
-        own = next((s for s in self._back_from(latest) if self._is_own(s)), None)
+        own = next((s for s in self._read_backwards(latest) if self._is_own(s)), None)
         return own or (latest if self._registered_id() is not None else None)
 
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
@@ -86,7 +86,7 @@ class CommitHistory:
         since: the snapshots after it, oldest first. Older ones are ignored.
         """
         first = latest_of_user or self._snapshots.latest()
-        history = list(self._back_from(first)) if first is not None else []
+        history = list(self._read_backwards(first)) if first is not None else []
         own = [self.summarize(s) for s in history if self._is_own(s)]
         others = [self.summarize(s) for s in history if not self._is_own(s) and POSITION_PROPERTY in s.properties]
         later = [s for s in reversed(since) if latest_of_user is None or s.id > latest_of_user.id]
@@ -132,7 +132,7 @@ class CommitHistory:
             _log.warning("the consumer file is ignored and written again", table=self._context.name, error=str(error))
             return None
 
-    def _back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+    def _read_backwards(self, snapshot: Snapshot) -> Iterator[Snapshot]:
         """Yield this snapshot and earlier ones. They are read in parallel, because a remote store is slow for each."""
         yield snapshot
         ids = range(snapshot.id - 1, max(0, snapshot.id - self._history_snapshots), -1)

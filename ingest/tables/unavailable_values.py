@@ -148,7 +148,7 @@ def rows_leaving_key(
         sources[outside] = np.where(found, len(rows) + np.arange(len(outside)), _NOWHERE)
     take = pa.array(sources, mask=sources < 0)
     sent = batch.rows.take(pa.array(at))
-    is_sent = {name: surely_from_source(sent[name]) for name in names}
+    is_sent = {name: certain_source_values(sent[name]) for name in names}
     columns = [
         pc.if_else(pa.array(is_sent[name]), sent[name], pa.concat_arrays([rows[name], old[name]]).take(take))
         for name in names
@@ -165,7 +165,7 @@ def rows_leaving_key(
     return left
 
 
-def surely_from_source(column: pa.Array) -> NDArray[np.bool_]:
+def certain_source_values(column: pa.Array) -> NDArray[np.bool_]:
     """Return which cells of before images are certainly values of the source.
 
     PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't show whether this is set. Default
@@ -280,7 +280,7 @@ def _matched(batch: TableRows, moved: MovedRows) -> list[tuple[int, KeyChange, M
         if is_departure:
             pairs.add_departure(change, row)
         else:
-            matched.append((row, change, pairs.match_arrival(change), change.id in come or moved.has_arrived(change)))
+            matched.append((row, change, pairs.match_new_half(change), change.id in come or moved.has_arrived(change)))
             come |= {change.id} if change.is_exact else set()
     return matched
 

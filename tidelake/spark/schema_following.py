@@ -131,6 +131,6 @@ class _Tables:
     def adopt(self, table: TableContext) -> None:
         """Do nothing: the batch is decoded again for the altered table."""
 
-    def leave(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
+    def leave_unchanged(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
         self._targets.ignore(table, ignored)
-        self._targets.fix(table, fixed)
+        self._targets.keep_type(table, fixed)

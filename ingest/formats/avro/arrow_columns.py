@@ -30,7 +30,7 @@ from ingest.formats.connect_schema import (
 )
 from ingest.formats.record_schema import RecordColumn
 from ingest.formats.values.column_decoders import Flags, rescaled, without
-from ingest.formats.values.decimal_columns import by_256_bits, decimals_of_texts
+from ingest.formats.values.decimal_columns import cast_via_decimal256, decimals_of_texts
 from ingest.formats.values.json_text import BadValue
 from ingest.formats.values.unavailable_placeholders import NoPlaceholders, Placeholders
 from storage.types import (
@@ -254,4 +254,4 @@ def _decimals(octets: pa.Array, scale: int, target: AtomicType) -> pa.Array:
     buffers: Sequence[Any] = [pa.py_buffer(np.packbits(valid, bitorder="little")), pa.py_buffer(words)]
     column = pa.Array.from_buffers(pa.decimal128(38, scale), len(octets), buffers)
     column.validate(full=True)
-    return column if column.type == arrow_type(target) else by_256_bits(column, arrow_type(target))
+    return column if column.type == arrow_type(target) else cast_via_decimal256(column, arrow_type(target))

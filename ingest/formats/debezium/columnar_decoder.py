@@ -67,7 +67,7 @@ class ColumnarDecoder:
                     ("op", Literal["c", "r", "u", "d"]),
                     ("before", before | None, None),
                     ("after", image | None, None),
-                    ("source", *_only(source, record_schema.connector)),
+                    ("source", *_exact_source(source, record_schema.connector)),
                     ("schema", msgspec.UnsetType, msgspec.UNSET),  # refused: the record would have a payload inside
                 ],
                 gc=False,
@@ -194,7 +194,7 @@ def _json(value: Any) -> bytes:
     return value if type(value) is bytes else msgspec.json.encode(value)
 
 
-def _only(source: SourceTable, connector: str) -> tuple[Any, ...]:
+def _exact_source(source: SourceTable, connector: str) -> tuple[Any, ...]:
     """Return (type, default) of a struct's member `source` that accepts exactly this table and connector."""
     members = {"db": source.database, "schema": source.schema, "table": source.table, "connector": connector or None}
     if not any(members.values()):

@@ -137,7 +137,7 @@ class DebeziumJsonDecoder:
             return False
         try:
             piece = known.columnar.read(state.batch, rows, known.prefix)
-            if _any_from_another_key(piece, state.batch):
+            if _may_have_moved_row(piece, state.batch):
                 return False
         except NOT_COLUMNAR:
             return False
@@ -245,7 +245,7 @@ class DebeziumJsonDecoder:
         return _KnownSchema(key, record_schema, columnar, prefix)
 
 
-def _any_from_another_key(piece: DecodedRows, batch: RawBatch) -> bool:
+def _may_have_moved_row(piece: DecodedRows, batch: RawBatch) -> bool:
     """Return whether a row with unavailable values may be a moved row. Only the row decoder finds its old key."""
     if not piece.flags or not batch.headers:
         return False

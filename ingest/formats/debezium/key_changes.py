@@ -44,7 +44,7 @@ def find_key_changes(rows: NDArray[np.int64], batch: RawBatch, lacking: Collecti
         return None
     places = np.flatnonzero(np.isin(rows, np.fromiter(batch.headers, np.int64, len(batch.headers))))
     found = [
-        (place, key_change_of(batch, row) or (_unmatched_key_change(batch, row) if place in lacking else None))
+        (place, key_change_of(batch, row) or (_unique_key_change(batch, row) if place in lacking else None))
         for place, row in zip(places.tolist(), rows[places].tolist(), strict=True)
     ]
     changes = [(place, change) for place, change in found if change is not None]
@@ -78,7 +78,7 @@ def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
     return KeyChange(id_, is_exact, _text(old), _text(new))
 
 
-def _unmatched_key_change(batch: RawBatch, row: int) -> KeyChange:
+def _unique_key_change(batch: RawBatch, row: int) -> KeyChange:
     """Return a key change with a unique id, for a record that doesn't identify its key change."""
     place = f"{batch.topic}-{batch.partition}-{batch.offsets[row]}".encode()
     id_ = b"\1" + hashlib.blake2b(place, digest_size=KEY_CHANGE_ID_BYTES - 1).digest()

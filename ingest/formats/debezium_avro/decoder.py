@@ -24,8 +24,8 @@ from ingest.formats.avro.change_records import ChangeRecords, ChangeSchema
 from ingest.formats.avro.column_images import (
     Changes,
     ColumnImages,
+    constant_columns,
     ops_of,
-    same_everywhere,
 )
 from ingest.formats.avro.decoded_columns import DecodedColumn, Places
 from ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
@@ -41,7 +41,7 @@ from ingest.formats.debezium.record_key import columns_of_key
 from ingest.formats.debezium.row_decoder import RowDecoder
 from ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, envelope_schema
 from ingest.formats.decoded_rows import merge_decoded
-from ingest.formats.envelopes.recognition import hint
+from ingest.formats.envelopes.recognition import other_format_hint
 from ingest.formats.found_rows import DecodeState
 from ingest.formats.record_schema import RecordSchema, RecordSchemaKey
 from ingest.formats.source_table import SourceTable
@@ -155,7 +155,7 @@ class DebeziumAvroDecoder:
             with suppress(BadValue):  # reading its records one by one gives each its failure
                 envelope = None if id_ < 0 else self._envelope(id_)
             if envelope is None or envelope.reader is None:
-                self._decode_alone(state, same)
+                self._decode_by_row(state, same)
             else:
                 self._decode_columns(state, id_, envelope, same)
 
@@ -168,12 +168,12 @@ class DebeziumAvroDecoder:
         changes, source_columns = self._records.changes(rows, envelope, columns)
         columnar = is_read & _ROW_OPS[changes.ops]
         if not columnar.all():
-            self._decode_alone(state, rows[~columnar])
+            self._decode_by_row(state, rows[~columnar])
         places = np.flatnonzero(columnar)
         try:
             by_names = _by_names(source_columns, places)
         except NOT_CONVERTED:  # a name that is not UTF-8
-            self._decode_alone(state, rows[places])
+            self._decode_by_row(state, rows[places])
             return
         for names, of_table in by_names:
             for key_columns, same in self._by_key_columns(state, rows[of_table], of_table):
@@ -226,13 +226,13 @@ class DebeziumAvroDecoder:
     def _decode_part(self, state: DecodeState, known: _Known, changes: Changes) -> None:
         n = len(changes.rows)
         if known.columnar is None:
-            self._decode_alone(state, changes.rows)
+            self._decode_by_row(state, changes.rows)
             return
         try:
             piece, alone = known.columnar.read(changes)
         except NOT_CONVERTED:
             if n <= _ALONE_MAX:
-                self._decode_alone(state, changes.rows)
+                self._decode_by_row(state, changes.rows)
                 return
             step = max(_ALONE_MAX, -(-n // _PARTS))
             for at in range(0, n, step):
@@ -240,11 +240,11 @@ class DebeziumAvroDecoder:
             return
         if piece is not None:
             state.add(piece)
-        self._decode_alone(state, changes.rows[alone])
+        self._decode_by_row(state, changes.rows[alone])
 
     # ------------------------------------------------------------ record by record
 
-    def _decode_alone(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
+    def _decode_by_row(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
         for row in rows.tolist():
             self._decode_record(state, row)
         self.row_decoded_records += len(rows)
@@ -259,7 +259,7 @@ class DebeziumAvroDecoder:
             id_, bare = self._framing.unframed(value, headers)
             members = self._members(id_, bare)
         except BadValue as e:
-            error = BadValue(f"{e}{hint(value, '')}") if value[:1] == b"{" else e
+            error = BadValue(f"{e}{other_format_hint(value, '')}") if value[:1] == b"{" else e
             state.found.fail(row, int(batch.offsets[row]), error, None)
             return
         key = self._key_of(batch, row)
@@ -375,7 +375,7 @@ def _by_names(columns: Sequence[DecodedColumn | None], places: Places) -> list[t
     if not len(places):
         return []
     taken = [None if column is None else column.take(places) for column in columns]
-    one = same_everywhere(taken)
+    one = constant_columns(taken)
     if one is not None:
         return [(one, places)]
     arrays = [None if column is None else column.to_arrow() for column in taken]

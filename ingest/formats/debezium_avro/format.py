@@ -67,4 +67,4 @@ class DebeziumAvro:
                 raise BadValue("it has no row image")
             return inferred_table(columns, schemas.key_as_json(batch.keys[row].as_py(), headers))
         except BadValue as e:
-            raise TableNotInferred.because(batch, row, str(e)) from None
+            raise TableNotInferred.for_record(batch, row, str(e)) from None

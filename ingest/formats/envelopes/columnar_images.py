@@ -98,7 +98,7 @@ class ColumnarImages:
         is_update |= codes == Op.UPDATE_AFTER
         left_out: dict[str, NDArray[np.bool_]] = {}
         if not new or type(new[0]) is not self.types.whole:
-            columns, left_out = self._without_left_out(columns, is_update, has_old, like)
+            columns, left_out = self._fill_omitted_columns(columns, is_update, has_old, like)
         kinds = _KIND_OF_OP[codes]
         source_rows = np.repeat(rows, counts)
         if given and self._record_schema.target.emit_update_before:
@@ -107,7 +107,7 @@ class ColumnarImages:
 
     def _columns_of(self, images: Sequence[Any]) -> list[Sequence[Any]]:
         """Return the values of the table's columns, in the table's order."""
-        columns = _columns(self._images(b"".join(images)) if _are_raw(images) else images, len(images))
+        columns = _columns(self._images(b"".join(images)) if _are_raw_values(images) else images, len(images))
         del columns[len(self._decoders) :]  # the last ones are ignored columns
         return columns
 
@@ -130,7 +130,7 @@ class ColumnarImages:
         """Raise ValueError if an update may change the primary key. Such a record must be read alone."""
         if not self._record_schema.primary_key:
             return
-        if _are_raw(given):
+        if _are_raw_values(given):
             old_keys = _columns(self._keys(b"".join(given)), len(given))
         else:
             old_keys = [[*map(field_of, given)] for field_of in self._key_fields]
@@ -142,7 +142,7 @@ class ColumnarImages:
                 if before is not UNSET and before is not None and before != after:
                     raise ValueError("an update that may change the key")
 
-    def _without_left_out(
+    def _fill_omitted_columns(
         self, columns: list[Sequence[Any]], is_update: NDArray[np.bool_], has_old: NDArray[np.bool_], like: Envelope
     ) -> tuple[list[Sequence[Any]], dict[str, NDArray[np.bool_]]]:
         """Return the columns with nulls for missing values, and flags of missing values that did not change.
@@ -209,7 +209,7 @@ class ColumnarImages:
         return DecodedRows(self._record_schema.target, source_rows, kinds, arrays, left_out)
 
 
-def _are_raw(images: Sequence[Any]) -> bool:
+def _are_raw_values(images: Sequence[Any]) -> bool:
     return bool(images) and type(images[0]) is msgspec.Raw
 
 

@@ -26,7 +26,7 @@ from ingest.formats.envelopes.columnar_images import ColumnarImages
 from ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
 from ingest.formats.envelopes.options import EnvelopeOptions
 from ingest.formats.envelopes.reader import EnvelopeReader
-from ingest.formats.envelopes.recognition import hint
+from ingest.formats.envelopes.recognition import other_format_hint
 from ingest.formats.envelopes.row_changes import rows_of_change
 from ingest.formats.found_rows import DecodeState, Truncated
 from ingest.formats.record_schema import RecordSchema
@@ -60,7 +60,7 @@ class _Group:
     records: list[Envelope] = field(default_factory=list)
 
 
-class _Last:
+class _LastShape:
     """The shape of a topic's last records, and a reader of more records of this shape.
 
     known: the shape.
@@ -93,7 +93,7 @@ class EnvelopeDecoder:
         self._options = options
         self._settings = ConnectorSettings(binary_handling_mode=options.binary_handling_mode)
         self._known: dict[tuple[str, Hashable], _KnownShape] = {}
-        self._last_of_topic: dict[str, _Last] = {}
+        self._last_of_topic: dict[str, _LastShape] = {}
         self.row_decoded_records = 0
         """Number of records that were read one by one since construction. Benchmarks and tests use it."""
 
@@ -146,7 +146,7 @@ class EnvelopeDecoder:
             return
         reader = group.records[0].direct_reader(group.known.columnar.types)
         if reader is not None:
-            self._last_of_topic[topic] = _Last(group.known, group.source, group.records[0], reader)
+            self._last_of_topic[topic] = _LastShape(group.known, group.source, group.records[0], reader)
 
     def _try_direct(self, state: DecodeState, rows: NDArray[np.int64]) -> bool:
         """Read the records at once if all have the shape of the topic's last records. Return whether this worked."""
@@ -167,7 +167,7 @@ class EnvelopeDecoder:
         try:
             event = record.event()
             source = record.source_table(state.batch.topic)
-            return _Group(self._known_of(state, shape, source, record) if isinstance(event, Op) else None, source)
+            return _Group(self._known_shape(state, shape, source, record) if isinstance(event, Op) else None, source)
         except BadValue:
             return _Group(None, None)  # reading its records one by one gives each its failure
 
@@ -233,7 +233,7 @@ class EnvelopeDecoder:
                 state.found.skip_schema_change(row, offset, source, partial(self._target, state), record.ddl_text())
             elif not isinstance(event, Op):
                 state.found.skip(event)
-            elif (known := self._known_of(state, record.shape(), source, record)) is None:
+            elif (known := self._known_shape(state, record.shape(), source, record)) is None:
                 if event is Op.TRUNCATE:  # no table exists, and a truncate creates none
                     state.found.skip(Skipped.TRUNCATE)
                 else:
@@ -242,7 +242,9 @@ class EnvelopeDecoder:
                 self._change(state, row, record, event, known.record_schema, source)
         except NotThisFormat as error:
             value: bytes = state.batch.values[row].as_py()
-            reason = BadValue(f"no {self._reader.format} record: {error}{hint(value, self._reader.format)}")
+            reason = BadValue(
+                f"no {self._reader.format} record: {error}{other_format_hint(value, self._reader.format)}"
+            )
             state.found.fail(row, int(state.batch.offsets[row]), reason, source)
         except BadValue as error:
             state.found.fail(row, int(state.batch.offsets[row]), error, source)
@@ -277,7 +279,7 @@ class EnvelopeDecoder:
             state.targets[source] = self._target_of(source)
         return state.targets[source]
 
-    def _known_of(
+    def _known_shape(
         self, state: DecodeState, shape: Hashable, source: SourceTable, record: Envelope
     ) -> _KnownShape | None:
         """Return the known shape; None if the source table has no target.

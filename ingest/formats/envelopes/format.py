@@ -47,4 +47,4 @@ class EnvelopeFormat:
             record = self.reader().read(batch.values[row].as_py() or b"")
             return infer_table(record.keyed(batch.keys[row].as_py()), batch, row)
         except BadValue as error:
-            raise TableNotInferred.because(batch, row, str(error)) from None
+            raise TableNotInferred.for_record(batch, row, str(error)) from None

@@ -84,7 +84,7 @@ class PlainAvro:
             id_, _ = self._framing().unframed(batch.values[row].as_py() or b"", batch.headers.get(row, ()))
             return inferred_table(row_schema(self._schemas().type_of(id_)).columns, None)
         except BadValue as e:
-            raise TableNotInferred.because(batch, row, str(e)) from None
+            raise TableNotInferred.for_record(batch, row, str(e)) from None
 
 
 def _configured_schema(options: Mapping[str, Any]) -> str:

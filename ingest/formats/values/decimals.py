@@ -40,13 +40,13 @@ def decimal_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Val
             rounded = value.quantize(Decimal((0, (1,), -target.scale)), ROUND_HALF_UP, _EXACT)
             if rounded != value and not rounds:
                 digits = f"{target.scale} digit{'s' * (target.scale != 1)}"
-                reason = f"{_short(value)} has more than {digits} behind the point"
+                reason = f"{_short_text(value)} has more than {digits} behind the point"
                 raise TooNarrow(reason, target, decimal_that_holds(value, target), can_round=True)
             if len(rounded.as_tuple().digits) <= target.precision:
                 return rounded
         if not value:
             return Decimal((0, (0,), -target.scale))
-        reason = f"{_short(value)} is out of the range of {target}"
+        reason = f"{_short_text(value)} is out of the range of {target}"
         raise TooNarrow(reason, target, decimal_that_holds(value, target))
 
     return decode
@@ -127,6 +127,6 @@ def plain_text(value: Decimal) -> str:
     return f"{value:f}"
 
 
-def _short(value: Decimal) -> str:
+def _short_text(value: Decimal) -> str:
     text = str(value)
     return text if len(text) <= 80 else f"{value:.20E}"

@@ -92,7 +92,7 @@ def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Va
     Without `rounds`, a number is accepted in two cases:
 
     - Its source type is FLOAT or DOUBLE, and the column is not narrower. Its nearest value in the column is returned.
-    - No digit gets lost (`keeps_digits`).
+    - No digit gets lost (`prints_exactly`).
 
     A number with a fraction or an exponent whose type no schema declares counts as a DOUBLE. A finite number that would
     become infinite is always refused.
@@ -123,8 +123,8 @@ def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Va
             raise TooNarrow(f"{shown(raw)} is out of the range of {target}", target, fits)
         if isinstance(number, float) and not _float32_keeps(number, value):
             raise TooNarrow(f"{shown(raw)} has more digits than a FLOAT keeps", target, DOUBLE, can_round=True)
-        if isinstance(number, Decimal) and not keeps_digits(number, value, narrow):
-            fits = DOUBLE if narrow and keeps_digits(number, float(text), False) else _decimal_or_text(number)
+        if isinstance(number, Decimal) and not prints_exactly(number, value, narrow):
+            fits = DOUBLE if narrow and prints_exactly(number, float(text), False) else _decimal_or_text(number)
             raise TooNarrow(f"{shown(raw)} has more digits than a {target.root} keeps", target, fits, can_round=True)
         return value
 
@@ -137,10 +137,10 @@ def _decimal_or_text(number: Decimal) -> DataType:
 
 def _float32_keeps(number: float, value: float) -> bool:
     """Return whether the 32-bit float `value` equals the 64-bit float `number`, or keeps its printed digits."""
-    return value == number or keeps_digits(Decimal(repr(number)), value, True)
+    return value == number or prints_exactly(Decimal(repr(number)), value, True)
 
 
-def keeps_digits(number: Decimal, value: float, narrow: bool) -> bool:
+def prints_exactly(number: Decimal, value: float, narrow: bool) -> bool:
     """Return whether a float prints as a number.
 
     It is printed with as many digits as the number has, and with as few digits as distinguish it from other floats.

@@ -47,12 +47,12 @@ class BrokerRetries:
         self._limit_ms = self._longest_ms
         self._limit_lowered.clear()
 
-    def end_soon(self) -> None:
+    def shorten_timeout(self) -> None:
         """Let requests fail after `_LIMIT_ON_STOP_MS`, because reading was stopped."""
         self._limit_ms = min(self._limit_ms, _LIMIT_ON_STOP_MS)
         self._limit_lowered.set()
 
-    async def until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def retry_until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until an attempt succeeds or the time limit is reached. A request that a broker refuses is not repeated.
 
         what: the attempt's purpose in messages, for example "list topics".

@@ -41,13 +41,13 @@ from ingest.sources.kafka.client_internals import (
     KafkaClient,
     check_aiokafka,
     fetch_broker,
-    hand_over_batches,
     parser_errors,
+    return_record_batches,
     stop,
 )
 from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
 from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
-from ingest.sources.kafka.fetched_records import FetchedRecords, cut_at, raw_batch
+from ingest.sources.kafka.fetched_records import FetchedRecords, raw_batch, truncate_at
 from ingest.sources.kafka.liveness import PartitionLiveness
 from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
 from ingest.sources.kafka.retries import BrokerRetries
@@ -100,10 +100,10 @@ class KafkaSource:
         self._error_log.begin()
         self._client = KafkaClient(**arguments)
         self._consumer = consumer_of(self._settings, arguments)
-        await self._retries.until_done("connect", lambda: connect(self._client, arguments))
-        await self._retries.until_done("connect", self._consumer.start)
-        hand_over_batches(self._consumer)
-        metadata = await self._retries.until_done("list topics", self._metadata)
+        await self._retries.retry_until_done("connect", lambda: connect(self._client, arguments))
+        await self._retries.retry_until_done("connect", self._consumer.start)
+        return_record_batches(self._consumer)
+        metadata = await self._retries.retry_until_done("list topics", self._metadata)
         missing = set(self._settings.topic_names) - metadata.topics.keys()
         if missing:
             raise BadInput(
@@ -124,9 +124,11 @@ class KafkaSource:
         """Return the current metadata of the cluster and the wanted topics."""
         topics = None if self._pattern else self._settings.topic_names
         metadata = await fetch_metadata(self._client, topics)
-        return ClusterMetadata(metadata.cluster_id, {n: t for n, t in metadata.topics.items() if self._wants(n)})
+        return ClusterMetadata(
+            metadata.cluster_id, {n: t for n, t in metadata.topics.items() if self._is_subscribed(n)}
+        )
 
-    def _wants(self, topic: str) -> bool:
+    def _is_subscribed(self, topic: str) -> bool:
         named = topic in self._settings.topic_names
         return named or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
 
@@ -152,7 +154,7 @@ class KafkaSource:
 
     async def refresh(self) -> frozenset[TopicPartition]:
         """Return the current partitions, without those of deleted topics."""
-        metadata = await self._retries.until_done("list topics", self._metadata)
+        metadata = await self._retries.retry_until_done("list topics", self._metadata)
         self._add_topics(metadata)
         return frozenset(_partitions_of(metadata.topics))
 
@@ -162,7 +164,7 @@ class KafkaSource:
         Other brokers may learn of a new topic later, but each broker knows its id before it returns its records
         (Kafka's BrokerMetadataPublisher). A deleted topic is not refused, because no other topic has replaced it.
         """
-        for metadata in await self._retries.until_done(
+        for metadata in await self._retries.retry_until_done(
             "confirm the ids of its topics", self._metadata_of_fetch_brokers
         ):
             self._checked_identity(metadata)
@@ -176,12 +178,12 @@ class KafkaSource:
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         match start:
             case Earliest():
-                return await self._beginnings(partitions)
+                return await self._earliest_offsets(partitions)
             case Latest():
                 return await self._end_offsets(partitions)
             case AtTimestamp(timestamp_ms):
                 times = dict.fromkeys(partitions, timestamp_ms)
-                found = await self._retries.until_done(
+                found = await self._retries.retry_until_done(
                     "look up offsets by time", lambda: self._consumer.offsets_for_times(times)
                 )
                 ends = await self._end_offsets(partitions)
@@ -197,18 +199,20 @@ class KafkaSource:
         if not partitions:
             return {}
         ends = await self._end_offsets(partitions)
-        beginnings = await self._beginnings(partitions)
+        beginnings = await self._earliest_offsets(partitions)
         return {p: OffsetRange(beginnings[p], max(ends[p], beginnings[p])) for p in partitions}
 
-    async def _beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = await self._retries.until_done(
+    async def _earliest_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found = await self._retries.retry_until_done(
             "look up offsets", lambda: self._consumer.beginning_offsets(list(partitions))
         )
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the ends. With read_committed, an end is the first offset of the oldest open transaction, if any."""
-        found = await self._retries.until_done("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
+        found = await self._retries.retry_until_done(
+            "look up offsets", lambda: self._consumer.end_offsets(list(partitions))
+        )
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
@@ -221,7 +225,7 @@ class KafkaSource:
             finally:
                 await admin.close()
 
-        found = await self._retries.until_done(f"read offsets of group {group_id}", fetch)
+        found = await self._retries.retry_until_done(f"read offsets of group {group_id}", fetch)
         return {TopicPartition(*p): committed.offset for p, committed in found.items() if committed.offset >= 0}
 
     async def _checked(
@@ -252,7 +256,7 @@ class KafkaSource:
                 async for batch in batches:
                     yield batch
         except BaseException:
-            self._retries.end_soon()
+            self._retries.shorten_timeout()
             raise
 
     async def _batches(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
@@ -261,7 +265,7 @@ class KafkaSource:
         for batch in await self._assign(self._partitions - self._reached.keys()):
             yield batch
         if self._ends is None:
-            self._ends = await self._ends_of_reading()
+            self._ends = await self._stop_offsets()
         ends, is_cut = self._ends, self._settings.until_timestamp_ms is not None
         liveness = PartitionLiveness(self._settings.unreachable_after_ms, self._clock.now_ms())
         next_discovery_ms = self._clock.now_ms() + self._settings.discovery_interval_ms
@@ -270,7 +274,7 @@ class KafkaSource:
                 async for batch in batches:
                     if not is_cut:
                         yield batch
-                    elif (wanted := cut_at(batch, ends or {})) is not None:
+                    elif (wanted := truncate_at(batch, ends or {})) is not None:
                         yield wanted
             now_ms = self._clock.now_ms()
             if liveness.is_due(now_ms):
@@ -281,7 +285,7 @@ class KafkaSource:
                     for batch in await self._assign(new):
                         yield batch
 
-    async def _ends_of_reading(self) -> Mapping[TopicPartition, int] | None:
+    async def _stop_offsets(self) -> Mapping[TopicPartition, int] | None:
         """Return the offsets where reading ends; None if it never ends."""
         if self._settings.until_timestamp_ms is not None:
             return await self.offsets(self._reached, AtTimestamp(self._settings.until_timestamp_ms))
@@ -289,7 +293,7 @@ class KafkaSource:
 
     async def _assign(self, new: Collection[TopicPartition]) -> list[RawBatch]:
         """Read these partitions, too, each from its oldest record. Returns the batches that announce them."""
-        beginnings = await self._beginnings(new) if new else {}
+        beginnings = await self._earliest_offsets(new) if new else {}
         self._reached |= beginnings
         # This replaces the whole assignment, and drops fetched data. Nothing is awaited until every partition has its
         # position again, so the fetcher never sees a partition without one.
@@ -318,11 +322,11 @@ class KafkaSource:
         for partition, position in moved.items():
             left = fetched.get(partition) or FetchedRecords(self._settings.max_record_bytes)
             while True:
-                yield await self._short_work(self._taken, partition, left, position)
+                yield await self._short_work(self._next_batch, partition, left, position)
                 if not left:
                     break
 
-    def _taken(self, partition: TopicPartition, left: FetchedRecords, position: int) -> RawBatch:
+    def _next_batch(self, partition: TopicPartition, left: FetchedRecords, position: int) -> RawBatch:
         """Return the next records as a batch. The size of uncompressed data is bounded, too.
 
         position: the consumer's position, after all of these records.
@@ -371,7 +375,7 @@ class KafkaSource:
         )
 
     async def _check_retention(self) -> None:
-        beginnings = await self._beginnings(self._reached) if self._reached else {}
+        beginnings = await self._earliest_offsets(self._reached) if self._reached else {}
         if gone := {p: offset for p, offset in self._reached.items() if offset < beginnings[p]}:
             raise self._refusal(gone)
 

@@ -26,7 +26,7 @@ _CODE_WORDS: Final = 8
 _MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that the multiplication is invertible
 
 
-def columns_that_order(context: TableContext, names: list[str]) -> list[str]:
+def ordering_columns(context: TableContext, names: list[str]) -> list[str]:
     """Return the columns that `source_order` needs.
 
     names: the names of all columns.

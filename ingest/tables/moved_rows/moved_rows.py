@@ -137,7 +137,7 @@ class MovedRows:
     def add_arrival(self, change: KeyChange) -> None:
         """Add a row that arrived under its new key: it is in the writer, or was set aside."""
         self.is_changed = True
-        left = self.pairs.match_arrival(change)
+        left = self.pairs.match_new_half(change)
         if left is not None:
             self._budget.used_bytes -= left.nbytes
             if change.is_exact:

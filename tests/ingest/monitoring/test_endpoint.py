@@ -314,8 +314,8 @@ def test_labels_are_bounded_and_nothing_is_lost() -> None:
         observed.was_written(f"t{number}", 10, 1_000 + number)
         observed.committed(f"t{number}", number, 1_000 * number, 1)
     starts = {TopicPartition("a", number): 0 for number in range(4)}
-    observed.reading_began(starts)
-    observed.ends_are(dict.fromkeys(starts, 7))
+    observed.reading_started(starts)
+    observed.set_end_offsets(dict.fromkeys(starts, 7))
     gauges = ProcessGauges(lambda: 0, 1, lambda: 0, lambda: 0)
     collector = PipelineCollector(observed, gauges, ("p", "1"), tables_max=2, partitions_max=3)
     found = {

@@ -53,7 +53,7 @@ def test_offsets_rows_and_snapshots_of_batches_add_up(context: TableContext) -> 
     table = observed.table("x.t")
     assert (table.rows, table.commits, table.snapshot_id, table.commit_ms) == (8, 2, 2, 7)
     assert observed.waiting_since_ms is None
-    observed.ends_are({PARTITION: 30})
+    observed.set_end_offsets({PARTITION: 30})
     assert observed.lag == 12
 
 
@@ -86,7 +86,7 @@ def test_a_batch_that_failed_is_waited_for_and_not_counted_twice_when_it_comes_a
 
 def test_dead_letters_are_counted_by_their_kind() -> None:
     found = monitor()
-    found.became_dead_letters([json.dumps({"kind": kind}) for kind in ("bad_value", "bad_value", "unknown_value")])
+    found.dead_lettered([json.dumps({"kind": kind}) for kind in ("bad_value", "bad_value", "unknown_value")])
     assert found.observed.dead_letters == {"bad_value": 2, "unknown_value": 1}
 
 
@@ -94,7 +94,7 @@ def test_dead_letters_are_counted_by_their_kind() -> None:
 def test_a_batch_may_take_a_minute_whatever_the_interval(waits_ms: int, codes: list[str]) -> None:
     clock = ManualClock()
     observed = RunObservations(100, clock, "RUNNING", patience_ms=60_000)
-    observed.offsets_were_read(PARTITION, 0, 5)
+    observed.offsets_read(PARTITION, 0, 5)
     clock.advance(waits_ms)
     assert [reason.code for reason in not_ready(observed)] == codes
 

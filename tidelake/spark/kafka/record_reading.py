@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from checkpoint.offsets import TopicPartition
 from ingest.source_settings import KafkaSettings
-from ingest.sources.kafka.range_reader import OffsetsGone, RangeReader, header_column
+from ingest.sources.kafka.range_reader import OffsetsUnavailable, RangeReader, header_column
 from ingest.sources.kafka.record_columns import RecordColumns
 from storage.errors import PositionRefused
 from storage.logs import get_logger
@@ -42,7 +42,7 @@ def record_batches(
         while position < part.end:
             try:
                 records, position = consumer.poll(part, position)
-            except OffsetsGone as gone:
+            except OffsetsUnavailable as gone:
                 lost, position = _lost(part, gone)
                 report_lost(str(options.settings.bootstrap_servers), [lost], fails=options.fails_on_loss)
                 continue
@@ -73,7 +73,7 @@ def report_change(where: str, what: Sequence[str], fails: bool) -> None:
     )
 
 
-def _lost(part: RecordRange, gone: OffsetsGone) -> tuple[RecordRange, int]:
+def _lost(part: RecordRange, gone: OffsetsUnavailable) -> tuple[RecordRange, int]:
     """Return the lost part of the range, and the offset to continue from."""
     if gone.position < gone.held.start:
         end = min(part.end, gone.held.start)
