@@ -65,7 +65,7 @@ timestamp_type: the type in Kafka's terms. Tables of the first releases lack thi
     timestamp type is written.
 """
 
-_LATER: Final = ("timestamp_type",)
+_ADDED_COLUMNS: Final = ("timestamp_type",)
 
 _OPTIONS: Final = {"bucket": "-1", "deletion-vectors.enabled": "true"}  # a replay marks the rows that it handled
 _CONFLUENT_MAGIC: Final = 0
@@ -87,7 +87,7 @@ class DeadLetterTable:
     def open(self) -> TableContext:
         """Return the table. Raises BadInput for a table with other columns."""
         context = self._catalog.load(self.name)
-        missing = [name for name in COLUMNS.names if name not in context.schema.names and name not in _LATER]
+        missing = [name for name in COLUMNS.names if name not in context.schema.names and name not in _ADDED_COLUMNS]
         if missing or context.schema.has_primary_key:
             what = f"lacks {', '.join(missing)}" if missing else "has a primary key"
             raise BadInput(
@@ -119,7 +119,7 @@ class DeadLetterTable:
         values.
         """
         context = self.open()
-        for name in _LATER:
+        for name in _ADDED_COLUMNS:
             if name not in context.schema.names and rows.column(name).null_count < len(rows):
                 try:
                     self._catalog.alter_table(self.name, [AddColumn((name,), STRING)])
@@ -159,7 +159,7 @@ class DeadLetterTable:
         reader = SnapshotReader(context, there, condition)
         splits = TableScan(context, condition).plan(context.snapshots.latest())
         found = pa.Table.from_batches(reader.read(splits), reader.schema)
-        for name in _LATER:
+        for name in _ADDED_COLUMNS:
             if name not in there:
                 found = found.append_column(COLUMNS.field(name), pa.nulls(len(found), COLUMNS.field(name).type))
         order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]

@@ -33,9 +33,9 @@ from storage.logs import get_logger
 _log = get_logger(__name__)
 
 _SUFFIX: Final = ".jsonl"
-_QUIET_MS: Final = 10_000  # least time between two log lines
-_HELD_BYTES_MAX: Final = 16 << 20
-_WRITTEN_AT_ONCE: Final = 8
+_LOG_INTERVAL_MS: Final = 10_000  # least time between two log lines
+_BUFFER_BYTES_MAX: Final = 16 << 20
+_WRITE_PARALLELISM: Final = 8
 # It doesn't match the file names of earlier releases, `<topic>-<partition>-<first offset>-<…>`: such files may hold
 # dead letters of other partitions, with any offset. It doesn't match the names of the Spark sink either.
 _RANGE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-\d+_(?P<last>\d+)-[0-9a-f]{8}\.jsonl")
@@ -128,7 +128,7 @@ class DeadLetters:
     @property
     def should_flush(self) -> bool:
         """Whether the dead letters in memory should be written before more are added."""
-        return self._waiting_bytes >= _HELD_BYTES_MAX
+        return self._waiting_bytes >= _BUFFER_BYTES_MAX
 
     def flush(self) -> None:
         """Make all dead letters durable. After this, positions may pass their records.
@@ -136,7 +136,7 @@ class DeadLetters:
         The dead letters stay valid if the checkpoint fails afterwards: records that are read again are recognized.
         """
         if self._waiting:
-            with ThreadPoolExecutor(min(len(self._waiting), _WRITTEN_AT_ONCE), "dead-letters") as threads:
+            with ThreadPoolExecutor(min(len(self._waiting), _WRITE_PARALLELISM), "dead-letters") as threads:
                 list(threads.map(self._write, self._waiting))
         self._waiting, self._waiting_bytes = {}, 0
 
@@ -151,7 +151,7 @@ class DeadLetters:
 
 
 class _RateLimitedLog:
-    """Logs the first dead letter at once, and then at most one every _QUIET_MS, with the number of unlogged ones.
+    """Logs the first dead letter at once, and then at most one every _LOG_INTERVAL_MS, with the count of unlogged ones.
 
     The rate is limited because thousands of records may fail for one reason.
     """
@@ -178,7 +178,7 @@ class _RateLimitedLog:
             unlogged_before=self._unlogged,
             kept_in=self._location,
         )
-        self._quiet_until_ms, self._unlogged = now_ms + _QUIET_MS, 0
+        self._quiet_until_ms, self._unlogged = now_ms + _LOG_INTERVAL_MS, 0
 
 
 def _is_below(file_name: str, resume_offsets: Mapping[TopicPartition, int]) -> bool:

@@ -135,9 +135,9 @@ class Scan:
         found = self.splits() if splits is None else splits
         if self._other is None:
             return self._reader.read(found)
-        return self._of_both(self._other, found)
+        return self._read_with_fallback(self._other, found)
 
-    def _of_both(self, other: FallbackBranch, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+    def _read_with_fallback(self, other: FallbackBranch, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         theirs = SnapshotReader(other.context, self._columns, self._predicate)
         for split in splits:
             for rows in (theirs if split.of_fallback_branch else self._reader).read([split]):

@@ -272,7 +272,7 @@ class Table(RowChanges):
         progress = ConsumerProgress(context, name, one_of) if name is not None else None
         return Follower(
             context,
-            self._start_of_follow(progress) if start is None else start,
+            self._follow_start(progress) if start is None else start,
             progress,
             ignores_progress=options.ignores_consumer_progress,
             bound=Bound(end, options.scan_bounded_watermark_ms),
@@ -281,7 +281,7 @@ class Table(RowChanges):
             shown=self._shown,
         )
 
-    def _start_of_follow(self, progress: ConsumerProgress | None) -> StartAt:
+    def _follow_start(self, progress: ConsumerProgress | None) -> StartAt:
         """Return the start. As in Java, a consumer with a position continues there; options have no effect."""
         options = self._context.options
         if progress is not None and not options.ignores_consumer_progress and progress.read() is not None:

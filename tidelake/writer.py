@@ -49,7 +49,7 @@ class Writer:
         overwrite: bool | Mapping[str, Any] | None = None,
     ) -> None:
         self._commit_user = commit_user
-        self._overwrite = _what_to_overwrite(overwrite, context)
+        self._overwrite = _overwrite_spec(overwrite, context)
         self._context = context
         self._manifests = context.shared(ManifestStore)
         self._writer = TableWriter(
@@ -79,7 +79,7 @@ class Writer:
 
         Raises BadInput if rows don't fit the table; then none of them are written.
         """
-        self._refuse_while_unknown()
+        self._check_outcome_known()
         self._writer.write(rows)
 
     @checked
@@ -104,14 +104,14 @@ class Writer:
         call it again with the same identifier, before anything else). After any other error nothing was published.
         """
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        self._refuse_while_unknown(number)
+        self._check_outcome_known(number)
         self._unpublished += self._writer.prepare_commit(number)
         if self._batch is not None and number == BATCH_COMMIT_IDENTIFIER:
             self._unpublished, staged = self._batch.into_buckets(self._unpublished)
             self._commit.abort(staged)
         committable = Committable(number, tuple(self._unpublished), watermark, dict(properties or {}))
         try:
-            published, committable = self._publish_in_order(committable)
+            published, committable = self._publish_renumbered(committable)
         except BaseException as error:
             # After any other error nothing was published now; an earlier attempt may have been.
             if isinstance(error, CommitOutcomeUnknown) or not isinstance(error, Exception):
@@ -126,7 +126,7 @@ class Writer:
             mark_done_at_end_of_input(self._context, {message.partition for message in committable.messages})
         return published
 
-    def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
+    def _publish_renumbered(self, committable: Committable) -> tuple[int | None, Committable]:
         """Publish after concurrent commits of other writers to the same buckets, whose rows are then older.
 
         Also returns the committable that was published.
@@ -152,7 +152,7 @@ class Writer:
             return self._commit.commit(committable)
         return self._commit.overwrite(committable, None if self._overwrite is True else self._overwrite)
 
-    def _refuse_while_unknown(self, identifier: int | None = None) -> None:
+    def _check_outcome_known(self, identifier: int | None = None) -> None:
         """Refuse more rows in a commit of unknown outcome: they would be lost if it was a replay."""
         if self._unknown is None or self._unknown == identifier != BATCH_COMMIT_IDENTIFIER:
             return
@@ -184,7 +184,7 @@ class Writer:
         self.close()
 
 
-def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:
+def _overwrite_spec(given: object, context: TableContext) -> bool | Mapping[str, Any]:
     """Return what to overwrite.
 
     False: nothing. True: everything. Otherwise the matching partitions. Raises BadInput.

@@ -67,7 +67,7 @@ class LookupMerge:
         counted = _counted(groups, levels, lowest)
         if self.engine.newest_wins:
             old = np.where(from_level_0 & (lowest >= 0), groups.rows[lowest], -1)
-            return self._with_newest(rows, counted, previous, old, from_level_0)
+            return self._merge_newest_wins(rows, counted, previous, old, from_level_0)
         is_alone = groups.lengths == 1
         is_alone[previous.keys] = False
         merged = self._merged(rows, counted, previous, is_alone, from_level_0)
@@ -78,7 +78,7 @@ class LookupMerge:
         after = merged.of(from_level_0)
         return Merged(merged.rows, row_changes(before.adds(), after.adds(), len(groups), self.compared))
 
-    def _with_newest(
+    def _merge_newest_wins(
         self,
         rows: pa.RecordBatch,
         groups: Groups,

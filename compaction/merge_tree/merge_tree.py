@@ -125,7 +125,7 @@ class MergeTree:
         written: list[DataFileMeta] = []
         try:
             for step in steps:
-                rewritten = self._carry_out(step, task)
+                rewritten = self._execute(step, task)
                 written += rewritten.all_files
                 changelog += rewritten.changelog
                 tombstones += rewritten.tombstones
@@ -194,7 +194,7 @@ class MergeTree:
             return False
         return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
 
-    def _carry_out(self, step: Step, task: _Task) -> RewriteResult:
+    def _execute(self, step: Step, task: _Task) -> RewriteResult:
         if isinstance(step, Upgrade) and not step.produces_changelog:
             return RewriteResult()
         rewriter = MergeTreeRewriter(
@@ -204,7 +204,7 @@ class MergeTree:
                 self.levels,
                 step.files,
                 task.output_level,
-                partial(self._look_up, task),
+                partial(self._lookup_upper_levels, task),
                 writes_rows=not isinstance(step, Upgrade),
             ),
             self._expiry,
@@ -218,7 +218,7 @@ class MergeTree:
             return rewriter.read_changes(step.sections, task.output_level)
         return rewriter.rewrite(step.sections, task.output_level, drop_deletes=task.drop_deletes)
 
-    def _look_up(self, task: _Task, levels: Levels, output_level: int) -> Find:
+    def _lookup_upper_levels(self, task: _Task, levels: Levels, output_level: int) -> Find:
         runs = [run.files for run in levels.runs if run.level > output_level]
         key_fields = self._context.schema.select(self._context.schema.trimmed_primary_keys)
         return LookupLevels(self._files, runs, key_fields, self._lookup_cache, self._is_visible(task)).find

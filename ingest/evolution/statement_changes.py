@@ -15,7 +15,7 @@ from storage.ddl.schema_changes import AddColumn, DropColumn, RenameColumn, Sche
 from storage.table import TableContext
 from storage.types import nullable
 
-_IN_A_CIRCLE: Final = (
+_RENAME_CYCLE_ERROR: Final = (
     "columns take one another's names, and who reads the record again after a crash can't tell whether they have. "
     "Rename them with `tidelake table alter`, by way of a third name, and pass over this record (`--skip-record`)"
 )
@@ -66,9 +66,9 @@ def statement_changes(
             if action is Action.IGNORE:
                 found.left.append(f"{statement}: `schema_evolution` leaves it out")
             elif action is Action.TRY:
-                found.left.append(f"{statement}: {_IN_A_CIRCLE}")
+                found.left.append(f"{statement}: {_RENAME_CYCLE_ERROR}")
             else:
-                found.refused = f"{statement}: {_IN_A_CIRCLE}"
+                found.refused = f"{statement}: {_RENAME_CYCLE_ERROR}"
             continue
         elif new in names:
             found.left.append(f"{statement}: the table has both, as a row came before the statement")

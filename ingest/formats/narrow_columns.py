@@ -38,7 +38,7 @@ from storage.types import (
 
 _INTEGERS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 _BYTES: Final = frozenset({Root.BINARY, Root.VARBINARY})
-_ALWAYS_FINE: Final = frozenset({"microseconds", "nanoseconds"})  # their unit is not the source's precision
+_PRECISE_UNITS: Final = frozenset({"microseconds", "nanoseconds"})  # their unit is not the source's precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) ->
             if source.scale > target.scale or whole_digits > target.precision - target.scale:
                 return wide_decimal(target, whole_digits, source.scale)
         case SemanticType.TIMESTAMP if (
-            target.root in TIMESTAMP_ROOTS and settings.time_precision_mode not in _ALWAYS_FINE
+            target.root in TIMESTAMP_ROOTS and settings.time_precision_mode not in _PRECISE_UNITS
         ):
             # Debezium counts whole seconds in milliseconds, too.
             if source.per_second > max(PER_SECOND["ms"], PER_SECOND[timestamp_unit(target.precision)]):

@@ -25,7 +25,9 @@ from storage.table import TableContext
 from storage.threads import run_uncancellable
 
 _REFRESH_MS_MAX: Final = 5_000
-_OTHERS_MS: Final = 60_000  # interval for tables that only others commit to; each look sends requests to the store
+_FOREIGN_TABLE_INTERVAL_MS: Final = (
+    60_000  # interval for tables that only others commit to; each look sends requests to the store
+)
 _SOURCE_LIMIT_S: Final = 5.0  # after this time, the missing answer of a broker is reported, and the request is repeated
 
 _log = get_logger(__name__)
@@ -119,7 +121,7 @@ class PipelineMonitor:
     async def _poll_table(self, name: str, reader: TableLevelsReader) -> None:
         table, now_ms = self._observed.table(name), self._observed.clock.now_ms()
         seen_id, seen_ms = self._seen.get(name, (None, 0))
-        if table.levels is None or seen_id != table.snapshot_id or now_ms - seen_ms >= _OTHERS_MS:
+        if table.levels is None or seen_id != table.snapshot_id or now_ms - seen_ms >= _FOREIGN_TABLE_INTERVAL_MS:
             self._seen[name] = table.snapshot_id, now_ms
             table.levels = await run_uncancellable(reader.read)
 

@@ -25,7 +25,7 @@ from storage.threads import map_uncancellable, run_uncancellable
 
 INTERVAL_MS: Final = 60_000  # between two writes of either one, while the pipeline runs
 REFRESH_MS: Final = 3_600_000  # age at which an unchanged registration is written again: some setups expire old ones
-_AT_ONCE: Final = 32
+_READ_PARALLELISM: Final = 32
 
 _log = get_logger(__name__)
 
@@ -180,7 +180,7 @@ class ProgressTracker:
             name: found.id for name, sink in list(self._sinks.items()) if (found := sink.latest_of_user()) is not None
         }
         outdated = [(name, id_) for name, id_ in newest.items() if self._is_outdated(name, id_, now_ms)]
-        await map_uncancellable(register, outdated, _AT_ONCE)
+        await map_uncancellable(register, outdated, _READ_PARALLELISM)
 
     async def keep_registered(self, end: asyncio.Event) -> None:
         """Call `register` at intervals until the end, also while nothing is committed."""

@@ -37,7 +37,7 @@ from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput
 from storage.threads import run_cpu_bound, run_uncancellable
 
-_HELD_AT_ONCE: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins
+_FINAL_WRITE_BYTES: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins
 _JOINED_BYTES: Final = 8 << 20  # bytes of records that are written as one batch
 _WAIT_MS: Final = 100
 
@@ -368,7 +368,7 @@ class _Attempt:
             return False  # a checkpoint wrote the records in memory to a new segment
         if self._must_reread_source() or self._is_ahead():
             return False
-        if self._log.held_bytes > _HELD_AT_ONCE:
+        if self._log.held_bytes > _FINAL_WRITE_BYTES:
             await run_uncancellable(self._log.flush, self._log.identity)
             return False
         for batch in list(self._log.held):

@@ -42,7 +42,9 @@ UNAVAILABLE_COLUMN: Final = "_unchanged"
 DEAD_LETTER_COLUMN: Final = "_dead_letter"
 OLD_KEY_PREFIX: Final = "_old_"
 KEY_CHANGE_COLUMN: Final = "_key_change"
-_DECIDE: Final = "Decide what becomes of the rows; `truncates: skip` of the format passes all such records over"
+_TRUNCATE_REMEDY: Final = (
+    "Decide what becomes of the rows; `truncates: skip` of the format passes all such records over"
+)
 _KEY_CHANGE: Final = pa.struct(
     [("id", pa.binary()), ("is_exact", pa.bool_()), ("old_key", pa.string()), ("new_key", pa.string())]
 )
@@ -201,7 +203,7 @@ class _RawReader:
             elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # that is ignored; a later record may need a column
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
         elif not failure.kind.is_tolerable:
-            raise BadInput(f"{failure.describe(raw)}. {_DECIDE}")
+            raise BadInput(f"{failure.describe(raw)}. {_TRUNCATE_REMEDY}")
         elif not self._inputs[number].keeps_dead_letters:
             raise BadInput(f"{failure.describe(raw)}. {bad_record_remedy(self._inputs[number])}")
         else:

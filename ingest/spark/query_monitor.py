@@ -28,7 +28,7 @@ from storage.table import TableContext
 Ends = Callable[[], Mapping[TopicPartition, int]]
 """Returns the known ends of the logs."""
 
-_PATIENCE_MS: Final = 60_000  # a Spark batch may take longer than the trigger's interval without a problem
+_STALL_TOLERANCE_MS: Final = 60_000  # a Spark batch may take longer than the trigger's interval without a problem
 
 _log = get_logger(__name__)
 
@@ -37,7 +37,7 @@ class QueryMonitor:
     """The monitor of one query. Its methods may be called from any thread."""
 
     def __init__(self, settings: MetricsSettings, pipeline: str, warehouse: str, interval_ms: int) -> None:
-        self.observed = RunObservations(interval_ms, SystemClock(), patience_ms=_PATIENCE_MS)
+        self.observed = RunObservations(interval_ms, SystemClock(), patience_ms=_STALL_TOLERANCE_MS)
         self._settings = settings
         self._monitor = PipelineMonitor(settings, pipeline, warehouse, self.observed, _no_gauges())
         self._lock = threading.Lock()

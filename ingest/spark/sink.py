@@ -315,7 +315,7 @@ class BatchObserver(Protocol):
 class SchemaFollower(Protocol):
     """Changes the schemas of tables for their records, in the driver."""
 
-    def decided(self, sink: SparkSink) -> SparkSink:
+    def with_decisions(self, sink: SparkSink) -> SparkSink:
         """Return the sink with the current decisions about the table's columns."""
         ...
 
@@ -357,7 +357,7 @@ def write_batch(
             needs = {due[number].sink.table: of.needs for number, of in rows.facts.tables.items() if of.needs}
             if schemas is None or not needs or not schemas.follow(needs):
                 return _write_decoded(due, rows, batch_id, observer)
-        due = [schemas.decided(one.sink).open(batch_id, query) for one in due]
+        due = [schemas.with_decisions(one.sink).open(batch_id, query) for one in due]
 
 
 def _write_decoded(

@@ -18,8 +18,8 @@ from storage.table import TableContext
 from storage.threads import map_parallel
 
 HISTORY_SNAPSHOTS: Final = 64  # checked for holes at a start; `tidelake table verify` checks all
-_OF_ALL_TABLES: Final = 1_024  # snapshots of all tables together, so that many tables don't slow down a start
-_AT_LEAST: Final = 8
+_SNAPSHOTS_OF_ALL_TABLES: Final = 1_024  # snapshots of all tables together, so that many tables don't slow down a start
+_SNAPSHOTS_PER_TABLE_MIN: Final = 8
 
 _log = get_logger(__name__)
 
@@ -147,7 +147,7 @@ class CommitHistory:
 
 def history_snapshots_of_each(tables: int) -> int:
     """Return how many snapshots of each table a start checks."""
-    return max(_AT_LEAST, min(HISTORY_SNAPSHOTS, _OF_ALL_TABLES // tables))
+    return max(_SNAPSHOTS_PER_TABLE_MIN, min(HISTORY_SNAPSHOTS, _SNAPSHOTS_OF_ALL_TABLES // tables))
 
 
 def consumer_name(commit_user: str) -> str:

@@ -33,10 +33,10 @@ from storage.errors import BadInput
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
 
-# Reading again begins at the time of the truncate minus _EARLIER_MS, and some records before that. The next larger
+# Reading again begins at the time of the truncate minus _LOOKBACK_MS, and some records before that. The next larger
 # number of records is used if these don't show that this is early enough.
-_EARLIER_MS: Final = 2_000
-_EARLIER_RECORDS: Final = (100, 10_000, 1_000_000)
+_LOOKBACK_MS: Final = 2_000
+_LOOKBACK_RECORDS: Final = (100, 10_000, 1_000_000)
 _BYTES_MAX: Final = 64 << 20  # bytes of rows that are written again
 
 _log = get_logger(__name__)
@@ -169,7 +169,7 @@ class TruncateHandler:
         ahead: set[TopicPartition] = set()
         try:
             bounds = await source.bounds(list(await source.open(list(ends)) | ends.keys()))
-            near = await _offsets_at(source, ends, time_ms - _EARLIER_MS)
+            near = await _offsets_at(source, ends, time_ms - _LOOKBACK_MS)
             for partition, end in ends.items():
                 found = await self._read_rows_after(source, bounds, table, at, partition, near[partition], end)
                 if found:
@@ -196,7 +196,7 @@ class TruncateHandler:
         near: the approximate offset where these records begin
         """
         oldest = bounds[partition].start if partition in bounds else 0
-        for earlier in _EARLIER_RECORDS:
+        for earlier in _LOOKBACK_RECORDS:
             start = max(oldest, min(near, end) - earlier)
             batches = read_ranges(source, bounds, {partition: OffsetRange(min(start, end), end)})
             try:

@@ -24,7 +24,7 @@ from ingest.tables.moved_rows.moved_rows import MADE_BY_MERGING, NOT_IN_TABLE, R
 from storage.format import KIND_COLUMN, RowKind
 
 NO_OLD_ROW: Final = "a value did not change, and the row that holds it is not in the table"
-_NOWHERE: Final = -1
+_NO_SOURCE: Final = -1
 # Default values that a connector sends for unknown columns are never this long.
 _LENGTH_OF_REAL_VALUES: Final = 64
 
@@ -91,20 +91,20 @@ def fill_unavailable(
     origins = _ValueSources.of(batch, unavailable, moved, read_again)
     versions = _RowVersions(batch)
     sources = versions.before(origins.keys, origins.before)
-    sources[~origins.are_looked_up] = _NOWHERE
+    sources[~origins.are_looked_up] = _NO_SOURCE
     # The source of a flagged row's values: a row of the batch, a looked-up row (from n on), or a kept moved row.
     outside = np.flatnonzero(origins.are_looked_up & (sources == _RowVersions.OUTSIDE))
     found, old = (
         lookup.newest(origins.keys.take(pa.array(outside))) if len(outside) else (outside > 0, rows.slice(0, 0))
     )
-    sources[outside] = np.where(found, n + np.arange(len(outside)), _NOWHERE)
+    sources[outside] = np.where(found, n + np.arange(len(outside)), _NO_SOURCE)
     kept = list(origins.kept)
     sources[kept] = n + len(old) + np.arange(len(kept))
 
     columns = list(rows.columns)
     lost = np.zeros(n, np.bool_)
     for name, flags in unavailable.columns.items():
-        usable = np.where(flags & origins.knows(name), sources, _NOWHERE)
+        usable = np.where(flags & origins.knows(name), sources, _NO_SOURCE)
         take = _resolve_sources(n + len(old) + len(kept), unavailable.rows[flags], usable[flags])[:n]
         lost |= take < 0
         cells = pa.concat_arrays([rows[name], old[name], *(values[name] for values in origins.kept_values)])
@@ -138,14 +138,14 @@ def rows_leaving_key(
     names = batch.target.schema.names
     keys = batch.rows.select(batch.target.schema.primary_keys).take(pa.array(at))
     trusted = ~read_again[at] & batch.target.holds_source_rows
-    sources = np.where(trusted, _RowVersions(batch).before(keys, at), _NOWHERE)
-    sources[(sources >= 0) & filled.lost[np.maximum(sources, 0)]] = _NOWHERE
+    sources = np.where(trusted, _RowVersions(batch).before(keys, at), _NO_SOURCE)
+    sources[(sources >= 0) & filled.lost[np.maximum(sources, 0)]] = _NO_SOURCE
     outside = np.flatnonzero(sources == _RowVersions.OUTSIDE)
     rows = filled.rows.select(names)
     old = rows.slice(0, 0)
     if len(outside):
         found, old = lookup.newest(keys.take(pa.array(outside)))
-        sources[outside] = np.where(found, len(rows) + np.arange(len(outside)), _NOWHERE)
+        sources[outside] = np.where(found, len(rows) + np.arange(len(outside)), _NO_SOURCE)
     take = pa.array(sources, mask=sources < 0)
     sent = batch.rows.take(pa.array(at))
     is_sent = {name: certain_source_values(sent[name]) for name in names}
@@ -318,7 +318,7 @@ class _RowVersions:
         codes = _key_codes([pa.concat_arrays([self._keys[name], keys[name]]) for name in names])
         nearest = _newest_before(codes[:n], self._candidates, rows, codes[n:])
         is_deleted = (nearest >= 0) & self._is_deleted[nearest] if n else np.zeros(len(rows), np.bool_)
-        return np.where(is_deleted, _NOWHERE, np.where(nearest < 0, self.OUTSIDE, nearest))
+        return np.where(is_deleted, _NO_SOURCE, np.where(nearest < 0, self.OUTSIDE, nearest))
 
     def are_replaced(self, rows: NDArray[np.int64], lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return (k,) whether a later, completely filled record of the batch replaces or deletes each of these rows.
@@ -330,7 +330,7 @@ class _RowVersions:
         codes = _key_codes(self._keys.columns)
         is_whole = ~np.isin(self._offsets, self._offsets[lost])
         whole = self._candidates[is_whole[self._candidates]]
-        last = np.full(len(codes), _NOWHERE)
+        last = np.full(len(codes), _NO_SOURCE)
         np.maximum.at(last, codes[whole], whole)
         moves = np.isin(self._offsets[rows], self._offsets[self._is_deleted])
         return (last[codes[rows]] > rows) & ~moves

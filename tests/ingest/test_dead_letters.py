@@ -87,7 +87,7 @@ def test_nothing_is_on_disk_before_the_flush_and_nothing_twice_after_it(folder: 
 
 
 def test_many_letters_should_not_wait_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "_HELD_BYTES_MAX", 1_000)
+    monkeypatch.setattr(dead_letters, "_BUFFER_BYTES_MAX", 1_000)
     kept = open_dead_letters(folder)
     kept.add(raw_batch(range(20)), [failure(n, n) for n in range(2)])
     assert not kept.should_flush

@@ -39,21 +39,21 @@ class LiveScreen:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        with Live(get_renderable=self._picture, console=self._console, refresh_per_second=8):
+        with Live(get_renderable=self._render, console=self._console, refresh_per_second=8):
             yield
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._console.print(Text(text))
 
     def show(self, scene: DemoState) -> None:
         self._scene = scene
 
-    def _picture(self) -> Group | Text:
+    def _render(self) -> Group | Text:
         scene = self._scene
         if scene is None:
             return Text()
         return Group(
-            Text(), self._heading(scene), Text(), _bars(scene), Text(), _tables(scene), Text(), *_some_changes(scene)
+            Text(), self._heading(scene), Text(), _bars(scene), Text(), _tables(scene), Text(), *_latest_changes(scene)
         )
 
     def _heading(self, scene: DemoState) -> Grid:
@@ -80,7 +80,7 @@ class PlainScreen:
     def shown(self) -> Iterator[None]:
         yield
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)
 
     def show(self, scene: DemoState) -> None:
@@ -93,7 +93,7 @@ class PlainScreen:
         self._said_at, self._doing, self._records = now, scene.doing, scene.records_in_tables
         tables = "  ".join(f"{name} {progress.rows:,} rows" for name, progress in scene.watcher.progress.items())
         records = f"{scene.records_in_tables:,} of {scene.log.records:,} records"
-        self.say(f"{scene.seconds:6.1f} s  {scene.engine}: {scene.doing}; {records}; {tables}")
+        self.print_line(f"{scene.seconds:6.1f} s  {scene.engine}: {scene.doing}; {records}; {tables}")
 
 
 def _bars(scene: DemoState) -> Grid:
@@ -122,7 +122,7 @@ def _tables(scene: DemoState) -> Grid:
     return grid
 
 
-def _some_changes(scene: DemoState) -> list[Text]:
+def _latest_changes(scene: DemoState) -> list[Text]:
     """Return a few changes of each table; always the same number of lines, so that the display doesn't jump."""
     lines = []
     for name, progress in scene.watcher.progress.items():

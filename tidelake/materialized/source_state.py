@@ -35,7 +35,7 @@ class QueriedState:
     def of(cls, context: TableContext, snapshot: Snapshot) -> Self:
         return cls(snapshot.id, snapshot.delta_manifest_list, context.schema.id, _is_settled(context, snapshot))
 
-    def is_of(self, snapshot: Snapshot | None) -> bool:
+    def matches_snapshot(self, snapshot: Snapshot | None) -> bool:
         return snapshot is not None and snapshot.delta_manifest_list == self.manifest_list
 
 

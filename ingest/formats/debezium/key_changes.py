@@ -28,7 +28,7 @@ from ingest.raw_batch import RawBatch
 
 _DEPARTURE: Final = f"record with header `{NEW_KEY_HEADER}` that deletes it there"
 # Connectors whose records always have whole rows, so a moved row's old values need no lookup.
-_ALWAYS_WHOLE: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
+_FULL_BEFORE_IMAGES: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
 # Members with an event's position in the source's log. PostgreSQL's log has an event for each row.
 _POSITIONS: Final = (("lsn",), ("file", "pos", "row"))
 
@@ -61,7 +61,7 @@ def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
     try:
         payload = split_schema(batch.values[row].as_py())[1]
         source = _source(payload)
-        if source.get("connector") in _ALWAYS_WHOLE:
+        if source.get("connector") in _FULL_BEFORE_IMAGES:
             return None
         if NEW_KEY_HEADER in headers:
             old, new = key, headers[NEW_KEY_HEADER]

@@ -30,7 +30,7 @@ from storage.table import TableContext
 
 _ROUNDS_MAX: Final = 100  # rounds for one batch; each creates or changes a table
 # Whether these fail depends on earlier records, which a sample lacks.
-_DECIDED_AS_THEY_COME: Final = (FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE, FailureKind.UNKNOWN_VALUE)
+_ORDER_DEPENDENT_FAILURES: Final = (FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE, FailureKind.UNKNOWN_VALUE)
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class SampledTables:
             times_ms = raw.timestamps_ms[np.searchsorted(raw.offsets, part.offsets)]
             sampled.times_ms[TopicPartition(raw.topic, raw.partition)].append(times_ms[times_ms >= 0])
         for failure in decoded.failures:
-            if failure.kind not in _DECIDED_AS_THEY_COME:
+            if failure.kind not in _ORDER_DEPENDENT_FAILURES:
                 self._add_obstacle(self._named(failure, raw), failure.code, failure.describe(raw))
         self.passed_over.update(str(source) for source in decoded.unrouted if self._name_for(source) is None)
 

@@ -39,7 +39,7 @@ BATCHES_A_POLL: Final = 64
 """The largest number of record batches per `getmany`, after `return_record_batches`. A producer's record batch has
 16 KB by default, and a poll should process some fetched bytes before the next ones are requested."""
 
-OF_A_CONNECTION: Final = frozenset(inspect.signature(create_conn).parameters)
+CONNECTION_PARAMETERS: Final = frozenset(inspect.signature(create_conn).parameters)
 """The parameters of `create_conn`; a client has more."""
 _BOOTSTRAP_SERVERS: Final = "those of bootstrap_servers"
 
@@ -69,7 +69,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._for_connections = {name: arguments[name] for name in arguments if name in OF_A_CONNECTION}
+        self._for_connections = {name: arguments[name] for name in arguments if name in CONNECTION_PARAMETERS}
         # Connection to its backoff, and the end of the current wait.
         self._broken: dict[Hashable, tuple[BrokerBackoff, float]] = {}
         self.fetched: Mapping[KafkaPartition, bytes] = {}  # data of the last fetch response

@@ -92,7 +92,7 @@ class RangeReader:
                 await stop(self._consumer)
                 raise
 
-        await self._retries.retry_until_done("connect", start)
+        await self._retries.run("connect", start)
         return_record_batches(self._consumer)
 
     async def close(self) -> None:
@@ -175,7 +175,7 @@ class RangeReader:
             start = (await self._consumer.beginning_offsets([wanted]))[wanted]
             return OffsetRange(start, max(start, (await self._consumer.end_offsets([wanted]))[wanted]))
 
-        return await self._retries.retry_until_done("look up offsets", fetch_bounds)
+        return await self._retries.run("look up offsets", fetch_bounds)
 
     def _check_liveness(self, partition: TopicPartition, started_s: float) -> None:
         if (_now_s() - started_s) * 1000 >= self._settings.unreachable_after_ms:

@@ -57,10 +57,10 @@ from storage.threads import ShortTaskRunner
 
 BATCH_BYTES: Final = 16 << 20  # bytes of records that are collected from several polls before they are passed on
 _POLL_WAIT_MS: Final = 500
-_FULL_BYTES: Final = 4 << 20  # larger batches don't make later steps faster
-_FULLER_WAIT_MS: Final = 100
+_FULL_BATCH_BYTES: Final = 4 << 20  # larger batches don't make later steps faster
+_FILL_WAIT_MS: Final = 100
 _CONFIRM_LIMIT_MS: Final = 5_000
-_START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each option does to which table"
+_RESTART: Final = "start the pipeline again: it finds this at once, and says what each option does to which table"
 
 _log = get_logger(__name__)
 
@@ -100,10 +100,10 @@ class KafkaSource:
         self._error_log.begin()
         self._client = KafkaClient(**arguments)
         self._consumer = consumer_of(self._settings, arguments)
-        await self._retries.retry_until_done("connect", lambda: connect(self._client, arguments))
-        await self._retries.retry_until_done("connect", self._consumer.start)
+        await self._retries.run("connect", lambda: connect(self._client, arguments))
+        await self._retries.run("connect", self._consumer.start)
         return_record_batches(self._consumer)
-        metadata = await self._retries.retry_until_done("list topics", self._metadata)
+        metadata = await self._retries.run("list topics", self._metadata)
         missing = set(self._settings.topic_names) - metadata.topics.keys()
         if missing:
             raise BadInput(
@@ -148,13 +148,13 @@ class KafkaSource:
             raise PositionRefused(
                 f"{self}: {'; '.join(changes)} while it was read. What was read since the last checkpoint is dropped: "
                 "it may be from either",
-                [_START_AGAIN],
+                [_RESTART],
             )
         return identity
 
     async def refresh(self) -> frozenset[TopicPartition]:
         """Return the current partitions, without those of deleted topics."""
-        metadata = await self._retries.retry_until_done("list topics", self._metadata)
+        metadata = await self._retries.run("list topics", self._metadata)
         self._add_topics(metadata)
         return frozenset(_partitions_of(metadata.topics))
 
@@ -164,9 +164,7 @@ class KafkaSource:
         Other brokers may learn of a new topic later, but each broker knows its id before it returns its records
         (Kafka's BrokerMetadataPublisher). A deleted topic is not refused, because no other topic has replaced it.
         """
-        for metadata in await self._retries.retry_until_done(
-            "confirm the ids of its topics", self._metadata_of_fetch_brokers
-        ):
+        for metadata in await self._retries.run("confirm the ids of its topics", self._metadata_of_fetch_brokers):
             self._checked_identity(metadata)
 
     async def _metadata_of_fetch_brokers(self) -> list[ClusterMetadata]:
@@ -183,7 +181,7 @@ class KafkaSource:
                 return await self._end_offsets(partitions)
             case AtTimestamp(timestamp_ms):
                 times = dict.fromkeys(partitions, timestamp_ms)
-                found = await self._retries.retry_until_done(
+                found = await self._retries.run(
                     "look up offsets by time", lambda: self._consumer.offsets_for_times(times)
                 )
                 ends = await self._end_offsets(partitions)
@@ -203,16 +201,12 @@ class KafkaSource:
         return {p: OffsetRange(beginnings[p], max(ends[p], beginnings[p])) for p in partitions}
 
     async def _earliest_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = await self._retries.retry_until_done(
-            "look up offsets", lambda: self._consumer.beginning_offsets(list(partitions))
-        )
+        found = await self._retries.run("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the ends. With read_committed, an end is the first offset of the oldest open transaction, if any."""
-        found = await self._retries.retry_until_done(
-            "look up offsets", lambda: self._consumer.end_offsets(list(partitions))
-        )
+        found = await self._retries.run("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
@@ -225,7 +219,7 @@ class KafkaSource:
             finally:
                 await admin.close()
 
-        found = await self._retries.retry_until_done(f"read offsets of group {group_id}", fetch)
+        found = await self._retries.run(f"read offsets of group {group_id}", fetch)
         return {TopicPartition(*p): committed.offset for p, committed in found.items() if committed.offset >= 0}
 
     async def _checked(
@@ -345,8 +339,8 @@ class KafkaSource:
         """
         if not fetched:
             return _POLL_WAIT_MS
-        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in fetched} if nbytes < _FULL_BYTES else {}
-        return _FULLER_WAIT_MS if any(end and fetched[p].next_offset < end for p, end in ends.items()) else 0
+        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in fetched} if nbytes < _FULL_BATCH_BYTES else {}
+        return _FILL_WAIT_MS if any(end and fetched[p].next_offset < end for p, end in ends.items()) else 0
 
     async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
         """Return batches by partition. An error ends reading, because aiokafka may have skipped records."""
@@ -384,7 +378,7 @@ class KafkaSource:
             f"{self}: the topic doesn't hold the offsets any more, or not yet: "
             + ", ".join(f"{partition} at {offset}" for partition, offset in sorted(lost.items()))
             + ". Retention deleted records before they were read, or the topic lost records that had been read",
-            [_START_AGAIN],
+            [_RESTART],
         )
 
     async def _check_liveness(self, liveness: PartitionLiveness, now_ms: int) -> None:

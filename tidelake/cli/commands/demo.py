@@ -105,7 +105,7 @@ def _print_next_steps(out: CommandOutput, layout: DemoPaths) -> None:
 
 def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
     """Yield a title and commands, ready to be copied."""
-    program, python = _this_program(), shlex.quote(sys.executable)
+    program, python = _program_command(), shlex.quote(sys.executable)
     warehouse = shlex.quote(str(layout.warehouse))
     condition = "status = 'returned' and amount > 850"
     yield (
@@ -129,7 +129,7 @@ def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
     )
 
 
-def _this_program() -> str:
+def _program_command() -> str:
     """Return the program as it was called, so that the line can be copied."""
     name = sys.argv[0]
     return shlex.quote(name) if Path(name).name == "tidelake" else f"{shlex.quote(sys.executable)} -m tidelake"

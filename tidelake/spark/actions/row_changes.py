@@ -71,7 +71,7 @@ def delete(
     """
     change = _Change.of(spark, table, warehouse, options)
     change.check_has_key("delete")
-    return change.done(
+    return change.publish_change(
         lambda old: old.filter(_condition(where)).withColumn(KIND_COLUMN, lit(int(RowKind.DELETE)).cast("byte"))
     )
 
@@ -101,7 +101,7 @@ def update(
         new = [change.assigned(name, values, col(name)) for name in change.context.schema.names]
         return change.with_old_rows(matching, matching.select(*new, _kind(RowKind.UPDATE_AFTER)))
 
-    return change.done(rows)
+    return change.publish_change(rows)
 
 
 def merge(
@@ -168,7 +168,7 @@ def merge(
         change.check_once(new)
         return change.with_old_rows(updated, new)
 
-    return change.done(rows)
+    return change.publish_change(rows)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class _Change:
         register(spark)
         return _Change(spark, open_catalog(warehouse, options or {}).load(table), warehouse, options or {})
 
-    def done(self, rows: Callable[[DataFrame], DataFrame]) -> int | None:
+    def publish_change(self, rows: Callable[[DataFrame], DataFrame]) -> int | None:
         """Publish the change, with retries.
 
         rows: computes the rows to write from the existing rows.
@@ -196,7 +196,9 @@ class _Change:
                 given = self.spark.read.format(TidelakeDataSource.name()).option("snapshot", base)
             old = given.options(warehouse=self.warehouse, table=self.context.name, **self.options).load()
             try:
-                return self.publish(rows(old), [_STEP] if self._tells_old_rows else [], _no_commit_since(base or 0))
+                return self.publish(
+                    rows(old), [_STEP] if self._needs_old_rows else [], _refuse_commits_after(base or 0)
+                )
             except CommitConflict:
                 if attempt == _ATTEMPTS:
                     raise
@@ -242,7 +244,7 @@ class _Change:
         return made[0] if made else None
 
     @property
-    def _tells_old_rows(self) -> bool:
+    def _needs_old_rows(self) -> bool:
         """Whether readers of the changelog need the rows that an update replaced."""
         return self.context.options.changelog_producer is ChangelogProducer.INPUT
 
@@ -251,7 +253,7 @@ class _Change:
 
         old: the rows that are updated.
         """
-        if not self._tells_old_rows:
+        if not self._needs_old_rows:
             return new
         before = old.select(*self.context.schema.names, _kind(RowKind.UPDATE_BEFORE))
         return before.withColumn(_STEP, lit(0)).union(new.withColumn(_STEP, lit(1)))
@@ -262,7 +264,7 @@ class _Change:
         Only needed if old rows are written with new ones; otherwise tasks check this.
         """
         keys = self.context.schema.primary_keys
-        twice = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._tells_old_rows else None
+        twice = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._needs_old_rows else None
         if twice is not None and (found := twice.limit(1).collect()):
             raise BadInput(
                 f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row a "
@@ -318,7 +320,7 @@ def _kind(kind: RowKind) -> Column:
     return lit(int(kind)).cast("byte").alias(KIND_COLUMN)
 
 
-def _no_commit_since(base: int) -> Callable[[Sequence[Snapshot]], None]:
+def _refuse_commits_after(base: int) -> Callable[[Sequence[Snapshot]], None]:
     """Return a guard that refuses the commit if rows were committed after this snapshot."""
 
     def check(snapshots: Sequence[Snapshot]) -> None:

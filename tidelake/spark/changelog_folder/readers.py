@@ -21,7 +21,7 @@ from tidelake.spark.changelog_folder.folder_files import (
     Limits,
     Places,
     cut_line,
-    next_places,
+    next_positions,
     parts_between,
     sizes_of,
     tasks,
@@ -77,7 +77,7 @@ class FolderBatchReader(_LineReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         folder = self._options.folder
         sizes = sizes_of(folder)
-        ends = next_places(folder, {}, sizes, Limits())
+        ends = next_positions(folder, {}, sizes, Limits())
         if (cut := cut_line(folder, ends, sizes)) is not None:
             raise cut
         return self._partitions_of({}, ends)
@@ -136,7 +136,7 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
             self._target = sizes if self._target is None else self._target
             sizes = {name: min(size, self._target[name]) for name, size in sizes.items() if name in self._target}
             sizes = {name: max(size, places.get(name, 0)) for name, size in sizes.items()}
-        ends = next_places(self._options.folder, places, sizes, limits)
+        ends = next_positions(self._options.folder, places, sizes, limits)
         if self._is_bounded and ends == places and (cut := cut_line(self._options.folder, ends, sizes)) is not None:
             raise cut
         return ends

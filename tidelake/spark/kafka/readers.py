@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 from checkpoint.offsets import TopicPartition
 from storage.errors import BadInput, UnsupportedFeature
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, of_members, to_members
-from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, not_held, ranges_between, tasks
+from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
 from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
-from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost
+from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost_records
 from tidelake.spark.kafka.topics import Topics
 from tidelake.spark.spark_types import check_columns, record_schema
 from tidelake.spark.stream_limits import (
@@ -34,7 +34,7 @@ from tidelake.spark.stream_limits import (
 )
 
 _FORMAT: Final = "tidelake-kafka"
-_UNDECIDED: Final[dict[str, Any]] = {}  # the offset of a query before its first batch
+_INITIAL_OFFSET: Final[dict[str, Any]] = {}  # the offset of a query before its first batch
 
 
 class RangesPartition(InputPartition):
@@ -83,12 +83,12 @@ class _RecordReader:
         wanted = ranges_between(starts, ends)
         there = topics.partitions()
         held = topics.bounds([part.partition for part in wanted if part.partition in there])
-        self._report(not_held(wanted, held))
+        self._report(missing_ranges(wanted, held))
         found = tasks(held_parts(wanted, held), self._options.min_partitions, self._options.max_records)
         return [RangesPartition(ranges) for ranges in found]
 
     def _report(self, lost: Sequence[RecordRange]) -> None:
-        report_lost(str(self._options.settings.bootstrap_servers), lost, fails=self._options.fails_on_loss)
+        report_lost_records(str(self._options.settings.bootstrap_servers), lost, fails=self._options.fails_on_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. Without partitions Spark passes its own one, which has no records."""
@@ -151,7 +151,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
     if HAS_LIMITS:
 
         def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-            return dict(_UNDECIDED)
+            return dict(_INITIAL_OFFSET)
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
             """Return any limit: its value has no effect, but it makes `latestOffset` apply the options."""
@@ -180,7 +180,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         starts, ends = of_members(start), of_members(end)
         if not HAS_LIMITS:
-            starts = self._beginnings_of_new(ends.keys() - starts.keys()) | starts
+            starts = self._earliest_offsets_of_new(ends.keys() - starts.keys()) | starts
         return self._partitions_of(starts, ends)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -196,11 +196,11 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
 
     def _next(self, begin: Offsets, there: frozenset[TopicPartition], *, is_limited: bool) -> dict[TopicPartition, int]:
         available = self._ends(there)
-        self._check_went_on(begin, available, there)
+        self._check_not_truncated(begin, available, there)
         reached = {p: end for p, end in available.items() if p in begin}
         most = self._options.max_offsets if is_limited else None
         end = reached if most is None else limited(begin, reached, most)
-        new = self._beginnings_of_new(available.keys() - begin.keys())
+        new = self._earliest_offsets_of_new(available.keys() - begin.keys())
         if is_limited and not self._is_bounded and not new and self._is_too_early(begin, end):
             return dict(begin)
         if end != begin:
@@ -212,7 +212,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
             return {p: end for p, end in self._target.items() if p in there}
         return self._connected().offsets(Boundary(everywhere=LATEST), there)
 
-    def _check_went_on(self, begin: Offsets, available: Offsets, there: frozenset[TopicPartition]) -> None:
+    def _check_not_truncated(self, begin: Offsets, available: Offsets, there: frozenset[TopicPartition]) -> None:
         """Raise PositionRefused, or warn, if a partition is gone or ends before the offset that was read."""
         gone = [f"{p} is gone, which was read up to {at}" for p, at in sorted(begin.items()) if p not in there]
         shorter = [
@@ -223,7 +223,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
         if gone or shorter:
             report_change(str(self._options.settings.bootstrap_servers), [*gone, *shorter], self._options.fails_on_loss)
 
-    def _beginnings_of_new(self, new: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _earliest_offsets_of_new(self, new: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offsets of new partitions.
 
         Raises PositionRefused, or warns, if the first records of one were deleted before they were read.

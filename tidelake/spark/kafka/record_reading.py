@@ -43,14 +43,14 @@ def record_batches(
             try:
                 records, position = consumer.poll(part, position)
             except OffsetsUnavailable as gone:
-                lost, position = _lost(part, gone)
-                report_lost(str(options.settings.bootstrap_servers), [lost], fails=options.fails_on_loss)
+                lost, position = _lost_range(part, gone)
+                report_lost_records(str(options.settings.bootstrap_servers), [lost], fails=options.fails_on_loss)
                 continue
             if len(records):
                 yield in_arrow_form(_rows(part.partition, records, schema, options.header_names), form)
 
 
-def report_lost(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
+def report_lost_records(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
     """Raise PositionRefused for lost records. If not `fails`, log a warning instead."""
     if lost:
         what = f"it doesn't hold these records (any more): {', '.join(map(str, lost))}"
@@ -73,7 +73,7 @@ def report_change(where: str, what: Sequence[str], fails: bool) -> None:
     )
 
 
-def _lost(part: RecordRange, gone: OffsetsUnavailable) -> tuple[RecordRange, int]:
+def _lost_range(part: RecordRange, gone: OffsetsUnavailable) -> tuple[RecordRange, int]:
     """Return the lost part of the range, and the offset to continue from."""
     if gone.position < gone.held.start:
         end = min(part.end, gone.held.start)

@@ -17,7 +17,7 @@ from tidelake.spark.changelog_folder.folder_files import (
     FilePart,
     Limits,
     cut_line,
-    next_places,
+    next_positions,
     parts_between,
     sizes_of,
     tasks,
@@ -25,7 +25,7 @@ from tidelake.spark.changelog_folder.folder_files import (
 
 
 def planned(folder: Path, places: Mapping[str, int], **limits: int) -> dict[str, int]:
-    return next_places(folder, places, sizes_of(folder), Limits(**limits))
+    return next_positions(folder, places, sizes_of(folder), Limits(**limits))
 
 
 def text_of(folder: Path, starts: Mapping[str, int], ends: Mapping[str, int]) -> bytes:
@@ -52,7 +52,7 @@ def test_every_whole_line_comes_once_whatever_is_appended_and_however_batches_ar
 
         def read_all() -> None:
             nonlocal places
-            while (ends := next_places(folder, places, sizes_of(folder), limits)) != places:
+            while (ends := next_positions(folder, places, sizes_of(folder), limits)) != places:
                 assert files_max is None or sum(ends[n] > places.get(n, 0) for n in ends) <= files_max
                 for part in parts_between(folder, places, ends):
                     piece = (folder / part.name).read_bytes()[part.start : part.end]

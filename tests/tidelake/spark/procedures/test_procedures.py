@@ -71,7 +71,7 @@ def test_tasks_are_handed_out_by_a_query_where_there_is_no_other_way(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Spark Connect."""
-    monkeypatch.setattr(compaction, "_in_one_stage", compaction._in_a_query)
+    monkeypatch.setattr(compaction, "_run_in_rdd", compaction._run_in_dataframe)
     table = keyed(lake)
     before = rows_of(table)
     assert len(procedures.compact(spark, "shop.t", lake).buckets) == 4
@@ -83,8 +83,8 @@ def test_an_error_of_a_task_ends_the_job_and_says_what_it_was(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keyed(lake)
-    way = compaction._in_one_stage
-    monkeypatch.setattr(compaction, "_in_one_stage", lambda spark, shares, payloads: way(spark, shares, [b"?"] * 4))
+    way = compaction._run_in_rdd
+    monkeypatch.setattr(compaction, "_run_in_rdd", lambda spark, shares, payloads: way(spark, shares, [b"?"] * 4))
     with pytest.raises(Exception, match="UnpicklingError"):
         procedures.compact(spark, "shop.t", lake)
 

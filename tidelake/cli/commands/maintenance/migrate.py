@@ -42,7 +42,7 @@ def migrate(
     if out.is_json:
         out.document(asdict(done))
         return
-    _say(out, done, dry_run=dry_run, adds=add)
+    _print_migration(out, done, dry_run=dry_run, adds=add)
 
 
 def migrate_database(
@@ -72,12 +72,12 @@ def migrate_database(
         out.document([asdict(one) for one in done])
         return
     for one in done:
-        _say(out, one, dry_run=dry_run)
+        _print_migration(out, one, dry_run=dry_run)
     if not done:
         out.note("nothing to migrate: all of them are tables already")
 
 
-def _say(out: CommandOutput, done: Migration, *, dry_run: bool, adds: bool = False) -> None:
+def _print_migration(out: CommandOutput, done: Migration, *, dry_run: bool, adds: bool = False) -> None:
     if adds:
         said = "would get" if dry_run else "got"
         out.note(f"{done.table} {said} {done.files:,} more files with {done.rows:,} rows")
