@@ -138,9 +138,9 @@ def _without_snapshot(
         )
     else:
         kind = ProblemKind.ROLLED_BACK
-        there = f"the newest one is {table_state.latest_id}" if table_state.latest_id else "there is none"
+        available = f"the newest one is {table_state.latest_id}" if table_state.latest_id else "there is none"
         text = (
-            f"snapshot {last} of this pipeline is gone, with all its others ({there}): the table was rolled back. "
+            f"snapshot {last} of this pipeline is gone, with all its others ({available}): the table was rolled back. "
             "Only you can decide whether the rows that were removed with it are wanted again"
         )
     identifier = max(progress.identifier, table_state.latest_id or 0)  # the newest is unknown; this is large enough
@@ -164,10 +164,10 @@ def _known_ids(table_state: TableState, seen: IdleTable | None) -> list[int]:
 
 def _removed(newest: SnapshotSummary, table_state: TableState, seen: IdleTable | None) -> int | None:
     """Return the newest own snapshot that was removed although it can't have expired, as an older one still exists."""
-    gone = [id_ for id_ in _known_ids(table_state, seen) if id_ > newest.id]
+    rolled_back = [id_ for id_ in _known_ids(table_state, seen) if id_ > newest.id]
     if seen is not None and seen.snapshot_id == newest.id and seen.manifest_list != newest.manifest_list:
-        gone.append(newest.id)  # another snapshot has its id now
-    return max(gone, default=None)
+        rolled_back.append(newest.id)  # another snapshot has its id now
+    return max(rolled_back, default=None)
 
 
 def _history(own: Sequence[SnapshotSummary]) -> list[tuple[int, SourcePosition]]:

@@ -239,9 +239,11 @@ def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
 
     In another source only the newest snapshot makes sense, in case the topic was copied with its offsets.
     """
-    hole = last_before_chain_break(one.table_state.own)
+    last_valid = last_before_chain_break(one.table_state.own)
     candidates = (
-        [hole] if hole is not None else sorted([*one.table_state.own, *one.table_state.others], key=lambda s: -s.id)
+        [last_valid]
+        if last_valid is not None
+        else sorted([*one.table_state.own, *one.table_state.others], key=lambda s: -s.id)
     )
     if any(problem.kind in _OTHER_RECORDS for problem in one.problems):
         candidates = candidates[:1]

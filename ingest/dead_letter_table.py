@@ -138,8 +138,8 @@ class DeadLetterTable:
         rows = [_row_of_line(line, self._pipeline) for line in lines]
         least = min((row["offset"] for row in rows), default=0)
         found = self.read(col("offset") >= least, ("topic", "partition", "offset", "id"))
-        there = set(found.column("id").to_pylist())
-        new = [row for row in rows if row["id"] not in there]
+        existing = set(found.column("id").to_pylist())
+        new = [row for row in rows if row["id"] not in existing]
         if new:
             self.append(pa.Table.from_pylist(new, COLUMNS))
         return len(new)
@@ -152,15 +152,15 @@ class DeadLetterTable:
         if not self.exists:
             return COLUMNS.empty_table().select(list(columns))
         context = self.open()
-        there = tuple(name for name in COLUMNS.names if name in context.schema.names)
+        existing = tuple(name for name in COLUMNS.names if name in context.schema.names)
         own = col("pipeline") == self._pipeline
         condition = own if where is None else own & as_predicate(where, context.schema.arrow)
         condition.expression(context.schema.arrow)
-        reader = SnapshotReader(context, there, condition)
+        reader = SnapshotReader(context, existing, condition)
         splits = TableScan(context, condition).plan(context.snapshots.latest())
         found = pa.Table.from_batches(reader.read(splits), reader.schema)
         for name in _ADDED_COLUMNS:
-            if name not in there:
+            if name not in existing:
                 found = found.append_column(COLUMNS.field(name), pa.nulls(len(found), COLUMNS.field(name).type))
         order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
         return found.sort_by(order).select(list(columns))

@@ -141,7 +141,7 @@ class Table(RowChanges):
         columns: names, in the order of the result (also `_ROW_ID`)
         filter: made with `tidelake.col` or `pyarrow.compute`
         """
-        if sum(way is not None for way in (snapshot, tag, as_of, between, auto_tag)) > 1:
+        if sum(selector is not None for selector in (snapshot, tag, as_of, between, auto_tag)) > 1:
             raise BadInput("scan() takes at most one of snapshot, tag, as_of, between and auto_tag")
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")

@@ -62,7 +62,7 @@ def compact_table(
     cancellation: CancellationToken | None = None,
     threads: int | None = None,
     environment: CommitEnvironment | None = None,
-    elsewhere: TaskRunner | None = None,
+    task_runner: TaskRunner | None = None,
 ) -> CompactionReport:
     """Compact a table, with its newest schema.
 
@@ -70,7 +70,7 @@ def compact_table(
     snapshots expire.
 
     threads: buckets to compact at a time; None: the number of cores
-    elsewhere: runs tasks on other machines; None: in threads
+    task_runner: runs tasks on other machines; None: in threads
 
     Raises
     - CorruptFile for files that can't be read, after the other buckets are done;
@@ -81,7 +81,7 @@ def compact_table(
     cancellation = cancellation or CancellationToken()
     with JobExpiry(cancellation) as expiry:
         report = _Job(
-            context, request or CompactionRequest(), cancellation, expiry, threads, environment, elsewhere
+            context, request or CompactionRequest(), cancellation, expiry, threads, environment, task_runner
         ).run()
     if report.error is not None:
         raise report.error
@@ -114,9 +114,9 @@ class _Job:
         expiry: JobExpiry,
         threads: int | None,
         environment: CommitEnvironment | None = None,
-        elsewhere: TaskRunner | None = None,
+        task_runner: TaskRunner | None = None,
     ) -> None:
-        self._elsewhere = elsewhere
+        self._task_runner = task_runner
         self._is_write_only = context.options.write_only
         self._request = request
         self._context = request.prepare(context)
@@ -298,8 +298,8 @@ class _Job:
 
         After another error, such as a full disk, no file is left.
         """
-        if self._elsewhere is not None:
-            return self._collect_results(tasks, self._elsewhere(tasks))
+        if self._task_runner is not None:
+            return self._collect_results(tasks, self._task_runner(tasks))
         self._has_failed.clear()
         with ThreadPoolExecutor(min(len(tasks), self._threads), "compaction") as pool:
             futures = [pool.submit(self._run, task) for task in tasks]

@@ -273,5 +273,5 @@ class _Task:
         if self.marks is None:
             return IndexChange()
         kept = {file.file_name for file in after}
-        gone = [file.file_name for file in before if file.file_name not in kept]
-        return self.marks.write(gone) or IndexChange()
+        removed = [file.file_name for file in before if file.file_name not in kept]
+        return self.marks.write(removed) or IndexChange()

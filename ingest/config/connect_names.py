@@ -75,8 +75,8 @@ def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace])
         if ours is None:
             _check(name, value, place)
             continue
-        there = given.places.get(ours)
-        if there is not None and there is not before.get(ours):
+        our_place = given.places.get(ours)
+        if our_place is not None and our_place is not before.get(ours):
             raise place.error(f"`{name}` is `{'.'.join(map(str, ours))}`, which is given, too", "Keep one of them.")
         group = given.values.setdefault(_GROUP, {})
         if not isinstance(group, dict):

@@ -34,8 +34,8 @@ class DerivedColumns:
         """
         metadata = {table.metadata_column_prefix + name: name for name in table.metadata_columns}
         check_metadata(metadata, format_name)
-        if twice := sorted(metadata.keys() & table.computed_columns.keys()):
-            raise BadInput(f"column {twice[0]} is computed, and a metadata column: give one another name")
+        if duplicates := sorted(metadata.keys() & table.computed_columns.keys()):
+            raise BadInput(f"column {duplicates[0]} is computed, and a metadata column: give one another name")
         return cls(table.computed_columns, metadata)
 
     def __bool__(self) -> bool:

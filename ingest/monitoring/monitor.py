@@ -108,8 +108,10 @@ class PipelineMonitor:
             async with asyncio.timeout(_SOURCE_LIMIT_S):
                 bounds = await source.bounds(list(self._observed.partitions))
         except TimeoutError:
-            gone = await source.deleted_topics()  # no broker reports the ends of these
-            problem = f"no answer within {_SOURCE_LIMIT_S:g} s" + (f": {', '.join(gone)} was deleted" if gone else "")
+            deleted = await source.deleted_topics()  # no broker reports the ends of these
+            problem = f"no answer within {_SOURCE_LIMIT_S:g} s" + (
+                f": {', '.join(deleted)} was deleted" if deleted else ""
+            )
             self._observed.source_failed(problem)
             raise TimeoutError(f"the source gave {problem}") from None
         except SourceUnavailable as error:

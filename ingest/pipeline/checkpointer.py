@@ -56,9 +56,9 @@ class SnapshotProperties:
     lineage: TableLineage
 
     def properties(self, table: str) -> dict[str, str]:
-        said = {LINEAGE_PROPERTY: self.lineage.of(table).to_text()}
+        properties = {LINEAGE_PROPERTY: self.lineage.of(table).to_text()}
         routing = self.routings.get(table)
-        return said if routing is None else {**said, ROUTING_PROPERTY: routing.to_text()}
+        return properties if routing is None else {**properties, ROUTING_PROPERTY: routing.to_text()}
 
 
 class Checkpointer:
@@ -139,14 +139,14 @@ class Checkpointer:
     def _raise_start_errors(self, error: TableFailed | ExceptionGroup[Exception]) -> None:
         """Raise the errors of tables if the pipeline can't start without these tables."""
         errors = [error] if isinstance(error, TableFailed) else list(error.exceptions)
-        raised = [e.error if isinstance(e, TableFailed) else e for e in errors]
+        causes = [e.error if isinstance(e, TableFailed) else e for e in errors]
         failed = {e.table: e.error for e in errors if isinstance(e, TableFailed)}
-        is_outdated = any(isinstance(e, RecoveryOutdated) for e in raised) or len(failed) < len(errors)
+        is_outdated = any(isinstance(e, RecoveryOutdated) for e in causes) or len(failed) < len(errors)
         all_failed = {**self.failed_at_start, **failed}
         if is_outdated or self._quarantine is None or not self._quarantine.can_quarantine(all_failed.keys()):
-            if len(raised) == 1:
-                raise raised[0] from raised[0].__cause__
-            raise ExceptionGroup("several failed", raised) from None
+            if len(causes) == 1:
+                raise causes[0] from causes[0].__cause__
+            raise ExceptionGroup("several failed", causes) from None
         self.failed_at_start = all_failed
 
     async def begin_tables(self, coordinator: CheckpointCoordinator, tables: Collection[str]) -> None:
@@ -198,8 +198,10 @@ class Checkpointer:
         ends = resume_offsets(coordinator.positions.values())
         if self._quarantine is None or not self._quarantine.failed:
             return ends
-        well = (position for table, position in coordinator.positions.items() if table not in self._quarantine.failed)
-        ends = {**ends, **resume_offsets(well)}
+        running = (
+            position for table, position in coordinator.positions.items() if table not in self._quarantine.failed
+        )
+        ends = {**ends, **resume_offsets(running)}
         for table in self._quarantine.failed:
             for partition, end in (self._quarantine.read_up_to(table) or {}).items():
                 ends[partition] = min(end, ends.get(partition, end))

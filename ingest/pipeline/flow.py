@@ -176,9 +176,9 @@ class Flow:
         with raw:
             try:
                 while await self._read_from(starts, raw):
-                    again = _DrainMarker(asyncio.get_running_loop().create_future())
-                    await raw.send(again, 0)
-                    starts = await again.starts
+                    marker = _DrainMarker(asyncio.get_running_loop().create_future())
+                    await raw.send(marker, 0)
+                    starts = await marker.starts
             except Exception as error:
                 # It is raised after all records before it are committed. Otherwise the records before a broken line
                 # near the start of a source would never be written.

@@ -321,8 +321,8 @@ class PipelineRecovery:
             had = recovered.lost.ends if recovered.lost is not None else {p: at.end for p, at in source.bounds.items()}
         elif identity_changes(before.identity, source.identity):
             return state  # the new source has other records, so none is read again
-        again = {p: max(end, state.read_again.get(p, 0)) for p, end in had.items() if p in ends and ends[p] < end}
-        return replace(state, read_again={**state.read_again, **again})
+        read_again = {p: max(end, state.read_again.get(p, 0)) for p, end in had.items() if p in ends and ends[p] < end}
+        return replace(state, read_again={**state.read_again, **read_again})
 
     # ------------------------------------------------------------ new partitions
 

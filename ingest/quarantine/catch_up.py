@@ -317,12 +317,14 @@ class _Attempt:
 
     async def _created(self, batch: RawBatch, decoded: DecodedBatch) -> bool:
         router = self._parts.quarantine.router
-        mine = {source: row for source, row in decoded.unrouted.items() if router.table_of(source) == self._table}
-        if not mine or self._table in self._parts.sinks:
+        own_unrouted = {
+            source: row for source, row in decoded.unrouted.items() if router.table_of(source) == self._table
+        }
+        if not own_unrouted or self._table in self._parts.sinks:
             return False
         try:
             with failures_of(self._table):
-                return await run_uncancellable(self._parts.opener.create, batch, mine)
+                return await run_uncancellable(self._parts.opener.create, batch, own_unrouted)
         except TableFailed as failed:
             if isinstance(failed.error, TableNotInferred):
                 raise failed.error from None

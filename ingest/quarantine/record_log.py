@@ -180,10 +180,10 @@ class RecordLog:
             if any(ends.get(p, 0) < end for p, end in segment.head.position.ends.items()):
                 break
             done += 1
-        gone, self._segments = self._segments[:done], self._segments[done:]
-        for segment in gone:
+        removed, self._segments = self._segments[:done], self._segments[done:]
+        for segment in removed:
             self.starts.update(segment.head.position.ends)
-        self._io.delete_all([segment.path for segment in gone])
+        self._io.delete_all([segment.path for segment in removed])
 
     def delete(self) -> None:
         """Delete the log, because the table doesn't need it any more."""

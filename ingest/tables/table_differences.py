@@ -52,12 +52,12 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
             is_refused = set(wanted) != set(has)
             found.append(TableDifference(name, setting, _names(wanted), _names(has), is_refused))
     for column, text in settings.columns.items():
-        there = schema.by_name.get(column)
-        if there is not None and nullable(there.type) != nullable(wanted_type := parse_type(text)):
+        existing = schema.by_name.get(column)
+        if existing is not None and nullable(existing.type) != nullable(wanted_type := parse_type(text)):
             is_key = column in (*schema.primary_keys, *schema.partition_keys)
-            can_be = not is_key and can_change(there.type, wanted_type)
+            can_be = not is_key and can_change(existing.type, wanted_type)
             command = alter_command(name, context.location, set_type(column, wanted_type)) if can_be else None
-            shown = str(nullable(there.type))
+            shown = str(nullable(existing.type))
             found.append(TableDifference(name, f"columns: {column}", text, shown, False, command))
     for key, text in settings.raw_options.items():
         has_text = _text_of(schema.options, key)

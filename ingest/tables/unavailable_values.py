@@ -274,14 +274,16 @@ def _matched(batch: TableRows, moved: MovedRows) -> list[tuple[int, KeyChange, M
     if batch.key_changes is None:
         return []
     pairs = moved.pairs.subset({change.id for change in batch.key_changes.changes})
-    come: set[bytes] = set()
+    arrived: set[bytes] = set()
     matched = []
     for row, change, is_departure in key_change_halves(batch):
         if is_departure:
             pairs.add_departure(change, row)
         else:
-            matched.append((row, change, pairs.match_new_half(change), change.id in come or moved.has_arrived(change)))
-            come |= {change.id} if change.is_exact else set()
+            matched.append(
+                (row, change, pairs.match_new_half(change), change.id in arrived or moved.has_arrived(change))
+            )
+            arrived |= {change.id} if change.is_exact else set()
     return matched
 
 

@@ -422,8 +422,8 @@ class FileSystemCatalog:
         main = Identifier(identifier.database, identifier.table)
         if identifier.branch != DEFAULT_BRANCH and self._has_schema(main):
             branches = branch_names(self._io, self._paths(main))
-            there = f"there are {', '.join(branches)}" if branches else "it has no branches"
-            return BadInput(f"table {main} has no branch {identifier.branch!r}; {there}")
+            existing = f"there are {', '.join(branches)}" if branches else "it has no branches"
+            return BadInput(f"table {main} has no branch {identifier.branch!r}; {existing}")
         location = self._paths(main).location
         if self._io.list_directory(location):
             return BadInput(f"{location} is not a table: the directory holds no schema; see list_tables")

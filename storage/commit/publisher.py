@@ -231,9 +231,11 @@ class Publisher:
         """Returns None to try again. Updates `unknown`."""
         self.attempts += 1
         self._refresh(search_own=request.is_numbered or self._guard is not None)
-        landed = self._find_published(unknown)
-        if landed is not None:
-            return self._resolve(landed, unknown, self._snapshot_commit.is_committed(landed.base, landed.snapshot))
+        published = self._find_published(unknown)
+        if published is not None:
+            return self._resolve(
+                published, unknown, self._snapshot_commit.is_committed(published.base, published.snapshot)
+            )
         # Before replays: the identifier may count as committed because the writer that fenced us used it.
         self._run_guard()
         replay = self._replay(request)
@@ -347,8 +349,8 @@ class Publisher:
         partitions = {entry.partition for entry in changes.entries} | {entry.partition for entry in changes.index}
         live = live_entries_of(self._manifests, base, partitions, self._context.name)
         if drop_duplicates:
-            there = {entry.identity for entry in live}
-            changes = replace(changes, entries=[e for e in changes.entries if e.identity not in there])
+            live_files = {entry.identity for entry in live}
+            changes = replace(changes, entries=[e for e in changes.entries if e.identity not in live_files])
         after = check_no_conflict(
             changes.kind,
             live,

@@ -87,9 +87,9 @@ class SnapshotTracker:
     def _still_exists(self, seen: Snapshot, newest: Snapshot | None) -> bool:
         """Returns False if the snapshot expired. Raises CommitConflict if it was replaced or rolled back."""
         if newest is None or newest.id < seen.id:
-            there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
+            state = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(
-                f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({there}): the table was rolled "
+                f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({state}): the table was rolled "
                 "back, dropped or created again. Open it and write again; start a pipeline again: it then looks where "
                 "the table is"
             )

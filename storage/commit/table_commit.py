@@ -141,11 +141,11 @@ class TableCommit:
             for _ in range(1 + self._options.commit_max_retries):
                 if not (messages := compact()):
                     break
-                again = replace(committable, messages=tuple(messages))
+                retry = replace(committable, messages=tuple(messages))
                 (compacted,) = self._changes(messages, ignore_empty=True)
                 try:
                     changes = self._with_needed_tombstones(compacted, messages)
-                    request = CommitRequest(_with_reasons(again), changes, is_first=False, is_more=True)
+                    request = CommitRequest(_with_reasons(retry), changes, is_first=False, is_more=True)
                     settled = self._publisher.publish(request)
                     self._delete_unneeded_tombstones(messages, settled.snapshot)
                     published = settled.snapshot.id
@@ -306,17 +306,17 @@ class TableCommit:
     def _with_needed_tombstones(
         self, compacted: CommitChanges, messages: Sequence[CommitMessage]
     ) -> Callable[[Snapshot | None], CommitChanges]:
-        having = [message for message in messages if message.compact_tombstones]
-        if not having:
+        with_tombstones = [message for message in messages if message.compact_tombstones]
+        if not with_tombstones:
             return _always(compacted)
 
         def changes(base: Snapshot | None) -> CommitChanges:
-            live = live_entries_of(self._manifests, base, {m.partition for m in having}, self._context.name)
-            in_need = buckets_needing_tombstones(having, live)
+            live = live_entries_of(self._manifests, base, {m.partition for m in with_tombstones}, self._context.name)
+            buckets = buckets_needing_tombstones(with_tombstones, live)
             needed = [
                 CommitMessage(m.partition, m.bucket, m.total_buckets, compact_after=m.compact_tombstones)
-                for m in having
-                if (m.partition, m.bucket) in in_need
+                for m in with_tombstones
+                if (m.partition, m.bucket) in buckets
             ]
             added = [entry for change in self._changes(needed, ignore_empty=True) for entry in change.entries]
             return replace(compacted, entries=[*compacted.entries, *added])
@@ -325,17 +325,17 @@ class TableCommit:
 
     def _delete_unneeded_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
         """Deletes tombstones that the published compaction did not need. Raises nothing."""
-        having = [message for message in messages if message.compact_tombstones]
-        if not having:
+        with_tombstones = [message for message in messages if message.compact_tombstones]
+        if not with_tombstones:
             return
         try:
             delta = delta_entries(self._context, snapshot)
             named = {entry.file.file_name for entry in delta}
-            needed = [m for m in having if any(file.file_name in named for file in m.compact_tombstones)]
+            needed = [m for m in with_tombstones if any(file.file_name in named for file in m.compact_tombstones)]
             self._on_lost_compaction(needed)
             self.abort(
                 CommitMessage(m.partition, m.bucket, compact_after=m.compact_tombstones)
-                for m in having
+                for m in with_tombstones
                 if m not in needed
             )
         except Exception as error:

@@ -283,8 +283,8 @@ def _change_nullability(schema: TableSchema, path: Path, takes_nulls: bool) -> T
 
 
 def _move(schema: TableSchema, change: UpdateColumnPosition) -> TableSchema:
-    ways = [change.first, change.after is not None, change.before is not None]
-    if sum(ways) != 1 or change.name in (change.after, change.before):
+    targets = [change.first, change.after is not None, change.before is not None]
+    if sum(targets) != 1 or change.name in (change.after, change.before):
         raise BadInput(f"column {change.name!r} moves first, or after or before another column; give one of the three")
 
     def move(columns: list[DataField]) -> None:

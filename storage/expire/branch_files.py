@@ -120,7 +120,7 @@ class _SnapshotFiles:
         self._history = _SnapshotHistory(SnapshotStore(context.io, paths).find)
         self._steps: dict[int, _SnapshotFilesDelta] = {}
         self._first: Snapshot | None = None
-        self._live_at_first: set[str] = set()
+        self._initially_live: set[str] = set()
 
     def refresh(self, ids: Sequence[int]) -> None:
         known, self._steps = self._steps, {}
@@ -136,10 +136,10 @@ class _SnapshotFiles:
             if self._begins_with(step.snapshot, known):
                 return
             del self._steps[step.snapshot.id]
-        self._first, self._live_at_first = None, set()
+        self._first, self._initially_live = None, set()
 
     def referenced(self, candidates: DeletionCandidates) -> set[str]:
-        found = candidates.data.keys() & self._live_at_first
+        found = candidates.data.keys() & self._initially_live
         for step in self._steps.values():
             found |= candidates.metadata & step.metadata
             found |= candidates.data.keys() & step.added
@@ -174,8 +174,8 @@ class _SnapshotFiles:
         since = [known[i] for i in range(old.id + 1, new.id + 1) if i in known] if old is not None else []
         if old is not None and since and len(since) == new.id - old.id and since[-1].snapshot == new:
             for step in since:
-                self._live_at_first -= step.removed
-                self._live_at_first |= step.added
+                self._initially_live -= step.removed
+                self._initially_live |= step.added
             return True
         try:
             live = live_entries(self._context, new)
@@ -183,7 +183,7 @@ class _SnapshotFiles:
             self._first = None
             self._raise_if_held(new, error)
             return False
-        self._live_at_first = set(_names(live, FileKind.ADD))
+        self._initially_live = set(_names(live, FileKind.ADD))
         return True
 
     def _raise_if_held(self, snapshot: Snapshot, error: CorruptFile) -> None:

@@ -51,13 +51,13 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
 def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
     """Tests point 2 of the module, with a hidden object next to `key`. Raises UnsupportedFeature about `place`."""
     directory, name = posixpath.split(key)
-    trial, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
+    test_key, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
     try:
-        _put_with_mark(store, trial, b"", mark)
-        _put_with_mark(store, trial, b"", uuid4().hex)
+        _put_with_mark(store, test_key, b"", mark)
+        _put_with_mark(store, test_key, b"", uuid4().hex)
         fault = "it replaces an object that was to be created only if absent"
     except AlreadyExistsError:
-        if _read_mark(store, trial) == mark:
+        if _read_mark(store, test_key) == mark:
             return
         fault = "it drops the metadata of an object, so its creator can't be known"
     except BaseError as error:
@@ -67,7 +67,7 @@ def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
         fault = f"it cannot create an object only if absent ({first_paragraph(error)})"
     finally:
         with suppress(BaseError, OSError):
-            obstore.delete(store, trial)
+            obstore.delete(store, test_key)
     raise UnsupportedFeature(
         place,
         f"{fault}; two commits could overwrite one another",

@@ -219,7 +219,7 @@ def _copy(store: ObjectStore, entry: ObjectMeta, target: str) -> None:
 
 def _list(store: ObjectStore, key: str) -> list[ObjectMeta]:
     """Lists all objects below."""
-    return retry_incomplete(lambda: [entry for some in obstore.list(store, key) for entry in some])
+    return retry_incomplete(lambda: [entry for batch in obstore.list(store, key) for entry in batch])
 
 
 def _delete(store: ObjectStore, keys: list[str]) -> None:

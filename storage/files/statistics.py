@@ -87,7 +87,7 @@ class _SameSchemaFiles:
         first = files[0]
         is_current = first.schema_id == context.schema.id
         self._schema: TableSchema = context.schema if is_current else context.schemas.get(first.schema_id)
-        self._partly = first.write_columns is not None
+        self._has_write_columns = first.write_columns is not None
         written = first.write_columns if first.write_columns is not None else self._schema.names
         names = first.value_stats_columns if first.value_stats_columns is not None else written
         by_name = {**TRACKING_FIELDS, **self._schema.by_name}
@@ -101,7 +101,7 @@ class _SameSchemaFiles:
         nothing = pa.nulls(len(self._row_counts), kind)
         position = next((i for i, f in enumerate(self._fields) if f.id == wanted.id), None)
         if position is None:
-            is_newer = wanted.id not in self._schema.by_id and not self._partly
+            is_newer = wanted.id not in self._schema.by_id and not self._has_write_columns
             nulls = self._row_counts if is_newer else [None] * len(self._row_counts)
             return nothing, nothing, pa.array(nulls, pa.int64())
         stored = self._fields[position].type

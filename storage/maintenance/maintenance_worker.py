@@ -50,13 +50,13 @@ class MaintenanceWorker:
         self._thread: threading.Thread | None = None
         self.is_closing = False
         self._is_cancelled = False
-        self._working: _MaintainedTable | None = None
+        self._running_table: _MaintainedTable | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether a round is running, or a table waits for one."""
         with self._changed:
-            return self._working is not None or bool(self._waiting)
+            return self._running_table is not None or bool(self._waiting)
 
     def watch(self, context: TableContext, *, pins: Pins = tuple) -> Committed:
         """Return the function to call after each commit to a table.
@@ -123,13 +123,13 @@ class MaintenanceWorker:
     def _next(self) -> _MaintainedTable | None:
         """Wait for a table that has work. None if the thread should end."""
         with self._changed:
-            self._working = None
+            self._running_table = None
             while not self._waiting:
                 if self.is_closing:
                     return None
                 self._changed.wait()
-            self._working = None if self._is_cancelled else self._waiting.pop(0)
-            return self._working
+            self._running_table = None if self._is_cancelled else self._waiting.pop(0)
+            return self._running_table
 
 
 class _MaintainedTable:

@@ -185,8 +185,8 @@ class PartitionExpiry:
         self._context = context
         self._now_ms = now_ms
         self._interval_ms = context.options.partition_expiration_check_interval_ms
-        self._looks_at_the_end = context.options.end_input_check_partition_expire
-        self._next_look_ms = now_ms() + self._interval_ms - int(self._interval_ms * chance())
+        self._checks_at_end_of_input = context.options.end_input_check_partition_expire
+        self._next_check_ms = now_ms() + self._interval_ms - int(self._interval_ms * chance())
         PartitionTimes(context)  # raises for an invalid formatter
 
     @staticmethod
@@ -198,10 +198,10 @@ class PartitionExpiry:
 
         patient: False at the end of input.
         """
-        if not patient and self._looks_at_the_end:
+        if not patient and self._checks_at_end_of_input:
             return True
-        return not self._interval_ms or self._now_ms() > self._next_look_ms
+        return not self._interval_ms or self._now_ms() > self._next_check_ms
 
     def run(self) -> None:
-        self._next_look_ms = self._now_ms() + self._interval_ms
+        self._next_check_ms = self._now_ms() + self._interval_ms
         expire_partitions(self._context, now=datetime.fromtimestamp(self._now_ms() / 1000))

@@ -58,19 +58,19 @@ def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
 
 def forget_later_states(context: TableContext, snapshot_id: int) -> LaterStates:
     """Delete the states after snapshot_id, newest first. 0 deletes all."""
-    gone, io, paths = later_states(context, snapshot_id), context.io, context.paths
+    discarded, io, paths = later_states(context, snapshot_id), context.io, context.paths
     io.delete(paths.latest_hint)
-    for tag in gone.tags:
+    for tag in discarded.tags:
         io.delete(paths.tag(tag))
-    for changelog_id in sorted(gone.changelogs, reverse=True):
+    for changelog_id in sorted(discarded.changelogs, reverse=True):
         io.delete(paths.changelog(changelog_id))
-    if gone.changelogs:
+    if discarded.changelogs:
         io.delete(paths.changelog_latest_hint)
-    for later in sorted(gone.snapshots, reverse=True):
+    for later in sorted(discarded.snapshots, reverse=True):
         io.delete(paths.snapshot(later))
     if context.snapshots.exists(snapshot_id):
         context.snapshots.hint_latest(snapshot_id)
-    return gone
+    return discarded
 
 
 def forget_expired_states(context: TableContext) -> None:

@@ -106,8 +106,8 @@ def _copies(source: TableContext, target: TableContext, messages: Sequence[Commi
                 name = path.rpartition("/")[2]
                 yield _Copy(path, f"{new}/{name}", file.file_size if name == file.file_name else None)
         for index in message.new_index_files:
-            there = index_path_of_name(target, partition, bucket, index.file_name)
-            yield _Copy(index_file_path(source, partition, bucket, index), there, index.file_size)
+            target_path = index_path_of_name(target, partition, bucket, index.file_name)
+            yield _Copy(index_file_path(source, partition, bucket, index), target_path, index.file_size)
 
 
 def _copy(source: FileIO, target: FileIO, copy: _Copy) -> int:

@@ -151,8 +151,8 @@ def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot
     tagged = [s for s in tagged_snapshots(context.io, context.paths) if s.id == snapshot_id] if found is None else []
     if found is None and not tagged:
         earliest, latest_id = context.snapshots.earliest_id(), context.snapshots.latest_id()
-        there = "there is none" if latest_id is None else f"there are {earliest} to {latest_id}"
-        raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")
+        available = "there is none" if latest_id is None else f"there are {earliest} to {latest_id}"
+        raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {available}")
     snapshot = found or tagged[0]
     if not is_kept(context, snapshot):  # an expiry that crashed left the snapshot's file; other files may be deleted
         raise SnapshotExpired(context.name, snapshot.id, "its expiry has begun")

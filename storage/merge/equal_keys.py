@@ -179,7 +179,7 @@ class _Rounds:
             return values[:0]
         found = values[self.positions[0]]
         for positions in self.positions[1:]:
-            so_far = found[: len(positions)]
-            operation(so_far, values[positions], out=so_far)
+            previous = found[: len(positions)]
+            operation(previous, values[positions], out=previous)
         result: NDArray[Any] = found[self.place]
         return result

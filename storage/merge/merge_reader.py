@@ -99,15 +99,15 @@ def merge_runs(
             merged = _merged(parts, taken_words, order, merge)
         yield merged
         del merged  # rows may be large: release them before others are read
-        going_on = []
+        remaining = []
         for cursor in cursors:
             if not cursor.is_empty:
-                going_on.append(cursor)
+                remaining.append(cursor)
                 continue
             _park(cursors, parked_rows)
             if cursor.read_next_batch():
-                going_on.append(cursor)
-        cursors = going_on
+                remaining.append(cursor)
+        cursors = remaining
 
 
 def _park(cursors: Sequence[_Cursor], parked_rows: ParkedRows | None) -> None:

@@ -75,7 +75,7 @@ class SpillFolders:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._folders: dict[str, _Folder] = {}
-        self._swept: set[str] = set()
+        self._cleaned: set[str] = set()
         self._is_touching = False
 
     def new_file(self, directory: str | None) -> Path:
@@ -91,8 +91,8 @@ class SpillFolders:
 
     def _new_file(self, directory: str) -> Path:
         with self._guard:
-            is_first = directory not in self._swept
-            self._swept.add(directory)
+            is_first = directory not in self._cleaned
+            self._cleaned.add(directory)
         if is_first:  # without the lock: dead processes may have left many files
             _delete_abandoned(directory)
         with self._guard:

@@ -145,8 +145,8 @@ def plan_migration(source: SourceFolder) -> MigrationPlan:
     listed = [(partition, *entry) for partition in partitions for entry in _files(source, partition.location)]
     if not listed:
         raise BadInput(f"{source.location} holds no files; name the folder that holds them or their partitions")
-    looked = map_parallel(lambda e: read_foreign_file(source.io, e[1], e[2], source.format_name), listed)
-    files = [(partition, file) for (partition, _, _), file in zip(listed, looked, strict=True)]
+    foreign_files = map_parallel(lambda e: read_foreign_file(source.io, e[1], e[2], source.format_name), listed)
+    files = [(partition, file) for (partition, _, _), file in zip(listed, foreign_files, strict=True)]
     first = files[0][1]
     for _, file in files[1:]:
         check_alike(first, file)
@@ -245,10 +245,10 @@ def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) 
     if target.exists(path) and target.size_bytes(path) == file.size:
         return
     if isinstance(source, LocalFileIO) and isinstance(target, LocalFileIO):
-        there = local_path(path)
-        os.makedirs(os.path.dirname(there), exist_ok=True)
+        local_target = local_path(path)
+        os.makedirs(os.path.dirname(local_target), exist_ok=True)
         try:
-            os.link(local_path(file.path), there)
+            os.link(local_path(file.path), local_target)
         except FileExistsError:
             raise BadInput(f"{path} is there already, of another size; move it away") from None
         except OSError as e:
@@ -282,11 +282,11 @@ def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence
 def _is_same(source: FileIO, one: str, target: FileIO, other: str) -> bool:
     if isinstance(source, LocalFileIO) and os.path.samefile(local_path(one), local_path(other)):
         return True
-    with source.open_input(one) as here, target.open_input(other) as there:
-        while data := here.read(_COPIED_BYTES):
-            if data != there.read(len(data)):
+    with source.open_input(one) as source_stream, target.open_input(other) as target_stream:
+        while data := source_stream.read(_COPIED_BYTES):
+            if data != target_stream.read(len(data)):
                 return False
-        return not there.read(1)
+        return not target_stream.read(1)
 
 
 def _remove_empty_directories(plan: MigrationPlan) -> None:

@@ -40,12 +40,12 @@ class FallbackBranch:
 
     context: its schema is used for the read
     snapshot: None if the branch has no snapshot
-    goes_first: its partitions have priority over those of the opened branch
+    has_priority: its partitions have priority over those of the opened branch
     """
 
     context: TableContext
     snapshot: Snapshot | None
-    goes_first: bool
+    has_priority: bool
 
 
 def named_branch(context: TableContext) -> tuple[str, str] | None:
@@ -141,12 +141,12 @@ def _state(
 
 
 def _check_alike(context: TableContext, other: TableContext, option: str) -> None:
-    here, there = context.schema, other.schema
-    alike = here.names == there.names and here.partition_keys == there.partition_keys
+    own, fallback = context.schema, other.schema
+    alike = own.names == fallback.names and own.partition_keys == fallback.partition_keys
     if not alike or not all(
-        same_ignoring_nullability(a.type, b.type) for a, b in zip(here.fields, there.fields, strict=True)
+        same_ignoring_nullability(a.type, b.type) for a, b in zip(own.fields, fallback.fields, strict=True)
     ):
-        shown = [", ".join(f"{f.name} {f.type}" for f in schema.fields) for schema in (here, there)]
+        shown = [", ".join(f"{f.name} {f.type}" for f in schema.fields) for schema in (own, fallback)]
         raise BadInput(
             f"{context.name}: option {option} = {other.branch}, whose columns are others: {shown[1]} instead of "
             f"{shown[0]}; alter one of the branches, or unset the option"
@@ -183,11 +183,11 @@ def branch_reads(
     if other is None:
         return [own]
     others = BranchRead(scan_of(other.context), other.snapshot, of_fallback_branch=True)
-    first, second = (others, own) if other.goes_first else (own, others)
-    there, keep = _partitions(first), second.scan.keep_entry
+    first, second = (others, own) if other.has_priority else (own, others)
+    first_partitions, keep = _partitions(first), second.scan.keep_entry
 
     def is_missing(entry: ManifestEntry) -> bool:
-        return entry.partition not in there and (keep is None or keep(entry))
+        return entry.partition not in first_partitions and (keep is None or keep(entry))
 
     return [first, replace(second, scan=replace(second.scan, keep_entry=is_missing))]
 

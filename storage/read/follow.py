@@ -84,7 +84,7 @@ class Follower:
         self._now_ms = now_ms
         self._idle_steps = 0
         self._is_beyond = False
-        self._is_held_back = False
+        self._is_delayed = False
         self._start = Start.of(start)
         self.position = self._first(ignores_progress)
 
@@ -122,8 +122,8 @@ class Follower:
         if self.position is None:
             self.position = first_position(self._context, self._start)
         snapshot = None if self.position is None else self._snapshots.find(self.position)
-        self._is_held_back = snapshot is not None and self._is_too_young(snapshot)
-        if self.position is None or snapshot is None or self._is_held_back:
+        self._is_delayed = snapshot is not None and self._is_too_young(snapshot)
+        if self.position is None or snapshot is None or self._is_delayed:
             self._idle_steps += 1
             return None
         self._idle_steps = 0
@@ -176,7 +176,7 @@ class Follower:
         Returns a function that ends the waiting; None if the storage can't watch files, for example an object store.
         """
         # Held back: the snapshot exists, but it is younger than the configured delay.
-        if self._is_held_back:
+        if self._is_delayed:
             return None
         path = self._context.paths.snapshot(self.next_snapshot_id)
         return call_when_exists(self._context.io, path, call, or_when)
@@ -205,12 +205,12 @@ def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
 
 def _wait(follower: Follower, stop: CancelEvent) -> None:
     """Waits until the next snapshot exists, or until it is time for the next check."""
-    there = threading.Event()
-    cancel = follower.call_when_exists(there.set, stop.is_set) if isinstance(stop, threading.Event) else None
+    snapshot_exists = threading.Event()
+    cancel = follower.call_when_exists(snapshot_exists.set, stop.is_set) if isinstance(stop, threading.Event) else None
     if cancel is None:
         stop.wait(follower.wait_ms / 1000)
         return
     try:
-        there.wait(follower.longest_wait_ms / 1000)
+        snapshot_exists.wait(follower.longest_wait_ms / 1000)
     finally:
         cancel()

@@ -121,17 +121,17 @@ class SnapshotDiff:
         before, after = _before_and_after(rows, groups)
         old, new = before.places(len(groups)), after.places(len(groups))
         both = np.flatnonzero((old >= 0) & (new >= 0))
-        deaths = [is_retract(row_kinds(side.rows)) for side in (before, after)]
-        both = both[deaths[0][old[both]] == deaths[1][new[both]]]
+        is_deleted = [is_retract(row_kinds(side.rows)) for side in (before, after)]
+        both = both[is_deleted[0][old[both]] == is_deleted[1][new[both]]]
         same = both[equal_rows(before.rows, old[both], after.rows, new[both], self._compared)]
         changed = new >= 0
         changed[same] = False
-        gone = (old >= 0) & (new < 0)
-        gone[np.flatnonzero(old >= 0)] &= ~deaths[0][old[old >= 0]]
-        keys = np.flatnonzero(changed | gone)
-        places = np.where(gone, old, new + before.rows.num_rows)[keys]
+        removed = (old >= 0) & (new < 0)
+        removed[np.flatnonzero(old >= 0)] &= ~is_deleted[0][old[old >= 0]]
+        keys = np.flatnonzero(changed | removed)
+        places = np.where(removed, old, new + before.rows.num_rows)[keys]
         found = pa.concat_batches([before.rows, after.rows]).take(pa.array(places))
-        kinds = np.where(gone[keys], np.int8(RowKind.DELETE), row_kinds(found))
+        kinds = np.where(removed[keys], np.int8(RowKind.DELETE), row_kinds(found))
         at = found.schema.get_field_index(KIND_COLUMN)
         return found.set_column(at, found.schema.field(at), pa.array(kinds))
 

@@ -41,8 +41,8 @@ def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> lis
     }
     newest = context.snapshots.latest()
     if lost and newest is not None and newest.id != latest.id:  # files that a commit deleted meanwhile may have expired
-        there = {entry.identity for entry in live_entries(context, newest)}
-        lost = {bucket: [(p, e) for p, e in files if e.identity in there] for bucket, files in lost.items()}
+        live_files = {entry.identity for entry in live_entries(context, newest)}
+        lost = {bucket: [(p, e) for p, e in files if e.identity in live_files] for bucket, files in lost.items()}
     messages = [_message(bucket, [entry.file for _, entry in files]) for bucket, files in lost.items() if files]
     if messages and not dry_run:
         commit = TableCommit(context, new_commit_user(context.options))

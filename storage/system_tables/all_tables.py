@@ -170,8 +170,8 @@ def warehouse_table(
     lower = name.lower()
     found = _WAREHOUSE_TABLES.get(_ALIASES.get(lower, lower))
     if found is None:
-        there = ", ".join(f"sys.{known}" for known in _WAREHOUSE_TABLES)
-        raise BadInput(f"no table sys.{name}; there are {there}{did_you_mean(name, _WAREHOUSE_TABLES)}")
+        available = ", ".join(f"sys.{known}" for known in _WAREHOUSE_TABLES)
+        raise BadInput(f"no table sys.{name}; there are {available}{did_you_mean(name, _WAREHOUSE_TABLES)}")
     if found is CatalogOptionsTable and not CatalogValues(catalog_options).shows_catalog_options:
         raise BadInput(f"sys.{name} may show secrets; open the catalog with option {_ENABLED} = true to read it")
     return found(context, tables, catalog_options)

@@ -181,8 +181,8 @@ class BranchCheck:
             self._names.add(entry.file.file_name)
             size = self._listing.size_bytes(path)
             if size is None or size != entry.file.file_size:
-                said = entry.file.file_size
-                what = "is not there" if size is None else f"has {size} bytes, its manifest says {said}"
+                recorded_size = entry.file.file_size
+                what = "is not there" if size is None else f"has {size} bytes, its manifest says {recorded_size}"
                 yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
             else:
                 sound.append(entry)

@@ -106,8 +106,8 @@ class _HistoryReader:
     def _found(self, snapshot_id: int | None) -> Snapshot:
         found = self._store.latest() if snapshot_id is None else self._store.find(snapshot_id)
         if found is None:
-            there = f"there are {self._store.earliest_id()} to {self._store.latest_id()}"
-            what = "a snapshot yet" if snapshot_id is None else f"snapshot {snapshot_id}: {there}"
+            available = f"there are {self._store.earliest_id()} to {self._store.latest_id()}"
+            what = "a snapshot yet" if snapshot_id is None else f"snapshot {snapshot_id}: {available}"
             raise BadInput(f"{self._context.name} does not have {what}")
         return found
 
@@ -146,9 +146,9 @@ class _HistoryReader:
                 seen.add(place)
                 is_live = live.get(entry.file.file_name) == entry.file.level
                 made_from = [
-                    gone.file.file_name
-                    for gone in removed
-                    if (gone.partition, gone.bucket) == (entry.partition, entry.bucket)
+                    deleted.file.file_name
+                    for deleted in removed
+                    if (deleted.partition, deleted.bucket) == (entry.partition, entry.bucket)
                 ]
                 for kind, number, row in self._rows(entry):
                     yield Version(

@@ -82,15 +82,15 @@ class TableWriter:
         self._compacts_replaced = replaces and self._compactor_of is not None
         self._given = RestoredState() if replaces else restored
         self._state: RestoredTable | None = None
-        self._unopened: dict[BucketKey, RestoredBucket] = {}  # content of buckets in the snapshot of `_state`
+        self._restored_buckets: dict[BucketKey, RestoredBucket] = {}  # content of buckets in the snapshot of `_state`
         self._bases: dict[BucketKey, int | None] = {}  # base snapshots, if not that of `_state`
         self._prepared: list[CommitMessage] = []
         self._lost_compactions: set[BucketKey] = set()
-        self._left_on_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_level_0`
+        self._buckets_with_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_level_0`
         self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
         compacts_all = self._compactor_of is not None and not replaces
         self._full_every = context.options.full_compaction_delta_commits if compacts_all else None
-        self._has_opened_left = False  # see `_open_buckets_with_level_0`
+        self._has_opened_level_0 = False  # see `_open_buckets_with_level_0`
         self._not_full: set[BucketKey] = set()  # buckets that need a full compaction
         self._full_prepared: set[BucketKey] = set()  # those that the last commit compacted in full
         self._next_sequence_numbers: dict[BucketKey, int] = {}
@@ -242,8 +242,8 @@ class TableWriter:
         Only if commits wait for lookups: readers don't see the rows that stayed on level 0. Otherwise the next commit
         compacts them.
         """
-        lost, left = set(self._lost_compactions), self._left_on_level_0 | self._lost_compactions
-        self._left_on_level_0 = set()
+        lost, left = set(self._lost_compactions), self._buckets_with_level_0 | self._lost_compactions
+        self._buckets_with_level_0 = set()
         if self._compactor_of is None or not self._waits_for_lookups or self._failure is not None:
             return []
         self._check_usable()
@@ -255,7 +255,7 @@ class TableWriter:
                 bucket.reset_compaction(restore_bucket(self._context, key))
             if not (compacted := bucket.compact_level_0()).is_empty:
                 messages.append(self._message(key, CommitIncrement(compacted=compacted)))
-                self._left_on_level_0.add(key)
+                self._buckets_with_level_0.add(key)
         self._lost_compactions -= left
         return messages
 
@@ -282,7 +282,7 @@ class TableWriter:
         except Exception as error:
             self._failure = error
         self._not_full -= self._full_prepared - self._lost_compactions
-        self._left_on_level_0 = self._lost_compactions & self._buckets.keys()
+        self._buckets_with_level_0 = self._lost_compactions & self._buckets.keys()
         self._full_prepared, self._lost_compactions = set(), set()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
@@ -369,7 +369,7 @@ class TableWriter:
         if not only_written:
             max_level = self._context.options.num_levels - 1
             self._restored()
-            found = self._unopened.items()
+            found = self._restored_buckets.items()
             self._not_full |= {key for key, bucket in found if any(file.level < max_level for file in bucket.files)}
         for key in self._not_full:
             self._bucket(key)
@@ -379,12 +379,14 @@ class TableWriter:
         """Opens buckets with rows on level 0 that an earlier writer did not compact before it ended. Otherwise these
         rows and their changes would be invisible until the next write to their buckets.
         """
-        if self._compactor_of is None or self._has_opened_left or not self._context.options.needs_lookup:
+        if self._compactor_of is None or self._has_opened_level_0 or not self._context.options.needs_lookup:
             return
         self._restored()
-        for key in [key for key, bucket in self._unopened.items() if any(file.level == 0 for file in bucket.files)]:
+        for key in [
+            key for key, bucket in self._restored_buckets.items() if any(file.level == 0 for file in bucket.files)
+        ]:
             self._bucket(key)
-        self._has_opened_left = True
+        self._has_opened_level_0 = True
 
     def _close_bucket(self, key: BucketKey, writer: BucketWriter) -> None:
         self._memory.leave(writer)
@@ -413,7 +415,7 @@ class TableWriter:
     def _restored_bucket(self, key: BucketKey) -> RestoredBucket:
         """Returns the content of a bucket that is opened."""
         state = self._restored()
-        if (bucket := self._unopened.pop(key, None)) is not None:
+        if (bucket := self._restored_buckets.pop(key, None)) is not None:
             return bucket
         if key not in state.next_sequence_numbers and key not in self._next_sequence_numbers:
             return RestoredBucket()  # it was empty, and this writer wrote nothing to it
@@ -423,7 +425,7 @@ class TableWriter:
         """Reads the table's state when it is first needed, so that opening a writer costs nothing."""
         if self._state is None:
             restored = self._given or restore_files(self._context, with_files=self._compactor_of is not None)
-            self._state, self._unopened = restored.table, dict(restored.buckets)
+            self._state, self._restored_buckets = restored.table, dict(restored.buckets)
             self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
         return self._state
 

@@ -72,8 +72,8 @@ class PlainScreen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._said_at = float("-inf")
-        self._doing = ""
+        self._printed_at = float("-inf")
+        self._last_activity = ""
         self._records = -1
 
     @contextmanager
@@ -88,9 +88,9 @@ class PlainScreen:
         now = time.monotonic()
         is_stuck = scene.records_in_tables == self._records
         interval_seconds = _STUCK_INTERVAL_SECONDS if is_stuck else _PLAIN_INTERVAL_SECONDS
-        if scene.doing == self._doing and now - self._said_at < interval_seconds:
+        if scene.doing == self._last_activity and now - self._printed_at < interval_seconds:
             return
-        self._said_at, self._doing, self._records = now, scene.doing, scene.records_in_tables
+        self._printed_at, self._last_activity, self._records = now, scene.doing, scene.records_in_tables
         tables = "  ".join(f"{name} {progress.rows:,} rows" for name, progress in scene.watcher.progress.items())
         records = f"{scene.records_in_tables:,} of {scene.log.records:,} records"
         self.print_line(f"{scene.seconds:6.1f} s  {scene.engine}: {scene.doing}; {records}; {tables}")
@@ -126,7 +126,7 @@ def _latest_changes(scene: DemoState) -> list[Text]:
     """Return a few changes of each table; always the same number of lines, so that the display doesn't jump."""
     lines = []
     for name, progress in scene.watcher.progress.items():
-        changes = progress.some[:_CHANGES_SHOWN]
+        changes = progress.latest_changes[:_CHANGES_SHOWN]
         lines += [_change_line(name, change) for change in changes] + [Text()] * (_CHANGES_SHOWN - len(changes))
     return lines
 

@@ -43,8 +43,8 @@ class RowsChanged:
     With a primary key, each key occurs at most once on either side.
     """
 
-    gone: pa.RecordBatch
-    came: pa.RecordBatch
+    deleted: pa.RecordBatch
+    inserted: pa.RecordBatch
 
 
 def changes_since(context: TableContext, before: QueriedState, after: Snapshot, columns: Sequence[str]) -> RowsChanged:

@@ -88,10 +88,10 @@ class ColumnImages:
 
     def _decoded(self, changes: Changes) -> DecodedRows:
         deletes, updates = changes.ops == ord("d"), changes.ops == ord("u")
-        olds, news = deletes, ~deletes
+        old_images, new_images = deletes, ~deletes
         if self._target.emit_update_before:
-            olds = deletes | (updates & changes.before.valid)
-        old_places, new_places = np.flatnonzero(olds), np.flatnonzero(news)
+            old_images = deletes | (updates & changes.before.valid)
+        old_places, new_places = np.flatnonzero(old_images), np.flatnonzero(new_images)
         before = changes.before.take(old_places)
         after = changes.after if len(new_places) == len(changes.rows) else changes.after.take(new_places)
         order = np.argsort(np.concatenate([2 * old_places, 2 * new_places + 1]), kind="stable")

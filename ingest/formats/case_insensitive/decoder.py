@@ -116,13 +116,13 @@ class LowerCaseDecoder:
             elif mismatch.failure.row > 0:
                 found.add(self._decoder.decode(batch.slice(begin, begin + mismatch.failure.row)), self._spelled, begin)
                 begin, count, here = begin + mismatch.failure.row, _FIRST_RECORDS, {}
-            elif (twice := mismatch.conflicting_spellings(here)) is not None:
+            elif (conflict := mismatch.conflicting_spellings(here)) is not None:
                 found.failures.append(
                     DecodeFailure(
                         begin,
                         mismatch.failure.offset,
                         FailureKind.BAD_RECORD,
-                        case_duplicate_text(*twice),
+                        case_duplicate_text(*conflict),
                         mismatch.failure.source,
                     )
                 )

@@ -112,10 +112,12 @@ class ColumnarDecoder:
         images = [record.after for record in records]
         deletes = np.flatnonzero(ops == ord("d"))
         if len(deletes):
-            olds: Sequence[Any] = [befores[row] for row in deletes.tolist()]
+            old_images: Sequence[Any] = [befores[row] for row in deletes.tolist()]
             if not self._needs_old_images:
-                olds = [o.before for o in self._decode_whole(concatenate_objects(batch.values, rows[deletes], prefix))]
-            for row, image in zip(deletes.tolist(), olds, strict=True):
+                old_images = [
+                    o.before for o in self._decode_whole(concatenate_objects(batch.values, rows[deletes], prefix))
+                ]
+            for row, image in zip(deletes.tolist(), old_images, strict=True):
                 images[row] = image
         written, source_rows, kinds = images, np.arange(len(records)), _KIND_OF_OP[ops]
         if self.record_schema.target.emit_update_before:

@@ -125,8 +125,8 @@ class DebeziumJsonDecoder:
         if first is not None and first is not last and self._try_columnar(state, first, rows):
             return
         for known, group in self._grouped_by_schema(state, rows):
-            tried = len(group) == len(rows) and known in (last, first)
-            if known is None or tried or not self._try_columnar(state, known, group):
+            was_tried = len(group) == len(rows) and known in (last, first)
+            if known is None or was_tried or not self._try_columnar(state, known, group):
                 self._decode_by_row(state, known, group)
 
     # ------------------------------------------------------------ columnar

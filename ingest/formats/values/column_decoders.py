@@ -307,8 +307,8 @@ def _float32s(values: Sequence[float | str | None]) -> pa.Array:
     doubles: NDArray[np.float64] = wide.fill_null(0).to_numpy()
     with np.errstate(over="ignore"):
         floats = doubles.astype(np.float32)
-    overflown = np.isinf(floats) & np.isfinite(doubles)
-    if overflown.any() or rounds_twice(doubles).any():
+    overflowed = np.isinf(floats) & np.isfinite(doubles)
+    if overflowed.any() or rounds_twice(doubles).any():
         raise BadValue("values that need their digits to round right, or are out of range")
     # A number with a fraction, such as 16777217.0, may become the nearest float. An integer must keep all its digits.
     inexact = np.flatnonzero((np.abs(doubles) > 2**24) & (floats != doubles))

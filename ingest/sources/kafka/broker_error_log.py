@@ -34,7 +34,7 @@ class BrokerErrorLog(logging.Filter):
         super().__init__()
         self._log = log
         self._now_ms = now_ms
-        self._said_ms: dict[Hashable, int] = {}
+        self._logged_ms: dict[Hashable, int] = {}
         self._suppressed: dict[Hashable, int] = {}
         self._loggers: list[logging.Logger] = []
 
@@ -73,9 +73,9 @@ class BrokerErrorLog(logging.Filter):
 
     def _lines_suppressed(self, kind: Hashable) -> int | None:
         """Return how many lines of this kind were suppressed since the last one; None within a minute of it."""
-        now_ms, said_ms = self._now_ms(), self._said_ms.get(kind)
+        now_ms, said_ms = self._now_ms(), self._logged_ms.get(kind)
         if said_ms is not None and now_ms - said_ms < INTERVAL_MS:
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
             return None
-        self._said_ms[kind] = now_ms
+        self._logged_ms[kind] = now_ms
         return self._suppressed.pop(kind, 0)

@@ -232,11 +232,11 @@ class KafkaSource:
                 "Name every partition, or start "
                 "elsewhere"
             )
-        for partition, there in (await self.bounds(partitions)).items():
-            if not there.start <= offsets[partition] <= there.end:
+        for partition, held in (await self.bounds(partitions)).items():
+            if not held.start <= offsets[partition] <= held.end:
                 raise BadInput(
                     f"{self}: {where} begins {partition} at {offsets[partition]}, and it has the offsets from "
-                    f"{there.start} on, before {there.end}, now. Begin between these, or elsewhere, as with `earliest`"
+                    f"{held.start} on, before {held.end}, now. Begin between these, or elsewhere, as with `earliest`"
                 )
         return {partition: offsets[partition] for partition in partitions}
 
@@ -370,8 +370,8 @@ class KafkaSource:
 
     async def _check_retention(self) -> None:
         beginnings = await self._earliest_offsets(self._reached) if self._reached else {}
-        if gone := {p: offset for p, offset in self._reached.items() if offset < beginnings[p]}:
-            raise self._refusal(gone)
+        if expired := {p: offset for p, offset in self._reached.items() if offset < beginnings[p]}:
+            raise self._refusal(expired)
 
     def _refusal(self, lost: Mapping[TopicPartition, int]) -> PositionRefused:
         return PositionRefused(
@@ -396,16 +396,16 @@ class KafkaSource:
         topics = sorted({partition.topic for partition in self._reached})
         try:
             async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
-                there = (await fetch_metadata(self._client, topics)).topics
+                existing = (await fetch_metadata(self._client, topics)).topics
         except (KafkaError, TimeoutError, OSError):
             return []
-        return [topic for topic in topics if topic not in there]
+        return [topic for topic in topics if topic not in existing]
 
     async def _check_deleted(self, topics: Collection[str]) -> None:
         """Raise BadInput for topics that were deleted."""
-        if gone := [topic for topic in await self.deleted_topics() if topic in topics]:
+        if deleted := [topic for topic in await self.deleted_topics() if topic in topics]:
             raise BadInput(
-                f"{self}: deleted while it was read: {first_few(gone)}. "
+                f"{self}: deleted while it was read: {first_few(deleted)}. "
                 "What was read of it before is committed. Take it out "
                 "of `source.topics`, or start again where `topic_pattern` names it; a topic recreated under its name "
                 "is refused until you say how to go on"

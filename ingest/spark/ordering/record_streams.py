@@ -141,8 +141,8 @@ def _interleave(streams: Sequence[_Stream]) -> Iterator[MergedSlice]:
         return
     for stream in streams:
         stream.read_next_batch()
-    while going_on := [stream for stream in streams if stream.unread]:
-        behind = min(going_on, key=lambda stream: stream.newest)
+    while remaining := [stream for stream in streams if stream.unread]:
+        behind = min(remaining, key=lambda stream: stream.newest)
         limit = behind.newest
         yield from _take_rows(streams, [int(np.searchsorted(stream.times, limit)) for stream in streams])
         behind.read_next_batch()

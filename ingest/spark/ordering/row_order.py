@@ -67,9 +67,9 @@ def check_no_order_is_needed(parts: Sequence[pa.RecordBatch], context: TableCont
     keys = [part.select(schema.primary_keys) for part in parts]
     codes = np.concatenate([_key_codes(of_part) for of_part in keys])
     codes.sort()  # in place
-    twice = np.unique(codes[1:][codes[1:] == codes[:-1]])
-    if len(twice):
-        suspects = [of_part.filter(pa.array(np.isin(_key_codes(of_part), twice))) for of_part in keys]
+    duplicates = np.unique(codes[1:][codes[1:] == codes[:-1]])
+    if len(duplicates):
+        suspects = [of_part.filter(pa.array(np.isin(_key_codes(of_part), duplicates))) for of_part in keys]
         _check_keys_differ(pa.concat_batches(suspects), context)
 
 
@@ -112,9 +112,9 @@ def _check_keys_differ(rows: pa.RecordBatch, context: TableContext) -> None:
     words = [normalize_column(rows.column(name), nullable=True) for name in keys]
     order, is_last = merge_order(align_keys([words])[0])
     if not is_last.all():
-        twice = rows.select(keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
+        duplicate = rows.select(keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
         raise BadInput(
-            f"{context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and it is unknown "
+            f"{context.name}: key {duplicate.to_pylist()[0]} occurs twice in one batch, and it is unknown "
             "which row is newer: a shuffle loses arrival order. Pass order_by=[…] to sink(), set the table option "
             "sequence.field, or keep one row a key in the query"
         )

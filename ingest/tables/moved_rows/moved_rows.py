@@ -214,9 +214,9 @@ class MovedRowsByTable:
 
     def forget(self, table: str) -> None:
         """Forget the moved rows of a table. Only the state of its newest snapshot is valid."""
-        gone = self._tables.pop(table, None)
-        if gone is not None:
-            self._budget.used_bytes -= sum(row.nbytes for row in gone.pairs)
+        removed = self._tables.pop(table, None)
+        if removed is not None:
+            self._budget.used_bytes -= sum(row.nbytes for row in removed.pairs)
 
     def all(self) -> Collection[MovedRows]:
         """Return the moved rows of all tables for which `of` was called."""

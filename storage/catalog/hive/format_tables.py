@@ -81,12 +81,12 @@ class HiveFormatTables:
         if not self.is_enabled:
             raise BadInput(f"table {identifier}: the catalog has format-table.enabled = false; set it to true")
         check_kept(str(identifier), schema)
-        is_elsewhere = "path" in schema.options
+        has_location = "path" in schema.options
         entry = new_format_entry(
             identifier,
             schema,
             schema.options.get("path", location),
-            is_external=is_elsewhere or self.style.is_external,
+            is_external=has_location or self.style.is_external,
         )
         try:
             self.client.change(lambda c: c.create_table(entry))

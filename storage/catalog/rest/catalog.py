@@ -258,18 +258,18 @@ class RestCatalog:
         found = self._find(identifier) if identifier.is_plain else None
         if found is None or not _is_folder_table(found):
             return None
-        said = found["schema"]
-        fields = tuple(field_from_json(column) for column in said["fields"])
-        if is_object_table(said["options"]):
+        definition = found["schema"]
+        fields = tuple(field_from_json(column) for column in definition["fields"])
+        if is_object_table(definition["options"]):
             fields = OBJECT_COLUMNS  # fixed, regardless of the columns that the server stores
         schema = TableSchema(
             int(found["schemaId"]),
             fields,
             max((field.id for field in fields), default=-1),
-            tuple(said["partitionKeys"]),
+            tuple(definition["partitionKeys"]),
             (),
-            said["options"],
-            said.get("comment"),
+            definition["options"],
+            definition.get("comment"),
         )
         location = str(found["path"]).rstrip("/")
         io = self._io or self._file_io(identifier, location)

@@ -242,9 +242,9 @@ def _levels(
 ) -> list[bytes]:
     """Encodes which rows of each file have a value: as one run, or bit by bit."""
     found = []
-    for number, (count, there) in enumerate(zip(counts, present, strict=True)):
-        if there in (count, 0):
-            runs = varint(count << 1) + (b"\x01" if there else b"\x00")
+    for number, (count, is_present) in enumerate(zip(counts, present, strict=True)):
+        if is_present in (count, 0):
+            runs = varint(count << 1) + (b"\x01" if is_present else b"\x00")
         else:
             assert valid is not None
             bits = np.packbits(valid[edges[number] : edges[number + 1]], bitorder="little").tobytes()

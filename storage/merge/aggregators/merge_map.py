@@ -97,7 +97,7 @@ class _MergingByTime(_MergeMapAggregator):
         self._times = [None if time is None else time.encode("utf-16-be") for time in times]
         # Keys of the oldest map whose entries may have no row or no time. In a newer map such entries would remove the
         # key, or do nothing.
-        self._untimed: set[int] = set()
+        self._keys_without_time: set[int] = set()
 
     def agg(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
         if acc is None or item is None:
@@ -116,7 +116,7 @@ class _MergingByTime(_MergeMapAggregator):
             return item if acc is None else acc
         if isinstance(acc, list):
             return self.agg(item, acc)
-        untimed = {key: acc.pop(key) for key in self._untimed if key in acc and self._times[acc[key]] is None}
+        untimed = {key: acc.pop(key) for key in self._keys_without_time if key in acc and self._times[acc[key]] is None}
         older = self._oldest(item)
         for key, entry in untimed.items():
             if not self._has_row[entry]:
@@ -130,7 +130,7 @@ class _MergingByTime(_MergeMapAggregator):
 
     def _oldest(self, entries: Entries) -> Merged:
         merged = self._merged(entries)
-        self._untimed = {key for key, entry in merged.items() if self._times[entry] is None}
+        self._keys_without_time = {key for key, entry in merged.items() if self._times[entry] is None}
         return merged
 
     def _is_newer(self, entry: int, known: int | None) -> bool:

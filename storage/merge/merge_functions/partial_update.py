@@ -123,7 +123,7 @@ class _Merge:
         self._rows = rows
         self._kinds = kinds
         self._groups = groups
-        self._alone = alone
+        self._is_single = alone
         self._sequences: dict[SequenceGroup, Sequences] = {}
         self._newest: dict[SequenceGroup, RowIndices] = {}
         self._effects = self._effects_of_rows()
@@ -185,18 +185,18 @@ class _Merge:
         steps = np.full(len(groups.rows), Step.SKIP, np.int8)
         steps[adds] = np.where(accepted[adds], Step.AGG, Step.AGG_REVERSED)
         steps[retracts] = Step.RETRACT
-        twice = effects.fills & retracts
-        steps[effects.fills & ~twice] = Step.SET
-        if twice.any():
-            groups, steps = _with_inserted_sets(groups, steps, twice)
+        fill_and_retract = effects.fills & retracts
+        steps[effects.fills & ~fill_and_retract] = Step.SET
+        if fill_and_retract.any():
+            groups, steps = _with_inserted_sets(groups, steps, fill_and_retract)
         return self._engine.aggregators[name].aggregate(self._rows.column(name), groups, steps)
 
     def _result_kinds(self) -> NDArray[np.int8]:
         ends = self._groups.ends - 1
-        any_add = self._groups.any(self._effects.adds)
+        has_add = self._groups.any(self._effects.adds)
         is_removed = self._effects.removals is not None and self._effects.removals[ends]
-        merged = np.where(is_removed | ~any_add, RowKind.DELETE, RowKind.INSERT)
-        kinds: NDArray[np.int8] = np.where(self._alone, self._kinds[ends], merged).astype(np.int8)
+        merged = np.where(is_removed | ~has_add, RowKind.DELETE, RowKind.INSERT)
+        kinds: NDArray[np.int8] = np.where(self._is_single, self._kinds[ends], merged).astype(np.int8)
         return kinds
 
     def _sequences_of(self, group: SequenceGroup) -> Sequences:
@@ -208,7 +208,7 @@ class _Merge:
     def _effects_of_rows(self) -> _Effects:
         options, groups = self._engine.options, self._groups
         retract = is_retract(self._kinds)
-        fills = groups.spread(self._alone)
+        fills = groups.spread(self._is_single)
         adds = ~(retract | fills)
         nothing = np.zeros(len(fills), np.bool_)
         if not (retract & ~fills).any():
@@ -250,10 +250,10 @@ class _Effects:
 
 
 def _with_inserted_sets(
-    groups: Groups, steps: NDArray[np.int8], twice: NDArray[np.bool_]
+    groups: Groups, steps: NDArray[np.int8], doubled_positions: NDArray[np.bool_]
 ) -> tuple[Groups, NDArray[np.int8]]:
     """Returns groups and steps with an additional SET of the same row before each position in `twice`."""
-    begins = np.concatenate(([0], np.cumsum(1 + twice)))
-    doubled = np.repeat(steps, 1 + twice)
-    doubled[begins[:-1][twice]] = Step.SET
-    return Groups(np.repeat(groups.rows, 1 + twice), begins[groups.starts]), doubled
+    begins = np.concatenate(([0], np.cumsum(1 + doubled_positions)))
+    doubled = np.repeat(steps, 1 + doubled_positions)
+    doubled[begins[:-1][doubled_positions]] = Step.SET
+    return Groups(np.repeat(groups.rows, 1 + doubled_positions), begins[groups.starts]), doubled

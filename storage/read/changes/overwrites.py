@@ -46,11 +46,11 @@ def overwritten_rows(
         wanted = [entry for entry in wanted if entry.file.level > 0]
     added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))
     removed: dict[tuple[bytes, int], list[Split]] = {}
-    if context.schema.has_primary_key and (gone := _of_kind(wanted, FileKind.DELETE)):
+    if context.schema.has_primary_key and (deleted := _of_kind(wanted, FileKind.DELETE)):
         before = context.snapshots.find(snapshot.id - 1)
         if before is None and context.options.deletion_vectors_enabled:  # only it says which rows were deleted before
             raise snapshot_expired(context, snapshot.id - 1)
-        removed = _by_bucket(_splits(scan, before, snapshot.id - 1, gone))
+        removed = _by_bucket(_splits(scan, before, snapshot.id - 1, deleted))
     reader = SnapshotReader(context, columns)
     for bucket in sorted(added.keys() | removed.keys()):
         for splits, kind in ((removed, RowKind.DELETE), (added, RowKind.INSERT)):

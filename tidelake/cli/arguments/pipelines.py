@@ -182,32 +182,32 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_recovery_flags(parser: argparse.ArgumentParser) -> None:
-    ways = parser.add_argument_group(
+    recovery_flags = parser.add_argument_group(
         "options for a pipeline that refused to start",
         "Each applies to one start, and is recorded in the table's next snapshot.",
     )
-    ways.add_argument(
+    recovery_flags.add_argument(
         "--accept-gap",
         action="append",
         default=[],
         metavar="TABLE",
         help="skip the lost records and continue; no record is read twice",
     )
-    ways.add_argument(
+    recovery_flags.add_argument(
         "--rewind-to",
         action="append",
         default=[],
         metavar="TABLE=WHERE",
         help="read again from `earliest`, an ISO time, or TOPIC:PARTITION:OFFSET,…",
     )
-    ways.add_argument(
+    recovery_flags.add_argument(
         "--from-snapshot",
         action="append",
         default=[],
         metavar="TABLE=ID",
         help="continue at the position of this snapshot",
     )
-    ways.add_argument(
+    recovery_flags.add_argument(
         "--skip-record",
         action="append",
         default=[],

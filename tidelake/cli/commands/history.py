@@ -72,8 +72,8 @@ def create_branch(
 def delete_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, dry_run: bool) -> None:
     opened = catalog.open()
     if dry_run:
-        there = opened.table(f"{name}$branch_{branch}")
-        snapshots, tags = len(there.snapshots()), len(there.tags())
+        branch_table = opened.table(f"{name}$branch_{branch}")
+        snapshots, tags = len(branch_table.snapshots()), len(branch_table.tags())
         text = f"branch {branch} of {name} would be deleted, with {snapshots} snapshots and {tags} tags"
         _print_result(out, {"branch": branch, "snapshots": snapshots, "tags": tags}, text)
         return
@@ -112,12 +112,14 @@ def rollback(
 ) -> None:
     time = None if as_of is None else _time("--as-of", as_of)
     table = catalog.open().table(name)
-    gone = table.rollback(snapshot=snapshot, tag=tag, as_of=time, watermark=watermark, dry_run=dry_run)
-    what = [f"{len(gone.snapshots)} snapshots"]
-    what += [f"{len(gone.changelogs)} changelogs"] if gone.changelogs else []
-    what += [f"tags {', '.join(gone.tags)}"] if gone.tags else []
+    removed = table.rollback(snapshot=snapshot, tag=tag, as_of=time, watermark=watermark, dry_run=dry_run)
+    what = [f"{len(removed.snapshots)} snapshots"]
+    what += [f"{len(removed.changelogs)} changelogs"] if removed.changelogs else []
+    what += [f"tags {', '.join(removed.tags)}"] if removed.tags else []
     verb = "would be deleted" if dry_run else "were deleted"
-    _print_result(out, {key: list(value) for key, value in asdict(gone).items()}, f"{', '.join(what)} of {name} {verb}")
+    _print_result(
+        out, {key: list(value) for key, value in asdict(removed).items()}, f"{', '.join(what)} of {name} {verb}"
+    )
 
 
 def orphans(out: CommandOutput, *, name: str, catalog: CatalogAddress, older_than: str, dry_run: bool) -> None:

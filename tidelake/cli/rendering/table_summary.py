@@ -168,8 +168,8 @@ def _column_grid(picture: TableSummary) -> Grid:
     has_descriptions = any(column["description"] for column in picture["columns"])
     grid = plain_grid("column", "type", "", *(["description"] if has_descriptions else []))
     for column in picture["columns"]:
-        mine = ", ".join(role for role, names in roles.items() if column["name"] in names)
-        cells = [Text(printable(column["name"])), Text(printable(column["type"])), Text(mine, style="cyan")]
+        own_roles = ", ".join(role for role, names in roles.items() if column["name"] in names)
+        cells = [Text(printable(column["name"])), Text(printable(column["type"])), Text(own_roles, style="cyan")]
         description = Text(printable(column["description"] or "", may_break=True), style="dim")
         grid.add_row(*cells, *([description] if has_descriptions else []))
     return grid

@@ -264,8 +264,8 @@ class _Change:
         Only needed if old rows are written with new ones; otherwise tasks check this.
         """
         keys = self.context.schema.primary_keys
-        twice = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._needs_old_rows else None
-        if twice is not None and (found := twice.limit(1).collect()):
+        duplicates = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._needs_old_rows else None
+        if duplicates is not None and (found := duplicates.limit(1).collect()):
             raise BadInput(
                 f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row a "
                 "key in the source"

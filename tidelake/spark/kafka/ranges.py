@@ -40,10 +40,10 @@ def missing_ranges(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, 
     """
     lost = []
     for part in wanted:
-        there = held.get(part.partition, OffsetRange(part.end, part.end))
+        available = held.get(part.partition, OffsetRange(part.end, part.end))
         lost += [
-            RecordRange(part.partition, part.start, min(part.end, there.start)),
-            RecordRange(part.partition, max(part.start, there.end), part.end),
+            RecordRange(part.partition, part.start, min(part.end, available.start)),
+            RecordRange(part.partition, max(part.start, available.end), part.end),
         ]
     return [part for part in lost if part.start < part.end]
 

@@ -73,12 +73,12 @@ def report_change(where: str, what: Sequence[str], fails: bool) -> None:
     )
 
 
-def _lost_range(part: RecordRange, gone: OffsetsUnavailable) -> tuple[RecordRange, int]:
+def _lost_range(part: RecordRange, error: OffsetsUnavailable) -> tuple[RecordRange, int]:
     """Return the lost part of the range, and the offset to continue from."""
-    if gone.position < gone.held.start:
-        end = min(part.end, gone.held.start)
-        return RecordRange(part.partition, gone.position, end), end
-    return RecordRange(part.partition, max(gone.position, gone.held.end), part.end), part.end
+    if error.position < error.held.start:
+        end = min(part.end, error.held.start)
+        return RecordRange(part.partition, error.position, end), end
+    return RecordRange(part.partition, max(error.position, error.held.end), part.end), part.end
 
 
 class _Consumer:

@@ -39,18 +39,18 @@ class Topics:
         if self._source is None:
             source = KafkaSource(self._options.settings, frozenset())
             try:
-                there = self._run(source.open())
+                partitions = self._run(source.open())
             except BaseException:
                 self._run(source.close())
                 raise
             self._source = source
-            if missing := (self._options.assigned or frozenset()) - there:
+            if missing := (self._options.assigned or frozenset()) - partitions:
                 raise BadInput(
                     f"{source}: option assign names {first_few(map(str, sorted(missing)))}: no such partition"
                 )
         else:
-            there = self._run(self._source.refresh())
-        return there if self._options.assigned is None else there & self._options.assigned
+            partitions = self._run(self._source.refresh())
+        return partitions if self._options.assigned is None else partitions & self._options.assigned
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """Return the offsets that the brokers hold."""

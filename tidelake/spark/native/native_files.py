@@ -74,10 +74,12 @@ def without_files(splits: Iterable[Split], files: Collection[FileKey]) -> list[S
     """Return the splits without these files."""
     left = []
     for split in splits:
-        gone = {file.file_name for file in split.files if (split.partition, split.bucket, file.file_name) in files}
-        if not gone:
+        native_names = {
+            file.file_name for file in split.files if (split.partition, split.bucket, file.file_name) in files
+        }
+        if not native_names:
             left.append(split)
-        elif sections := tuple(kept for section in split.sections if (kept := _without_files(section, gone))):
+        elif sections := tuple(kept for section in split.sections if (kept := _without_files(section, native_names))):
             left.append(replace(split, sections=sections))
     return left
 

@@ -67,7 +67,7 @@ def compact(
         order_by=columns,
         strategy=ClusteringStrategy(order_strategy) if columns else None,
     )
-    return compact_table(context.with_options(options or {}), request, elsewhere=on_spark(spark))
+    return compact_table(context.with_options(options or {}), request, task_runner=on_spark(spark))
 
 
 def compact_database(

@@ -162,7 +162,7 @@ def rollback(
 
     version: digits are a snapshot's id, anything else a tag
     """
-    if sum(way is not None for way in (version, snapshot, tag)) != 1:
+    if sum(selector is not None for selector in (version, snapshot, tag)) != 1:
         raise BadInput("rollback takes one of version, snapshot and tag")
     if version is not None:
         snapshot, tag = (int(version), None) if version.isdecimal() else (None, version)

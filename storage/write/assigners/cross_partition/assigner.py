@@ -97,7 +97,7 @@ class CrossPartitionAssigner:
         self._index: KeyIndex | None = None
         self._base_id: int | None = None  # the snapshot whose keys the index has; None: not tracked
         self._committed_id: int | None = None
-        self._is_looked_after = True
+        self._is_checked_since_commit = True
         self._written_to: tuple[bytes, int] | None = None  # any bucket with rows since the last commit was prepared
         self._is_lost = False
 
@@ -183,7 +183,7 @@ class CrossPartitionAssigner:
     @property
     def is_ready(self) -> bool:
         """Whether `assign` needs no read of the table."""
-        return self._index is not None and self._is_looked_after
+        return self._index is not None and self._is_checked_since_commit
 
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
         """Returns a message without files. It names the snapshot on which the placement is based."""
@@ -196,7 +196,7 @@ class CrossPartitionAssigner:
         if self._replaces:
             self._index = None
             return
-        self._committed_id, self._is_looked_after = snapshot_id, False
+        self._committed_id, self._is_checked_since_commit = snapshot_id, False
 
     def dropped(self) -> None:
         """Called if the prepared rows were in the table already. They may be in other buckets there."""
@@ -211,16 +211,16 @@ class CrossPartitionAssigner:
                 f"{self._context.name}: a commit turned out to be in the table already, and rows were written behind "
                 "it. Where their keys live now is unknown: open the table again, and write them again"
             )
-        if self._index is not None and not self._is_looked_after:
+        if self._index is not None and not self._is_checked_since_commit:
             self._check_other_writers()
         if self._index is None:
             self._index = self._new_index()
-            self._is_looked_after = True
+            self._is_checked_since_commit = True
         return self._index
 
     def _check_other_writers(self) -> None:
         """Checks once after each commit whether other writers added rows."""
-        self._is_looked_after = True
+        self._is_checked_since_commit = True
         latest = self._context.snapshots.latest()
         if self._base_id is None or latest is None:
             return
@@ -292,8 +292,8 @@ class CrossPartitionAssigner:
             self._capacities.add(partition, bucket, count)
         groups = RowsByKey.of(tuple(np.concatenate(words) for words in zip(*(p.keys for p in parts), strict=True)))
         place_of_row = np.concatenate(places)[groups.order]
-        if len(again := np.flatnonzero(~groups.is_first)):
-            raise self._duplicate_key_error(place_of_row[again[0] - 1], place_of_row[again[0]])
+        if len(duplicates := np.flatnonzero(~groups.is_first)):
+            raise self._duplicate_key_error(place_of_row[duplicates[0] - 1], place_of_row[duplicates[0]])
         keys = groups.keys
         if self._expected is not None:
             is_expected = self._expected.find(keys).places != UNKNOWN

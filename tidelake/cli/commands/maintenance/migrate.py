@@ -79,11 +79,11 @@ def migrate_database(
 
 def _print_migration(out: CommandOutput, done: Migration, *, dry_run: bool, adds: bool = False) -> None:
     if adds:
-        said = "would get" if dry_run else "got"
-        out.note(f"{done.table} {said} {done.files:,} more files with {done.rows:,} rows")
+        verb = "would get" if dry_run else "got"
+        out.note(f"{done.table} {verb} {done.files:,} more files with {done.rows:,} rows")
         return
     columns = ", ".join(f"{column} {kind}" for column, kind in done.columns.items())
-    said = "would be created from" if dry_run else "was created from"
+    verb = "would be created from" if dry_run else "was created from"
     out.note(
-        f"{done.table} {said} {done.files:,} files in {done.partitions:,} partitions with {done.rows:,} rows: {columns}"
+        f"{done.table} {verb} {done.files:,} files in {done.partitions:,} partitions with {done.rows:,} rows: {columns}"
     )

@@ -39,9 +39,9 @@ def purge(out: CommandOutput, *, name: str, catalog: CatalogAddress, yes: bool) 
     if not yes:
         history = f"{len(table.snapshots())} snapshots, {len(table.tags())} tags, {len(table.branches())} branches"
         raise CommandRefused(f"Delete all rows of {name}, with {history}? Pass --yes to confirm")
-    gone = table.purge()
-    files = f"{len(gone.paths):,} orphan files were deleted"
-    _print_result(out, {"orphans": len(gone.paths)}, f"{name} and its history are now empty; {files}")
+    deleted = table.purge()
+    files = f"{len(deleted.paths):,} orphan files were deleted"
+    _print_result(out, {"orphans": len(deleted.paths)}, f"{name} and its history are now empty; {files}")
 
 
 def _show(out: CommandOutput, what: str, lost: Sequence[str], name: str, dry_run: bool) -> None:
