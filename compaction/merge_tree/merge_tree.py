@@ -80,7 +80,7 @@ class MergeTree:
         self._sequence_numbers_decide = sequence_numbers_decide(context.schema, options)
         self._expiry = RecordLevelExpire.of(context)
         self.levels = Levels.of(files, [f.type for f in context.schema.key_fields], options.num_levels)
-        oldest_level = [file for file in self.levels.files if file.level == options.num_levels - 1]
+        oldest_level = [file for file in self.levels.files if file.level == self.levels.max_level]
         last_full_ms = max((file.created_epoch_ms or 0 for file in oldest_level), default=None)
         self._picker = UniversalCompaction(UniversalCompactionOptions.of(options), last_full_ms)
 

@@ -12,7 +12,7 @@ from ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, DECIMA
 from ingest.tables.column_types import ColumnTypes
 from storage.ddl.schema_changes import AddColumn, SchemaChange, UpdateColumnType
 from storage.messages.alter_command import path_text
-from storage.options.values import parse_names
+from storage.schema.column_uses import use_that_fixes_type
 from storage.schema.table_schema import TableSchema
 from storage.types import INT, STRING, Root, nullable
 
@@ -90,11 +90,4 @@ def _widening(column: NeededColumn, schema: TableSchema, mapping: TypeMapping) -
 def _type_constraint(column: NeededColumn, schema: TableSchema) -> str | None:
     if "key" in column.path[1:]:
         return "keys of a MAP"
-    for use, names in (
-        ("primary key", schema.primary_keys),
-        ("partition", schema.partition_keys),
-        ("bucket key", parse_names(schema.options.get("bucket-key", ""))),
-    ):
-        if column.path == (column.path[0],) and column.path[0] in names:
-            return use
-    return None
+    return use_that_fixes_type(schema, column.path[0]) if len(column.path) == 1 else None

@@ -18,6 +18,7 @@ from ingest.formats.types.inferred_types import inferred_type
 from ingest.formats.values.decimals import wide_decimal
 from ingest.formats.values.json_text import BadValue
 from storage.messages.alter_command import alter_command, path_text, set_type
+from storage.schema.column_uses import use_that_fixes_type
 from storage.schema.table_schema import TableSchema
 from storage.schema.type_changes import can_change
 from storage.types import (
@@ -213,5 +214,5 @@ def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
 
 
 def _may_change(column: NarrowColumn, schema: TableSchema) -> bool:
-    is_key = column.path[0] in (*schema.primary_keys, *schema.partition_keys)
-    return not is_key and not column.is_in_map_key and can_change(column.type, column.fits)
+    is_fixed = len(column.path) == 1 and use_that_fixes_type(schema, column.path[0]) is not None
+    return not is_fixed and not column.is_in_map_key and can_change(column.type, column.fits)

@@ -203,6 +203,7 @@ class BatchWriter:
             except Exception as error:
                 failed[rows.target.name] = error
         new_letters = self._dead_letters.add(staged.raw, staged.dead_letters)
+        self._policy.count(new_letters, TopicPartition(staged.raw.topic, staged.raw.partition))
         changed = {table: changes for table, changes in staged.key_changes.items() if table not in failed}
         left = {(table, id_) for table, changes in changed.items() for id_ in self._move(table, changes)}
         return WriteResult(

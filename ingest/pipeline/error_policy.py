@@ -65,11 +65,14 @@ class ErrorPolicy:
         was_tolerated: Callable[[DecodeFailure], bool],
         partition: TopicPartition | None = None,
     ) -> DecodeFailure | None:
-        """Return the first failure, in order, that is not tolerated. Those before it are counted as tolerated.
+        """Return the first failure, in order, that is not tolerated.
+
+        Counts nothing, as a batch may be staged several times before it is written: see `count`.
 
         was_tolerated: whether an earlier run has set the record aside durably.
         partition: the partition of the records.
         """
+        left = self._left
         for failure in failures:
             if partition is not None and (partition, failure.offset) in self._skip:
                 self.unused_skips.discard((partition, failure.offset))
@@ -78,10 +81,14 @@ class ErrorPolicy:
                 return failure
             if was_tolerated(failure):
                 continue
-            if self._left < 1:
+            if left < 1:
                 return failure
-            self._left -= 1
+            left -= 1
         return None
+
+    def count(self, set_aside: Sequence[DecodeFailure], partition: TopicPartition) -> None:
+        """Count records of this partition that became dead letters, and that no earlier run has set aside."""
+        self._left -= sum((partition, failure.offset) not in self._skip for failure in set_aside)
 
     def tolerates(self, partition: TopicPartition, offset: int) -> bool:
         """Return whether a bad record at this offset may become a dead letter, if their number is not exceeded."""

@@ -24,6 +24,7 @@ from storage.messages.suggestions import did_you_mean
 from storage.options import TableOptions
 from storage.options.renamed_columns import rename_in_options
 from storage.options.values import parse_names
+from storage.schema.column_uses import indexed_columns
 from storage.schema.field_ids import FieldIds
 from storage.schema.table_schema import TableSchema
 from storage.schema.type_changes import can_change
@@ -215,7 +216,7 @@ def _end(schema: TableSchema, columns: Sequence[DataField]) -> int:
 
 
 def _drop(schema: TableSchema, path: Path) -> TableSchema:
-    _refuse_keys(path, (*schema.primary_keys, *schema.partition_keys, *_indexed_columns(schema)), "dropped")
+    _refuse_keys(path, (*schema.primary_keys, *schema.partition_keys, *indexed_columns(schema)), "dropped")
 
     def remove(siblings: list[DataField]) -> None:
         del siblings[_position(siblings, path)]
@@ -227,7 +228,7 @@ def _drop(schema: TableSchema, path: Path) -> TableSchema:
 
 def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
     # Names of directories contain the names of partition columns.
-    _refuse_keys(path, (*schema.partition_keys, *_indexed_columns(schema)), "renamed")
+    _refuse_keys(path, (*schema.partition_keys, *indexed_columns(schema)), "renamed")
 
     def rename(siblings: list[DataField]) -> None:
         position = _position(siblings, path)
@@ -245,7 +246,7 @@ def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
 
 
 def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: bool) -> TableSchema:
-    keys = (*schema.primary_keys, *schema.partition_keys, *_indexed_columns(schema))
+    keys = (*schema.primary_keys, *schema.partition_keys, *indexed_columns(schema))
     _refuse_keys(path, keys, "given another type")
     if has_snapshots:  # Java allows it, and then looks for old rows in the wrong bucket
         _refuse_keys(path, parse_names(schema.options.get("bucket-key", "")), "given another type")
@@ -306,11 +307,6 @@ def _refuse_keys(path: Path, columns: Sequence[str], what: str) -> None:
             f"column {path[0]!r} can't be {what}: keys, buckets or indexes are made of {', '.join(columns)}; "
             "create another table"
         )
-
-
-def _indexed_columns(schema: TableSchema) -> tuple[str, ...]:
-    kinds = ("vector", "btree", "bitmap", "multivalue", "full-text")
-    return tuple(name for kind in kinds for name in parse_names(schema.options.get(f"pk-{kind}.index.columns", "")))
 
 
 # ---------------------------------------------------------------- options

@@ -5,6 +5,7 @@ Source: Java `io/DataFileMeta.java`, `stats/SimpleStats.java`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -96,3 +97,12 @@ def epoch_ms_of_local(wall_clock_ms: int) -> int:
     """
     shown = datetime.fromtimestamp(wall_clock_ms / 1000, UTC).replace(tzinfo=None)
     return round(shown.timestamp() * 1000)
+
+
+def is_fully_compacted(files: Iterable[DataFileMeta], num_levels: int) -> bool:
+    """Returns whether all files of a bucket are on its highest level.
+
+    num_levels: from the table's options. The highest level is higher if the option was lowered meanwhile.
+    """
+    levels = {file.level for file in files}
+    return not levels or levels == {max(num_levels - 1, *levels)}

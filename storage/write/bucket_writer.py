@@ -218,7 +218,8 @@ class PrimaryKeyBucketWriter:
     @property
     def is_idle(self) -> bool:
         is_compacting = self._compactor is not None and self._compactor.is_busy
-        return self._buffer.is_empty and not self._awaits_commit and not is_compacting
+        has_uncommitted = self._awaits_commit or bool(self._new_files)
+        return self._buffer.is_empty and not has_uncommitted and not is_compacting
 
     def cancel_compaction(self) -> None:
         if self._compactor is not None:  # without the lock: a thread that waits for compaction holds it

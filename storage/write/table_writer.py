@@ -17,6 +17,7 @@ from storage.bucketing import Bucketing, BucketMode
 from storage.commit.commit_message import CommitMessage
 from storage.commit.owner_process import OwnerProcess
 from storage.errors import BadInput, TidelakeError
+from storage.files.data_file import is_fully_compacted
 from storage.files.partition_times import partition_check
 from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET
 from storage.merge.merge_functions import check_row_kinds, merge_function_of
@@ -367,10 +368,11 @@ class TableWriter:
         if identifier != BATCH_COMMIT_IDENTIFIER and identifier % every:
             return set()
         if not only_written:
-            max_level = self._context.options.num_levels - 1
+            num_levels = self._context.options.num_levels
             self._restored()
-            found = self._restored_buckets.items()
-            self._not_full |= {key for key, bucket in found if any(file.level < max_level for file in bucket.files)}
+            self._not_full |= {
+                k for k, b in self._restored_buckets.items() if not is_fully_compacted(b.files, num_levels)
+            }
         for key in self._not_full:
             self._bucket(key)
         return set(self._not_full)
@@ -382,9 +384,7 @@ class TableWriter:
         if self._compactor_of is None or self._has_opened_level_0 or not self._context.options.needs_lookup:
             return
         self._restored()
-        for key in [
-            key for key, bucket in self._restored_buckets.items() if any(file.level == 0 for file in bucket.files)
-        ]:
+        for key in [k for k, bucket in self._restored_buckets.items() if any(f.level == 0 for f in bucket.files)]:
             self._bucket(key)
         self._has_opened_level_0 = True
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Final, Self
 
+from storage.files.data_file import DataFileMeta, is_fully_compacted
 from storage.format import POSTPONE_BUCKET, CommitKind
 from storage.manifests.snapshot_files import live_entries
 from storage.options import ChangelogProducer
@@ -43,14 +45,14 @@ def _is_settled(context: TableContext, snapshot: Snapshot) -> bool:
     producer = context.options.changelog_producer
     if not context.schema.has_primary_key:
         return False
-    if producer is ChangelogProducer.LOOKUP:
-        lowest = 1
-    elif producer is ChangelogProducer.FULL_COMPACTION:
-        lowest = context.options.num_levels - 1
-    else:
+    if producer not in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
         return False
-    entries = live_entries(context, snapshot, keep_entry=lambda entry: entry.bucket != POSTPONE_BUCKET)
-    return all(entry.file.level >= lowest for entry in entries)
+    buckets = defaultdict[tuple[bytes, int], list[DataFileMeta]](list)
+    for entry in live_entries(context, snapshot, keep_entry=lambda entry: entry.bucket != POSTPONE_BUCKET):
+        buckets[entry.partition, entry.bucket].append(entry.file)
+    if producer is ChangelogProducer.LOOKUP:
+        return all(file.level > 0 for files in buckets.values() for file in files)
+    return all(is_fully_compacted(files, context.options.num_levels) for files in buckets.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,3 +168,9 @@ def test_a_restart_does_not_make_an_optimization_due(tree_of: MakeBucket, zone: 
     context, key, (file, young) = tree_of(put(1), put(1), **{"compaction.optimization-interval": "1 h"})
     assert MergeTree(context, key, [file, young]).pick() is not None
     assert MergeTree(context, key, [replace(file, level=5), young]).pick() is None
+
+
+def test_a_file_above_lowered_num_levels_is_that_of_the_last_full_compaction(tree_of: MakeBucket) -> None:
+    lowered = {"compaction.optimization-interval": "1 h", "num-levels": "3"}
+    context, key, (file, young) = tree_of(put(1), put(1), **lowered)
+    assert MergeTree(context, key, [replace(file, level=5), young]).pick() is None

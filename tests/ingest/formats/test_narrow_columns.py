@@ -167,6 +167,14 @@ def test_a_key_cannot_change_its_type_and_the_message_says_what_can_be_done() ->
     assert "tidelake table alter" not in failure.reason
 
 
+def test_a_column_of_the_bucket_key_cannot_change_its_type_either() -> None:
+    table = orders({"id": "BIGINT", "x": "INT"})
+    by_x = replace(table, schema=replace(table.schema, options={"bucket": "1", "bucket-key": "x"}))
+    failure = decoded(plain(2**40), by_x).failures[0]
+    assert "a new table with x BIGINT holds the values" in failure.reason
+    assert "tidelake table alter" not in failure.reason
+
+
 def test_no_tolerance_makes_a_dead_letter_of_a_value_that_a_wider_column_holds() -> None:
     batch = batch_of([plain(12.3456)])
     found = DebeziumJsonDecoder(lambda source: orders({"id": "BIGINT", "x": "DECIMAL(6, 2)"})).decode(batch)
