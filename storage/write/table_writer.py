@@ -368,11 +368,9 @@ class TableWriter:
         if identifier != BATCH_COMMIT_IDENTIFIER and identifier % every:
             return set()
         if not only_written:
-            num_levels = self._context.options.num_levels
+            levels = self._context.options.num_levels
             self._restored()
-            self._not_full |= {
-                k for k, b in self._restored_buckets.items() if not is_fully_compacted(b.files, num_levels)
-            }
+            self._not_full |= {k for k, b in self._restored_buckets.items() if not is_fully_compacted(b.files, levels)}
         for key in self._not_full:
             self._bucket(key)
         return set(self._not_full)
