@@ -77,7 +77,7 @@ def recover_table(
         return _no_position(table, newest, epoch, f"a source position that can't be read: {error.found}")
     if position is None:
         return _no_position(table, newest, epoch, "no source position: something else committed under this name")
-    problems = _chain_break_problems(table, table_state.own) + _rerouted(
+    problems = _chain_break_problems(table, table_state.own) + _routing_problems(
         table, routing_of(newest.properties, newest.path), routing
     )
     read: dict[TopicPartition, int] = {}
@@ -128,7 +128,7 @@ def _without_snapshot(
     is_expired = table_state.earliest_id is not None and table_state.earliest_id > last
     if is_expired and entry is not None and entry.snapshot_id == last:
         position = _of_table(progress.reached, routing)
-        problems = _rerouted(table, entry.routing, routing)
+        problems = _routing_problems(table, entry.routing, routing)
         return RecoveredTable(position, problems, identifier=progress.identifier, epoch=progress.epoch)
     if is_expired:
         kind = ProblemKind.EXPIRED
@@ -194,7 +194,7 @@ def _chain_break_problems(table: str, own: Sequence[SnapshotSummary]) -> list[Po
     return [PositionProblem(table, ProblemKind.CHAIN_BREAK, text)]
 
 
-def _rerouted(table: str, before: Routing | None, routing: Routing | None) -> list[PositionProblem]:
+def _routing_problems(table: str, before: Routing | None, routing: Routing | None) -> list[PositionProblem]:
     changes = routing.changes_from(before) if routing is not None and before is not None else []
     if not changes:
         return []

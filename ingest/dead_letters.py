@@ -157,7 +157,7 @@ class _RateLimitedLog:
     """
 
     def __init__(self, location: str, clock: Clock, with_reasons: bool) -> None:
-        self._with_reasons = with_reasons
+        self._with_compact_reason = with_reasons
         self._location = location
         self._clock = clock
         self._quiet_until_ms: int | None = None
@@ -174,7 +174,7 @@ class _RateLimitedLog:
             partition=partition.partition,
             offset=failure.offset,
             code=failure.code,
-            **({"reason": failure.reason} if self._with_reasons else {}),
+            **({"reason": failure.reason} if self._with_compact_reason else {}),
             unlogged_before=self._unlogged,
             kept_in=self._location,
         )

@@ -46,7 +46,7 @@ class CacheBudget:
     def next_use(self) -> int:
         return next(self._uses)
 
-    def grown(self, nbytes: int) -> None:
+    def reserve(self, nbytes: int) -> None:
         """Drops files if necessary after a cache has grown. The lock must be held."""
         self._size_limit_estimate += nbytes
         if self._size_limit_estimate <= self._max_bytes:
@@ -98,7 +98,7 @@ class MetadataCache:
             self.size_bytes += size_bytes
             while self.size_bytes > self._max_bytes:
                 self.drop_oldest()
-            self._budget.grown(size_bytes)
+            self._budget.reserve(size_bytes)
 
     # Called by the budget, which holds the lock.
 

@@ -49,7 +49,7 @@ class _Threads:
         self.idle = deque[ThreadPoolExecutor]()
 
     @contextmanager
-    def one_core(self) -> Iterator[ThreadPoolExecutor]:
+    def single_thread_pool(self) -> Iterator[ThreadPoolExecutor]:
         """A pool of one thread that only this caller uses. The thread is kept for the next caller."""
         try:
             pool = self.idle.pop()
@@ -111,7 +111,7 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
     An error is raised when no task is running any more; tasks that have not started by then are skipped.
     """
     if len(items) == 1:
-        with _threads.one_core() as thread:
+        with _threads.single_thread_pool() as thread:
             running = thread.submit(copy_context().run, work, items[0])
             try:
                 return [running.result()]
@@ -175,12 +175,12 @@ async def map_uncancellable(
     try:
         await (_await_to_end(asyncio.ensure_future(run_all())) if keep_going else run_all())
     except BaseExceptionGroup as group:
-        one = sole_error(group)
+        one = single_error(group)
         raise one from one.__cause__  # `from None` would remove the cause
     return [outcomes[number] for number in range(len(outcomes))]
 
 
-def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def single_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Returns the single error in nested groups; the group if there are several."""
     while len(group.exceptions) == 1:
         inner = group.exceptions[0]

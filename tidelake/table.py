@@ -148,7 +148,7 @@ class Table(RowChanges):
         if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
             refuse_fallback_branch(self._context, "a read of rows that came")
             return self._scan_at(SystemTableRead(self._context, None, increment=increment), columns, filter)
-        return self._scan_at(self._travel(snapshot, tag, as_of), columns, filter)
+        return self._scan_at(self._time_travel(snapshot, tag, as_of), columns, filter)
 
     def _scan_at(self, at: SystemTableRead, columns: Sequence[str] | None, condition: Any) -> Scan:
         if not isinstance(at.increment, NoIncrement):
@@ -350,7 +350,7 @@ class Table(RowChanges):
             self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
         )
 
-    def _travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
+    def _time_travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
         """Return the snapshot, and the table with the schema to read it with."""
         files_since_ms = None
         if snapshot_id is None and tag is None and as_of is None:

@@ -183,7 +183,7 @@ def _lowest_above_0(groups: Groups, levels: NDArray[np.int32]) -> NDArray[np.int
     if np.count_nonzero(found >= 0) == np.count_nonzero(is_above):  # no key has two such rows
         return found
     above = np.where(is_above, levels, np.iinfo(levels.dtype).max)
-    return groups.first(is_above & (above == groups.spread(groups.reduce(np.minimum, above))))
+    return groups.first(is_above & (above == groups.broadcast(groups.reduce(np.minimum, above))))
 
 
 def _counted(groups: Groups, levels: NDArray[np.int32], lowest: NDArray[np.intp]) -> Groups:

@@ -94,9 +94,9 @@ class PipelineMonitor:
         refresh_ms = min(self._observed.interval_ms, _REFRESH_MS_MAX)
         while True:
             await self._observed.clock.sleep_ms(refresh_ms)
-            await self.look(source)
+            await self.poll_once(source)
 
-    async def look(self, source: OffsetBoundsProvider) -> None:
+    async def poll_once(self, source: OffsetBoundsProvider) -> None:
         """Look once at the source, and at tables with commits since the last look."""
         if self._observed.state == "RUNNING":
             await self._run_logged("source", self._poll_source, source)

@@ -148,7 +148,7 @@ class BatchWriter:
         Raises TableFailed if a table refuses decoded rows, or can't be read. Then nothing was staged.
         """
         start = max(start, self._read_again.get(TopicPartition(raw.topic, raw.partition), 0))
-        new = [self._new_rows(raw, rows, start) for rows in batch.tables if self._scope.takes(rows.target.name)]
+        new = [self._new_rows(raw, rows, start) for rows in batch.tables if self._scope.includes(rows.target.name)]
         undecided: list[DecodeFailure] = []
         if self._truncate_filter is not None:
             for place, rows in enumerate(new):

@@ -343,7 +343,7 @@ class Flow:
             self._without_first_position -= existing
 
     @asynccontextmanager
-    async def exclusively(self) -> AsyncIterator[None]:
+    async def exclusive(self) -> AsyncIterator[None]:
         async with self._writing_exclusively():
             yield
         self._checkpoint_wakeup.set()

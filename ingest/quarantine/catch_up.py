@@ -121,7 +121,7 @@ class CatchUp:
                 except _FailedInCheckpoint:
                     pass
                 except TableFailed as failed:
-                    async with flow.exclusively():
+                    async with flow.exclusive():
                         await self.quarantine.fail({failed.table: failed.error})
             if end.is_set():
                 return
@@ -146,7 +146,7 @@ class CatchUp:
             log = (await run_uncancellable(self.quarantine.open_logs_of, [table])).get(table)
             if log is not None and join_log(log, recovered.position, newest) is None:
                 log = None
-        async with flow.exclusively():
+        async with flow.exclusive():
             self.lineage.restore_one(table, newest.properties)
             await self.quarantine.continue_at(table, ends, (newest.id, newest.manifest_list), log)
 
@@ -171,12 +171,12 @@ class FlowControl(Protocol):
     @property
     def is_stopping(self) -> bool: ...
 
-    def exclusively(self) -> AbstractAsyncContextManager[None]:
+    def exclusive(self) -> AbstractAsyncContextManager[None]:
         """Return a context in which nothing else is written or committed."""
         ...
 
     async def checkpoint(self, always_publish: Collection[str] = ()) -> None:
-        """Take a checkpoint. Call it in the context of `exclusively`."""
+        """Take a checkpoint. Call it in the context of `exclusive`."""
         ...
 
 
@@ -210,11 +210,11 @@ class _Attempt:
         await self._begin()
         while not self._flow.is_stopping:
             async for batch in self._kept():
-                async with self._flow.exclusively():
+                async with self._flow.exclusive():
                     await self._write(batch)
                 if self._flow.is_stopping:
                     return
-            async with self._flow.exclusively():
+            async with self._flow.exclusive():
                 if await self._join():
                     return
             if self._batch_sink.is_waiting:
@@ -232,7 +232,7 @@ class _Attempt:
                 state = await run_uncancellable(opened[0].read_state)
                 position, newest = self._own_position(state, position)
                 moved = None if newest is None else moved_rows_of(newest.properties, newest.path)
-        async with self._flow.exclusively():
+        async with self._flow.exclusive():
             with failures_of(self._table):
                 joined = join_log(self._log, position, newest)
                 if joined is None:
@@ -355,7 +355,7 @@ class _Attempt:
         """Wait for rows from other partitions that records need."""
         if not self._end.is_set():
             await self._parts.clock.sleep_ms(_WAIT_MS)
-        async with self._flow.exclusively():
+        async with self._flow.exclusive():
             self._check_still_quarantined()
             with failures_of(self._table):
                 refused = await self._batch_sink.give_up_waiting(self._progress, all_of_it=self._end.is_set())

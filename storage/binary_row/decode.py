@@ -106,7 +106,7 @@ class _Ranges:
     lengths: Integers
     nulls: Mask
 
-    def need(self, least: Integers | int, what: str) -> None:
+    def check_lengths(self, least: Integers | int, what: str) -> None:
         """Raise ValueError if a range that is not null has fewer bytes."""
         if (~self.nulls & (self.lengths < least)).any():
             raise ValueError(f"{what} inside a row is cut short")
@@ -134,7 +134,7 @@ class _BinaryRowDecoder:
 
     def fields(self, types: Sequence[DataType], rows: _Ranges) -> list[pa.Array]:
         first_slot = 8 * header_words(len(types))
-        rows.need(first_slot + 8 * len(types), "a row")
+        rows.check_lengths(first_slot + 8 * len(types), "a row")
         return [
             self._values(t, _Slots(rows.starts + first_slot + 8 * i, rows, self._nulls(rows, 8 + i)))
             for i, t in enumerate(types)
@@ -154,7 +154,7 @@ class _BinaryRowDecoder:
 
     def _integers(self, ranges: _Ranges) -> Integers:
         """Return the first 4 bytes of each range as an integer; 0 for nulls."""
-        ranges.need(4, "a count")
+        ranges.check_lengths(4, "a count")
         return np.where(ranges.nulls, 0, self._load(ranges.starts, 4, ranges.nulls).astype(np.int64))
 
     def _variable_parts(
@@ -254,7 +254,7 @@ class _BinaryRowDecoder:
 
     def _split(self, ranges: _Ranges, first_lengths: Integers) -> tuple[_Ranges, _Ranges]:
         """Split each range, which consists of the length of the first part, the first part and the second part."""
-        ranges.need(4 + first_lengths, "the first part of a value")
+        ranges.check_lengths(4 + first_lengths, "the first part of a value")
         second_lengths = np.where(ranges.nulls, 0, ranges.lengths - 4 - first_lengths)
         return (
             _Ranges(ranges.starts + 4, first_lengths, ranges.nulls),
@@ -266,7 +266,7 @@ class _BinaryRowDecoder:
         counts = self._integers(arrays)
         width = element_width(data_type)
         header = array_header_bytes(counts)
-        arrays.need(header + counts * width, "an array")
+        arrays.check_lengths(header + counts * width, "an array")
         numbers = ramp(counts)
         within = _Ranges(
             np.repeat(arrays.starts, counts), np.repeat(arrays.lengths, counts), np.zeros(len(numbers), np.bool_)
@@ -288,7 +288,7 @@ class _BinaryRowDecoder:
 
     def _vectors(self, data_type: VectorType, ranges: _Ranges) -> pa.Array:
         width = element_width(data_type.element)
-        ranges.need(4 + width * data_type.length, f"a vector of {data_type.length} elements")
+        ranges.check_lengths(4 + width * data_type.length, f"a vector of {data_type.length} elements")
         at = (ranges.starts[:, None] + 4 + width * np.arange(data_type.length)).reshape(-1)
         nulls = np.repeat(ranges.nulls, data_type.length)
         within = _Ranges(at, np.full(len(at), width), nulls)

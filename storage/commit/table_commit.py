@@ -120,7 +120,7 @@ class TableCommit:
         settled: CommitResult | None = None
         for change in changes:
             if change.kind is CommitKind.COMPACT:
-                settled = self._publish_compaction(_with_reasons(committable), change, settled)
+                settled = self._publish_compaction(_with_compact_reason(committable), change, settled)
             else:
                 settled = self._publisher.publish(CommitRequest(committable, _always(change), bases, operation))
             if settled.is_replay:
@@ -145,7 +145,7 @@ class TableCommit:
                 (compacted,) = self._changes(messages, ignore_empty=True)
                 try:
                     changes = self._with_needed_tombstones(compacted, messages)
-                    request = CommitRequest(_with_reasons(retry), changes, is_first=False, is_more=True)
+                    request = CommitRequest(_with_compact_reason(retry), changes, is_first=False, is_more=True)
                     settled = self._publisher.publish(request)
                     self._delete_unneeded_tombstones(messages, settled.snapshot)
                     published = settled.snapshot.id
@@ -436,7 +436,7 @@ def new_commit_user(options: TableOptions) -> str:
     return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
 
 
-def _with_reasons(committable: Committable) -> Committable:
+def _with_compact_reason(committable: Committable) -> Committable:
     """Adds to the compaction's snapshot the reason why it was picked."""
     text = reasons_text(message.compact_reason for message in committable.messages if message.compact_reason)
     if not text:

@@ -93,7 +93,7 @@ class EmptyIndex:
 
 
 @contextmanager
-def damage(path: str, kind: str) -> Iterator[None]:
+def index_errors(path: str, kind: str) -> Iterator[None]:
     """Converts the errors of readers to CorruptFile: an index has no checksum."""
     try:
         yield

@@ -41,7 +41,7 @@ class DiskSpace:
     free_files: int
 
     @classmethod
-    def around(cls, path: str) -> DiskSpace | None:
+    def of_path(cls, path: str) -> DiskSpace | None:
         """Returns the file system of a path, which need not exist. None if it is no path of this machine."""
         try:
             place = os.path.abspath(local_path(path))

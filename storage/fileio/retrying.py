@@ -58,7 +58,7 @@ _TRANSIENT_ERRORS: Final = frozenset(
 _log = get_logger(__name__)
 
 
-def is_passing(error: OSError) -> bool:
+def is_transient(error: OSError) -> bool:
     """Whether the same call may succeed a moment later."""
     return error.errno in _TRANSIENT_ERRORS and not isinstance(error, TidelakeError)
 
@@ -91,7 +91,7 @@ class RetryingFileIO:
                 return attempt()
             except OSError as error:
                 wait_ms = _BACKOFF.wait_ms(failures)
-                if not is_passing(error) or self.now_ms() + wait_ms > began_ms + self.patience_ms:
+                if not is_transient(error) or self.now_ms() + wait_ms > began_ms + self.patience_ms:
                     raise
                 _log.warning("trying again", path=path, error=str(error), wait_ms=round(wait_ms))
             self.sleep_ms(wait_ms)

@@ -136,14 +136,14 @@ class _Stats:
     @cached_property
     def maximum(self) -> list[pa.Array]:
         columns = _decoded([s.max_values for s in self.stats], self.paths, self.fields)
-        return [_above_question_mark(c) if pa.types.is_string(c.type) else c for c in columns]
+        return [_corrected_java_maximum(c) if pa.types.is_string(c.type) else c for c in columns]
 
     def null_counts(self, position: int) -> pa.Array:
         counts = [s.null_counts for s in self.stats]
         return pa.array([c[position] if position < len(c) else None for c in counts], pa.int64())
 
 
-def _above_question_mark(maximum: pa.Array) -> pa.Array:
+def _corrected_java_maximum(maximum: pa.Array) -> pa.Array:
     """Corrects upper bounds of Java that may be too low.
 
     Java truncates long texts, and increments the last character. After U+D7FF comes a lone surrogate, which Java writes

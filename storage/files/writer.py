@@ -151,7 +151,7 @@ class RollingFileWriter:
         finished, self._open = self._open, None
         if finished is not None:
             self._finished.append(finished.finish(self._clock_ms()))
-            self._plan.set_compression_ratio(finished.stored_per_held)
+            self._plan.set_stored_ratio(finished.stored_ratio)
             self._finished += self._dedicated.roll() if self._dedicated is not None else ()
 
     def close(self) -> list[DataFileMeta]:
@@ -173,7 +173,7 @@ class RollingFileWriter:
 class FilePlan:
     """The settings of files of one kind and level, which all files of a writer share.
 
-    Only `set_compression_ratio` changes them.
+    Only `set_stored_ratio` changes them.
     """
 
     def __init__(self, context: TableContext, level: int, file_source: FileSource, changelog: bool) -> None:
@@ -212,10 +212,10 @@ class FilePlan:
             return None
         return FileIndexer(self._indexes, self._columns, frozenset(self._columns))
 
-    def set_compression_ratio(self, stored_per_held: float | None) -> None:
+    def set_stored_ratio(self, stored_ratio: float | None) -> None:
         """Sets the ratio of stored to in-memory bytes of the last file, to estimate the size of the next one."""
-        if stored_per_held is not None:
-            self.settings = replace(self.settings, stored_per_held=stored_per_held)
+        if stored_ratio is not None:
+            self.settings = replace(self.settings, stored_ratio=stored_ratio)
 
     def collector(self) -> StatsCollector:
         return StatsCollector(self.fields, self._modes)
@@ -252,8 +252,8 @@ class _OpenFile:
         return self._writer.written_bytes
 
     @property
-    def stored_per_held(self) -> float | None:
-        return self._writer.stored_per_held
+    def stored_ratio(self) -> float | None:
+        return self._writer.stored_ratio
 
     def write(self, batch: pa.RecordBatch, first_sequence_number: int | None) -> None:
         self._writer.write(batch)

@@ -58,7 +58,7 @@ class _CachedDataFile:
     kept: dict[int, range] = field(default_factory=dict)
     too_large: set[range] = field(default_factory=set)
 
-    def spans(self, keys: Keys) -> Iterator[tuple[range, Keys]]:
+    def parts_to_search(self, keys: Keys) -> Iterator[tuple[range, Keys]]:
         """Yields the parts to search, each with its keys.
 
         Parts in one LookupFile are searched together. Neighbouring parts that are not kept are joined, because a few
@@ -125,7 +125,7 @@ class LookupCache:
         ):
             self.drop([name])
             cached = self._files[name] = _CachedDataFile(FileParts.of(file.row_count, None))
-        for numbers, of_span in cached.spans(keys):
+        for numbers, of_span in cached.parts_to_search(keys):
             part = cached.parts.join_parts(numbers)
             stored_bytes = file.file_size * part.row_count // max(1, file.row_count)
             kept = self._get((name, numbers))

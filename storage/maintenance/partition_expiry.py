@@ -57,7 +57,7 @@ class ExpiredPartitions:
             return self._sorted(self._not_written_since(limit, entries))
         found = sorted({entry.partition for entry in entries})
         times = dict(zip(found, PartitionTimes(self.context).of(found), strict=True))
-        self._note_unreadable([partition for partition, time in times.items() if time is None])
+        self._log_unreadable([partition for partition, time in times.items() if time is None])
         return self._sorted([partition for partition, time in times.items() if time is not None and time < limit])
 
     @staticmethod
@@ -79,7 +79,7 @@ class ExpiredPartitions:
         joined = [",".join(default if text is None else text for text in row) for row in rows]
         return [partition for _, partition in sorted(zip(joined, partitions, strict=True))]
 
-    def _note_unreadable(self, partitions: Sequence[bytes]) -> None:
+    def _log_unreadable(self, partitions: Sequence[bytes]) -> None:
         if partitions:
             shown = partition_names(self.context, partitions[:_UNREADABLE_SHOWN])
             _log.warning(

@@ -71,7 +71,7 @@ class Groups:
         begins[self.starts[1:]] = 1
         return np.cumsum(begins)
 
-    def spread(self, of_groups: NDArray[T]) -> NDArray[T]:
+    def broadcast(self, of_groups: NDArray[T]) -> NDArray[T]:
         """(g,) -> (n,): repeats the value of each group at all its positions."""
         return of_groups[self.numbers]  # faster than `np.repeat`, whose cost grows with the number of groups
 
@@ -80,7 +80,7 @@ class Groups:
 
         chosen (g,): which groups to keep.
         """
-        positions = np.flatnonzero(self.spread(chosen))
+        positions = np.flatnonzero(self.broadcast(chosen))
         ends = np.cumsum(self.lengths[chosen])
         return Groups(self.rows[positions], ends - self.lengths[chosen]), positions
 

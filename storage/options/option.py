@@ -150,7 +150,7 @@ class Option:
         return re.compile("".join(".+" if part[:1] in ("<", "*") else re.escape(part) for part in parts))
 
 
-def acts(
+def supported(
     key: str,
     kind: OptionType,
     default: str | None,
@@ -183,7 +183,7 @@ def deciding_rows(option: Option) -> Option:
     return replace(option, decides_rows=True)
 
 
-def refused(
+def unsupported(
     key: str,
     kind: OptionType,
     default: str | None,

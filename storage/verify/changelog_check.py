@@ -200,7 +200,7 @@ class _Check:
         replayed = Checksums(table_checksums.ranges, columns)
         for rows in self._merged(parts, self._replay):
             replayed.add(rows)
-        differs = table_checksums.differ(replayed)
+        differs = table_checksums.differing_ranges(replayed)
         if differs.any():
 
             def in_differing_range(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -312,7 +312,7 @@ class PrimaryKeyBucketWriter:
 
     def _changelog(self) -> Iterator[pa.RecordBatch]:
         """Returns every row that arrived, ordered by key and arrival."""
-        return map(self.files.file_rows, self._buffer.arrived())
+        return map(self.files.file_rows, self._buffer.rows_in_arrival_order())
 
 
 class AppendBucketWriter:
@@ -386,7 +386,7 @@ class AppendBucketWriter:
 
     def abort(self) -> None:
         with self._lock:
-            self._forget_memory()
+            self._release_memory()
             open_file, self._open = self._open, None
             new_files, self._new_files = self._new_files, []
             if open_file is not None:
@@ -400,7 +400,7 @@ class AppendBucketWriter:
             self._open = self._new_file_writer()
         for batch in self._batches:
             self._write_batch(self._open, batch)
-        self._forget_memory()
+        self._release_memory()
 
     def _new_file_writer(self) -> RollingFileWriter:
         return self._files.data()
@@ -412,7 +412,7 @@ class AppendBucketWriter:
         output.write(batch, first_sequence_number=self.next_sequence_number)
         self.next_sequence_number += batch.num_rows
 
-    def _forget_memory(self) -> None:
+    def _release_memory(self) -> None:
         self._batches = []
         self._held_bytes = 0
 

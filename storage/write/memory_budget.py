@@ -51,11 +51,11 @@ class MemoryBudget:
         self._holders: set[MemoryOwner] = set()
         self._lock = threading.Lock()
 
-    def join(self, holder: MemoryOwner) -> None:
+    def register(self, holder: MemoryOwner) -> None:
         with self._lock:
             self._holders.add(holder)
 
-    def leave(self, holder: MemoryOwner) -> None:
+    def unregister(self, holder: MemoryOwner) -> None:
         with self._lock:
             self._holders.discard(holder)
 

@@ -305,7 +305,7 @@ class TableWriter:
             return
         self._is_closed = True
         for bucket in self._buckets.values():
-            self._memory.leave(bucket)
+            self._memory.unregister(bucket)
         failure: Exception | None = None
         for bucket in self._buckets.values():
             try:
@@ -339,7 +339,7 @@ class TableWriter:
             bucket = self._buckets[key] = self._open_bucket(key)
             if self._compactor_of is None:  # compactions were cancelled while this bucket was opened
                 bucket.cancel_compaction()
-            self._memory.join(bucket)
+            self._memory.register(bucket)
         return self._buckets[key]
 
     def _message(self, key: BucketKey, increment: CommitIncrement) -> CommitMessage:
@@ -387,7 +387,7 @@ class TableWriter:
         self._has_opened_level_0 = True
 
     def _close_bucket(self, key: BucketKey, writer: BucketWriter) -> None:
-        self._memory.leave(writer)
+        self._memory.unregister(writer)
         self._next_sequence_numbers[key] = writer.next_sequence_number
         del self._buckets[key]
 

@@ -17,7 +17,7 @@ from ingest.formats.values.json_text import (
     read_object,
     read_text,
     shown,
-    wrong_kind,
+    wrong_kind_error,
 )
 from storage.types import MAX_DECIMAL_PRECISION, STRING, AtomicType, DataType, Root, decimal
 
@@ -93,7 +93,7 @@ def exact_decimal(raw: bytes, source: SourceType) -> Decimal:
         return _unscaled(raw, source.scale)
     if kind is JsonKind.TEXT:
         return _parse(read_text(raw), raw)
-    raise wrong_kind(raw, "number")
+    raise wrong_kind_error(raw, "number")
 
 
 def unsigned(value: int) -> int:
@@ -118,7 +118,7 @@ def _unscaled(raw: bytes, scale: int) -> Decimal:
     """Return the decimal with this scale whose unscaled value is a big-endian two's complement integer in base64."""
     data = base64_bytes(read_text(raw))
     if not data or len(data) > _DIGITS_MAX // 3 or abs(scale) > _DIGITS_MAX // 2:
-        raise wrong_kind(raw, "decimal in bytes")
+        raise wrong_kind_error(raw, "decimal in bytes")
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
 
 

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, SemanticType, SourceType
 from ingest.formats.values.binaries import bits_as_int
 from ingest.formats.values.decimals import decimal_that_holds, exact_decimal, significant_digits, unsigned
-from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown, wrong_kind
+from ingest.formats.values.json_text import (
+    JsonKind,
+    TooNarrow,
+    ValueDecoder,
+    kind_of,
+    read_text,
+    shown,
+    wrong_kind_error,
+)
 from storage.types import BIGINT, DOUBLE, INT, SMALLINT, STRING, AtomicType, DataType, Root
 
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
@@ -39,7 +47,7 @@ def boolean_decoder() -> ValueDecoder:
             return True
         if word in _FALSE or raw == b"-0":  # JSON allows the number -0
             return False
-        raise wrong_kind(raw, "BOOLEAN")
+        raise wrong_kind_error(raw, "BOOLEAN")
 
     return decode
 
@@ -78,7 +86,7 @@ def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
         if _INTEGER.fullmatch(text):
             return unsigned(int(text)) if source.semantic_type is SemanticType.UNSIGNED else int(text)
         if kind is JsonKind.TEXT:
-            raise wrong_kind(raw, str(target))
+            raise wrong_kind_error(raw, str(target))
     number = exact_decimal(raw, source)
     if number.adjusted() > 40 or number != number.to_integral_value():
         fits = DOUBLE if source.connect in (*FLOAT_WORDS, *DOUBLE_WORDS) else decimal_that_holds(number, target)

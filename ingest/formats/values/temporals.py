@@ -17,7 +17,7 @@ from ingest.formats.values.json_text import (
     kind_of,
     read_text,
     shown,
-    wrong_kind,
+    wrong_kind_error,
 )
 from storage.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
 
@@ -44,7 +44,7 @@ def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
         else:
             days = _days_of_number(raw, source, target)
         if days is None:
-            raise wrong_kind(raw, "date")
+            raise wrong_kind_error(raw, "date")
         if not -(1 << 31) <= days < 1 << 31:
             raise BadValue(f"{shown(raw)} is out of the range of {target}")
         return days
@@ -79,7 +79,7 @@ def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueD
             match = _TIME_TEXT.fullmatch(read_text(raw))
             clock = None if match is None else _clock(match, PER_SECOND["ms"])
             if match is None or clock is None:
-                raise wrong_kind(raw, "time of day")
+                raise wrong_kind_error(raw, "time of day")
             if not rounds and _digits(match) > 3:
                 raise _too_precise_error(raw, target, STRING)
             return (clock - _offset(match) * PER_SECOND["ms"]) % (_DAY * PER_SECOND["ms"])
@@ -136,7 +136,7 @@ def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> V
             days = None if match is None else _days(match)
             clock = None if match is None else _clock(match, per_second)
             if match is None or days is None or clock is None:
-                raise wrong_kind(raw, "timestamp")
+                raise wrong_kind_error(raw, "timestamp")
             if not rounds and _digits(match) > UNIT_DIGITS[unit]:
                 fits = _timestamp_with(_digits(match), target)
                 if source.counts_as_the_column and fits != STRING and adaptive_unit(fits) != adaptive_unit(target):
@@ -155,7 +155,7 @@ def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> V
 
 def _count(raw: bytes, source: SourceType, wanted: SemanticType, target: AtomicType) -> int:
     if kind_of(raw) is not JsonKind.NUMBER or not raw.lstrip(b"-").isdigit():
-        raise wrong_kind(raw, str(target))
+        raise wrong_kind_error(raw, str(target))
     if source.semantic_type is not wanted:
         raise BadValue(
             f"number {shown(raw)} of source type {source.name or source.connect} can't become {target}; "

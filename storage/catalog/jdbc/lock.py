@@ -73,7 +73,7 @@ class LockTable:
         )
         what = f"{table}: others held the lock {lock_id!r}"
         where = f"{self.address.shown}, table paimon_distributed_locks"
-        acquired_at = waiting.until(lambda: self._acquire(lock_id), what, where)
+        acquired_at = waiting.acquire_with_retries(lambda: self._acquire(lock_id), what, where)
         try:
             yield
         finally:

@@ -63,7 +63,7 @@ class EncodedSmallFiles:
             bytes([len(chunks) << 4 | 12]) if len(chunks) < 15 else b"\xfc" + varint(len(chunks))
         )
 
-    def takes(self, number: int) -> bool:
+    def can_encode(self, number: int) -> bool:
         """Whether the file has few rows, so that `file` can encode it."""
         return bool(self._counts[number] <= _ROWS_OF_ONE_MAX)
 

@@ -167,7 +167,7 @@ class _Merge:
             sequences, effects = self._sequences_of(group), self._effects
             candidates = effects.fills | ((effects.adds | effects.retracts) & ~sequences.is_empty)
             if effects.removals is not None:  # earlier rows don't count any more
-                last_removal = self._groups.spread(self._groups.last(effects.removals))
+                last_removal = self._groups.broadcast(self._groups.last(effects.removals))
                 candidates &= np.arange(len(candidates)) >= last_removal
             self._newest[group] = sequences.newest(candidates, self._groups)
         return self._newest[group]
@@ -208,7 +208,7 @@ class _Merge:
     def _effects_of_rows(self) -> _Effects:
         options, groups = self._engine.options, self._groups
         retract = is_retract(self._kinds)
-        fills = groups.spread(self._is_single)
+        fills = groups.broadcast(self._is_single)
         adds = ~(retract | fills)
         nothing = np.zeros(len(fills), np.bool_)
         if not (retract & ~fills).any():

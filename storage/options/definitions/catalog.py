@@ -12,9 +12,9 @@ from storage.options.option import (
     Option,
     OptionValues,
     Refusal,
-    acts,
     other_than,
-    refused,
+    supported,
+    unsupported,
     without_effect,
 )
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of, parse_boolean
@@ -42,8 +42,8 @@ _WITHOUT_ADDRESS: Final = Refusal(
 )
 
 CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
-    acts("warehouse", TEXT, None, OPEN),
-    acts(
+    supported("warehouse", TEXT, None, OPEN),
+    supported(
         "metastore",
         TEXT,
         "filesystem",
@@ -55,7 +55,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
             "Leave metastore out, or choose jdbc, hive or rest",
         ),
     ),
-    acts(
+    supported(
         "lock.enabled",
         BOOLEAN,
         None,
@@ -71,7 +71,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
             "Leave it out; don't write at the same time as writers that need the lock",
         ),
     ),
-    refused(
+    unsupported(
         "lock.type",
         TEXT,
         None,
@@ -86,21 +86,21 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
             "Leave it out",
         ),
     ),
-    acts("case-sensitive", BOOLEAN, None, OPEN, fallbacks=("allow-upper-case",)),
-    acts("table-default.*", TEXT, None, CREATE),
-    acts("lock-check-max-sleep", DURATION, "8 s", OPEN),
-    acts("lock-acquire-timeout", DURATION, "8 min", OPEN),
-    acts("lock-key-max-length", INT, "255", OPEN),
-    acts("uri", TEXT, None, OPEN, _WITHOUT_ADDRESS),
-    acts("jdbc.*", TEXT, None, OPEN),
-    acts("table.type", one_of("managed", "external"), "managed", OPEN),
-    acts("client-pool-size", INT, "2", OPEN),
-    acts("sync-all-properties", BOOLEAN, "true", OPEN),
-    acts("catalog-key", TEXT, "jdbc", OPEN),
+    supported("case-sensitive", BOOLEAN, None, OPEN, fallbacks=("allow-upper-case",)),
+    supported("table-default.*", TEXT, None, CREATE),
+    supported("lock-check-max-sleep", DURATION, "8 s", OPEN),
+    supported("lock-acquire-timeout", DURATION, "8 min", OPEN),
+    supported("lock-key-max-length", INT, "255", OPEN),
+    supported("uri", TEXT, None, OPEN, _WITHOUT_ADDRESS),
+    supported("jdbc.*", TEXT, None, OPEN),
+    supported("table.type", one_of("managed", "external"), "managed", OPEN),
+    supported("client-pool-size", INT, "2", OPEN),
+    supported("sync-all-properties", BOOLEAN, "true", OPEN),
+    supported("catalog-key", TEXT, "jdbc", OPEN),
     without_effect("user", TEXT, "anonymous", _OTHER_CATALOGS),
     without_effect("password", TEXT, "anonymous", _OTHER_CATALOGS),
-    acts("prefix", TEXT, None, OPEN),
-    acts("hive-conf-dir", TEXT, None, OPEN),
+    supported("prefix", TEXT, None, OPEN),
+    supported("hive-conf-dir", TEXT, None, OPEN),
     without_effect("hadoop-conf-dir", TEXT, None, "files are accessed with the store's options"),
     without_effect(
         "metastore.client.class",
@@ -108,13 +108,13 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         "org.apache.hadoop.hive.metastore.HiveMetaStoreClient",
         "the metastore is asked over plain Thrift",
     ),
-    acts("location-in-properties", BOOLEAN, "false", OPEN),
+    supported("location-in-properties", BOOLEAN, "false", OPEN),
     without_effect("client-pool-cache.eviction-interval-ms", LONG, "300000", PERFORMANCE_ONLY),
-    acts("hive.skip-update-stats", BOOLEAN, "false", OPEN),
+    supported("hive.skip-update-stats", BOOLEAN, "false", OPEN),
     without_effect("client-pool-cache.keys", TEXT, None, PERFORMANCE_ONLY),
-    acts("alter-table-cascade", BOOLEAN, "true", OPEN),
-    acts("token", TEXT, None, OPEN),
-    acts(
+    supported("alter-table-cascade", BOOLEAN, "true", OPEN),
+    supported("token", TEXT, None, OPEN),
+    supported(
         "data-token.enabled",
         BOOLEAN,
         "false",
@@ -130,7 +130,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
             "Leave it out",
         ),
     ),
-    acts(
+    supported(
         "token.provider",
         TEXT,
         None,
@@ -152,8 +152,8 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         _OTHER_CATALOGS,
     ),
     without_effect("dlf.token-ecs-role-name", TEXT, None, _OTHER_CATALOGS),
-    acts("header.User-Agent", TEXT, None, OPEN),
-    acts("header.*", TEXT, None, OPEN),
+    supported("header.User-Agent", TEXT, None, OPEN),
+    supported("header.*", TEXT, None, OPEN),
     without_effect("dlf.oss-endpoint", TEXT, None, _OTHER_CATALOGS),
     without_effect("dlf.signing-algorithm", TEXT, "default", _OTHER_CATALOGS),
     without_effect("cache-enabled", BOOLEAN, "true", PERFORMANCE_ONLY),
@@ -178,8 +178,8 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("io-cache.enabled", BOOLEAN, "false", PERFORMANCE_ONLY),
     without_effect("io-cache.whitelist-path", TEXT, "bucket,manifest,index", PERFORMANCE_ONLY),
     without_effect("io-cache.policy", TEXT, None, PERFORMANCE_ONLY),
-    acts("catalog-options-table.enabled", BOOLEAN, "false", OPEN),
-    acts("format-table.enabled", BOOLEAN, "true", CREATE | OPEN),
+    supported("catalog-options-table.enabled", BOOLEAN, "false", OPEN),
+    supported("format-table.enabled", BOOLEAN, "true", CREATE | OPEN),
     without_effect("default-database", TEXT, "default", FLINK),
     without_effect("disable-create-table-in-default-db", BOOLEAN, "false", FLINK),
     without_effect("lineage-use-catalog-key-as-identifier", BOOLEAN, "false", FLINK),

@@ -14,10 +14,10 @@ from storage.options.option import (
     ROW_OPERATIONS,
     Option,
     Refusal,
-    acts,
     deciding_rows,
     is_set,
-    refused,
+    supported,
+    unsupported,
     without_effect,
 )
 from storage.options.values import BOOLEAN, COLUMNS, FRACTION, INT, LONG, SIZE, TEXT, one_of
@@ -27,35 +27,35 @@ _TRACKING: Final = "readers can't see in which order new files get their row ids
 _EVOLUTION: Final = "it belongs to jobs of Flink and Spark"
 
 INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
-    acts("file-index.<type>.columns", COLUMNS, None, FILE_WRITING_OPERATIONS),
-    acts("file-index.*", TEXT, None, FILE_WRITING_OPERATIONS),
-    acts("file-index.in-manifest-threshold", SIZE, "500 b", FILE_WRITING_OPERATIONS),
-    acts("file-index.read.enabled", BOOLEAN, "true", READ),
-    refused(
+    supported("file-index.<type>.columns", COLUMNS, None, FILE_WRITING_OPERATIONS),
+    supported("file-index.*", TEXT, None, FILE_WRITING_OPERATIONS),
+    supported("file-index.in-manifest-threshold", SIZE, "500 b", FILE_WRITING_OPERATIONS),
+    supported("file-index.read.enabled", BOOLEAN, "true", READ),
+    unsupported(
         "pk-vector.index.columns",
         TEXT,
         None,
         Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
     ),
-    refused(
+    unsupported(
         "pk-btree.index.columns",
         TEXT,
         None,
         Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
     ),
-    refused(
+    unsupported(
         "pk-bitmap.index.columns",
         TEXT,
         None,
         Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
     ),
-    refused(
+    unsupported(
         "pk-full-text.index.columns",
         TEXT,
         None,
         Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
     ),
-    refused(
+    unsupported(
         "pk-multivalue.index.columns",
         TEXT,
         None,
@@ -99,26 +99,26 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
         "sorted-index.build.max-parallelism", INT, "4096", _GLOBAL, fallbacks=("btree-index.build.max-parallelism",)
     ),
     deciding_rows(
-        acts(
+        supported(
             "deletion-vectors.enabled",
             BOOLEAN,
             "false",
             READ | FILE_WRITING_OPERATIONS,
         )
     ),
-    acts("deletion-vectors.modifiable", BOOLEAN, "false", CREATE),
-    acts("deletion-vector.index-file.target-size", SIZE, "2 mb", FILE_WRITING_OPERATIONS),
-    acts("deletion-vectors.merge-on-read", BOOLEAN, "false", READ),
-    acts("deletion-vectors.bitmap64", BOOLEAN, "false", FILE_WRITING_OPERATIONS),
-    acts("compaction.delete-ratio-threshold", FRACTION, "0.2", COMPACT),
-    acts(
+    supported("deletion-vectors.modifiable", BOOLEAN, "false", CREATE),
+    supported("deletion-vector.index-file.target-size", SIZE, "2 mb", FILE_WRITING_OPERATIONS),
+    supported("deletion-vectors.merge-on-read", BOOLEAN, "false", READ),
+    supported("deletion-vectors.bitmap64", BOOLEAN, "false", FILE_WRITING_OPERATIONS),
+    supported("compaction.delete-ratio-threshold", FRACTION, "0.2", COMPACT),
+    supported(
         "row-tracking.enabled",
         BOOLEAN,
         "false",
         ROW_OPERATIONS,
         immutable=True,
     ),
-    acts(
+    supported(
         "data-evolution.enabled",
         BOOLEAN,
         "false",

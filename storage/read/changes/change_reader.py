@@ -167,7 +167,9 @@ class ChangeReader:
     def entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """Returns the files that hold a snapshot's changes, in the order of the plan."""
         entries = self._entries_of(snapshot)
-        return [entry for entry in entries if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
+        return [
+            entry for entry in entries if entry.kind is FileKind.ADD and self._share.is_assigned(self._context, entry)
+        ]
 
     def _entries_of(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
         files = self._files or files_of_changes(self._context.options.changelog_producer)

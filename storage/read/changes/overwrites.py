@@ -41,7 +41,7 @@ def overwritten_rows(
     columns: columns of the table, or `_SEQUENCE_NUMBER`. `_VALUE_KIND` is added after them.
     """
     scan = TableScan(context)
-    wanted = [entry for entry in delta_entries(context, snapshot) if share.takes(context, entry)]
+    wanted = [entry for entry in delta_entries(context, snapshot) if share.is_assigned(context, entry)]
     if scan.skips_level_0:
         wanted = [entry for entry in wanted if entry.file.level > 0]
     added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))

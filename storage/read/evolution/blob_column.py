@@ -40,7 +40,7 @@ def blob_column(
     paths = [data_file_path(directory, file) for file in newest_first]
     with ExitStack() as opened:
         blobs = [BlobFile(opened.enter_context(open_data_file(context.io, path)), path) for path in paths]
-        file_of_row, row = _givers(newest_first, blobs, paths, rows)
+        file_of_row, row = _file_of_each_row(newest_first, blobs, paths, rows)
         if deleted is not None:
             file_of_row, row = np.delete(file_of_row, deleted), np.delete(row, deleted)
         as_descriptor = context.options.is_on("blob-as-descriptor")
@@ -60,7 +60,7 @@ def blob_column(
             yield pa.array([value(which, position) for which, position in places], pa.binary())
 
 
-def _givers(
+def _file_of_each_row(
     files: Sequence[DataFileMeta], blobs: Sequence[BlobFile], paths: Sequence[str], rows: range
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns for each row the number of the file that has its value (-1: no file), and the position in that file."""

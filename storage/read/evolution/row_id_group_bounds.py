@@ -30,7 +30,9 @@ def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> 
     files = [file for group in groups for file in group]
     of_files = value_bounds(context, files)
     row_counts = pa.array([len(row_ids_of(group)) for group in groups], pa.int64())
-    file_of_field = [_givers(context, group, start) for group, start in zip(groups, _starts(groups), strict=True)]
+    file_of_field = [
+        _file_of_each_field(context, group, start) for group, start in zip(groups, _starts(groups), strict=True)
+    ]
     held = [{f.id for file in group for f in written_fields(context, file)} for group in groups]
 
     def bounds(name: str) -> ColumnBounds:
@@ -58,7 +60,7 @@ def _starts(groups: Sequence[RowIdGroup]) -> list[int]:
     return [0, *np.cumsum([len(group) for group in groups]).tolist()][: len(groups)]
 
 
-def _givers(context: TableContext, group: RowIdGroup, start: int) -> Mapping[int, int]:
+def _file_of_each_field(context: TableContext, group: RowIdGroup, start: int) -> Mapping[int, int]:
     """Returns by field id the number of the file that provides the column.
 
     A column is missing if no file has it, or if it is unknown which file provides it.

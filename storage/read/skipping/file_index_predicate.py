@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyroaring import BitMap
 
-from storage.file_index.base import Answer, ColumnIndex, and_answers, damage, or_answers
+from storage.file_index.base import Answer, ColumnIndex, and_answers, index_errors, or_answers
 from storage.file_index.settings import IndexedColumn, value_type
 from storage.file_index.values import is_cut_off
 from storage.files.data_file import DataFileMeta
@@ -142,7 +142,7 @@ def _column(condition: ColumnCondition, ask: Ask) -> Evaluator:
     indexed = IndexedColumn(condition.column, condition.key)
 
     def evaluator(indexes: FileIndexes) -> Answer:
-        with damage(indexes.path, f"of column {indexed}"):
+        with index_errors(indexes.path, f"of column {indexed}"):
             return _all(ask(index) for index in indexes.of_column(indexed))
 
     return evaluator

@@ -75,5 +75,5 @@ class FullRead:
         return (
             (not has_levels or is_read_first(entry.file.level, self._context.options))
             and (self._is_new_enough is None or self._is_new_enough(entry))
-            and self._share.takes(self._context, entry)
+            and self._share.is_assigned(self._context, entry)
         )

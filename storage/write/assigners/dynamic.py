@@ -87,7 +87,7 @@ class DynamicBucketAssigner:
         self._key_types = [f.type for f in context.schema.select(self._keys)]
         self._partition_columns = context.schema.partition_keys
         self._partition_types = [f.type for f in context.schema.partition_fields]
-        self._rule, self._num_channels = _rule_of(context)
+        self._rule, self._num_channels = _assignment_rule(context)
         if part is not None:
             self._rule = replace(self._rule, num_assigners=part.num_assigners)
         self._manifests = context.shared(ManifestStore)
@@ -281,10 +281,10 @@ def num_assigners_of(context: TableContext) -> int | None:
     given = (options.dynamic_bucket_initial, options.dynamic_bucket_assigner_parallelism)
     if not any(given) and options.dynamic_bucket_max == -1:
         return None
-    return _rule_of(context)[0].num_assigners
+    return _assignment_rule(context)[0].num_assigners
 
 
-def _rule_of(context: TableContext) -> tuple[AssignmentRule, int]:
+def _assignment_rule(context: TableContext) -> tuple[AssignmentRule, int]:
     """Returns the rule for new keys and the number of channels, as `dynamic-bucket.assigner-parallelism` says.
 
     All channels are in this writer. The number of assigners is limited: one without a bucket could assign no key.

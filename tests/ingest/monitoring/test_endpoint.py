@@ -125,7 +125,7 @@ async def test_every_metric_tells_the_truth_of_a_run(tmp_path: Path, new_ms: int
         await until(lambda: sum(t.records for t in pipeline.observed.topics.values()) == 13)
         await until(lambda: pipeline.observed.lag == 0)
         assert pipeline.monitor is not None
-        await pipeline.monitor.look(pipeline.source)
+        await pipeline.monitor.poll_once(pipeline.source)
         before_ms = epoch_ms()
         samples = await scraped(client)
         after_ms = epoch_ms()

@@ -63,7 +63,7 @@ def test_a_source_table_goes_where_asking_every_table_would_send_it(
     matches: list[tuple[list[str], str]], source: SourceTable
 ) -> None:
     routes = [Route(f"r{number}", match, [topic]) for number, (match, topic) in enumerate(matches)]
-    wanted = [route.table for route in routes if route.takes(source)]
+    wanted = [route.table for route in routes if route.accepts(source)]
     if len(wanted) > 1:
         with pytest.raises(BadInput, match=" and ".join(wanted)):
             TableRouter(routes).table_of(source)
@@ -74,11 +74,11 @@ def test_a_source_table_goes_where_asking_every_table_would_send_it(
 def test_of_many_tables_that_name_their_source_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def takes(route: Route, source: SourceTable) -> bool:
+    def accepts(route: Route, source: SourceTable) -> bool:
         asked.append(route.table)
         return any(map(source.matches, route.match))
 
-    monkeypatch.setattr(Route, "takes", takes)
+    monkeypatch.setattr(Route, "accepts", accepts)
     subject = TableRouter([Route(f"t{number}", [f"public.t{number}"]) for number in range(100)])
     assert subject.table_of(SourceTable("topic", "shop", "public", "t42")) == "t42"
     assert asked == ["t42"]

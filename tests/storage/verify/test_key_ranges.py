@@ -46,7 +46,7 @@ def test_ranges_differ_where_a_row_does(
     for key in one.keys() | other.keys():
         if key not in one or key not in other or one[key] != other[key]:
             expected[sum(end < key for end in ends)] = True
-    assert first.differ(second).tolist() == expected
+    assert first.differing_ranges(second).tolist() == expected
 
 
 def test_memory_is_a_key_for_some_ten_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:

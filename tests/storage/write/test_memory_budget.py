@@ -36,7 +36,7 @@ def test_room_is_made(held: Mapping[str, int], gives_back: Sequence[str], monkey
     monkeypatch.setattr(memory_budget, "OWNER_BYTES_MAX", 80)
     budget, order = MemoryBudget(100), list[str]()
     for name, held_bytes in held.items():
-        budget.join(Holder(name, held_bytes, order))
+        budget.register(Holder(name, held_bytes, order))
     assert budget.is_exceeded is bool(gives_back)
     budget.rebalance()
     assert order == gives_back
@@ -52,6 +52,6 @@ def test_room_is_made(held: Mapping[str, int], gives_back: Sequence[str], monkey
 )
 def test_of_large_rows_there_is_room_for_one_more(large_row_bytes: int, gives_back: Sequence[str]) -> None:
     budget, order = MemoryBudget(100), list[str]()
-    budget.join(Holder("a", 60, order, large_row_bytes))
+    budget.register(Holder("a", 60, order, large_row_bytes))
     budget.rebalance()
     assert order == gives_back

@@ -162,7 +162,7 @@ class _NativeReadRule:
     def _has_same_columns(self, written: Iterable[DataField]) -> bool:
         by_id: Mapping[int, DataField] = {field.id: field for field in written}
         names = [field.name.lower() for field in by_id.values()]
-        if len(set(names)) < len(names) or any(map(_has_parts_of_one_name, (f.type for f in by_id.values()))):
+        if len(set(names)) < len(names) or any(map(_has_duplicate_field_names, (f.type for f in by_id.values()))):
             return False  # by default, Spark does not distinguish such names
         own = self.context.schema.by_name
         return all(_is_same(by_id.get(own[name].id), own[name]) for name in self.columns)
@@ -172,13 +172,13 @@ def _is_same(written: DataField | None, wanted: DataField) -> bool:
     return written is not None and written.name == wanted.name and same_ignoring_nullability(written.type, wanted.type)
 
 
-def _has_parts_of_one_name(kind: DataType) -> bool:
+def _has_duplicate_field_names(kind: DataType) -> bool:
     match kind:
         case RowType():
             names = {field.name.lower() for field in kind.fields}
-            return len(names) < len(kind.fields) or any(_has_parts_of_one_name(field.type) for field in kind.fields)
+            return len(names) < len(kind.fields) or any(_has_duplicate_field_names(field.type) for field in kind.fields)
         case ArrayType():
-            return _has_parts_of_one_name(kind.element)
+            return _has_duplicate_field_names(kind.element)
         case MapType():
-            return _has_parts_of_one_name(kind.key) or _has_parts_of_one_name(kind.value)
+            return _has_duplicate_field_names(kind.key) or _has_duplicate_field_names(kind.value)
     return False
