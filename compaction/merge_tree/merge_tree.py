@@ -35,7 +35,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.index_file import IndexFileMeta
 from storage.lookup.deletion_marks import DeletionMarks
 from storage.lookup.lookup_cache import LookupCache
-from storage.lookup.lookup_file import FoundInFile
+from storage.lookup.lookup_file import FileLookupResult
 from storage.lookup.lookup_levels import IsVisible, LookupLevels
 from storage.merge.row_order import sequence_numbers_decide
 from storage.schema.table_schema import KIND_FIELD
@@ -234,7 +234,7 @@ class MergeTree:
         if marks is None:
             return None if expiry is None else lambda _, found: expiry.keeps(found.rows.rows, task.now_s)
 
-        def is_visible(file: DataFileMeta, found: FoundInFile) -> NDArray[np.bool_]:
+        def is_visible(file: DataFileMeta, found: FileLookupResult) -> NDArray[np.bool_]:
             is_live = marks.mark(file.file_name, found.positions)
             return is_live if expiry is None else is_live & expiry.keeps(found.rows.rows, task.now_s)
 

@@ -47,7 +47,7 @@ class _CommitFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Barriers:
+class CommitBarriers:
     """Handlers of records that need a commit of all earlier records.
 
     schemas: handles records that don't fit their table.
@@ -77,7 +77,7 @@ class WriteStage:
         pending: PendingBatches,
         observed: RunObservations,
         decode: Callable[[RawBatch], DecodedBatch],
-        barriers: Barriers,
+        barriers: CommitBarriers,
         commit: Callable[[Any], Awaitable[None]],
         quarantine: Quarantine | None = None,
         run_cpu_bound: RunCpuBound = run_cpu_bound,

@@ -23,7 +23,7 @@ from ingest.clock import Clock
 from ingest.formats.base import DecodedBatch
 from ingest.quarantine.failures import OwnerOf
 from ingest.quarantine.kept_records import kept_records
-from ingest.quarantine.notices import Notice, read_notice, write_notice
+from ingest.quarantine.notices import QuarantineNotice, read_notice, write_notice
 from ingest.quarantine.record_log import RecordLog, directory_of, tables_with_directory
 from ingest.raw_batch import RawBatch
 from ingest.settings import QuarantineSettings
@@ -81,10 +81,10 @@ class QuarantinedTable:
     marked_ms: int = 0
 
     @property
-    def notice(self) -> Notice:
+    def notice(self) -> QuarantineNotice:
         records, nbytes = (self.log.records, self.log.nbytes) if self.log is not None else (0, 0)
         state = "catching up" if self.is_catching_up else "failed"
-        return Notice(self.name, state, self.since_ms, str(self.error), self.attempts, records, nbytes)
+        return QuarantineNotice(self.name, state, self.since_ms, str(self.error), self.attempts, records, nbytes)
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Quarantine:
             entry = self.failed.get(table)
             if entry is None:
                 entry = self._quarantined(table, error, None if newest is None else (newest.id, newest.manifest_list))
-            is_news = entry.attempts == 0 or str(entry.error) != str(error)
+            is_new_error = entry.attempts == 0 or str(entry.error) != str(error)
             entry.error, entry.is_catching_up = error, False
             entry.attempts += 1
             entry.retry_at_ms = self.clock.now_ms() + self._backoff_ms(entry.attempts)
@@ -143,7 +143,7 @@ class Quarantine:
                 self.positions.leave_out(table)
             if sink is not None:
                 await run_uncancellable(_drop, table, sink)
-            await run_uncancellable(self._report, entry, is_news)
+            await run_uncancellable(self._report, entry, is_new_error)
         self.changed.set()
 
     def _quarantined(self, table: str, error: Exception, base: tuple[int, str] | None) -> QuarantinedTable:
@@ -209,8 +209,8 @@ class Quarantine:
         backoff = ExponentialBackoff(self.settings.retry_ms_min, self.settings.retry_ms_max)
         return int(backoff.wait_ms(attempts - 1))
 
-    def _report(self, entry: QuarantinedTable, is_news: bool) -> None:
-        log = _log.error if is_news else _log.debug  # a repeated reason is only written to the notice
+    def _report(self, entry: QuarantinedTable, is_new_error: bool) -> None:
+        log = _log.error if is_new_error else _log.debug  # a repeated reason is only written to the notice
         log(
             "table in quarantine",
             table=entry.name,
@@ -316,7 +316,7 @@ class Quarantine:
             if entry.log is None or entry.waits_for_log:
                 continue
             is_due = at_end or now_ms - entry.marked_ms >= MARK_INTERVAL_MS
-            entry.log.flush(identity, even_without_records=is_due)
+            entry.log.flush(identity, force=is_due)
             if is_due:
                 entry.marked_ms = now_ms
                 self._write_notice(entry)

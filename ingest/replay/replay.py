@@ -246,7 +246,7 @@ class DeadLetterReplay:
         return f"{self._pipeline}.replay"
 
     def _execute(self, plan: ReplayPlan, newest: Mapping[str, Snapshot | None], replay_id: int) -> None:
-        """Carry out the plan. Raises _TableMoved or CommitConflict if the pipeline committed first. The tables before
+        """Carry out the plan. Raises _TableChanged or CommitConflict if the pipeline committed first. The tables before
         the failed one keep their commits.
         """
         context = self._dead_letters.open() if plan.outcomes else None

@@ -95,15 +95,15 @@ class SnapshotExpiry:
         self._old_enough_at_ms = 0  # when the earliest snapshot may expire because of its age
         self._pause_until_ms = 0
 
-    def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
+    def is_due(self, latest_id: int, *, respect_interval: bool = True) -> bool:
         """Return whether a round may find something to do. Reads nothing.
 
-        patient: False also returns True for work that could wait a little longer.
+        respect_interval: False also returns True for work that could wait a little longer.
         """
         if latest_id - max(self._retention.num_min, 1) < (self._earliest or FIRST_SNAPSHOT_ID):
             return False
         now_ms = self._now_ms()
-        pauses = patient and now_ms < self._pause_until_ms
+        pauses = respect_interval and now_ms < self._pause_until_ms
         if self._earliest is None:
             return not pauses
         too_many = latest_id - self._earliest + 1 - self._retention.num_max

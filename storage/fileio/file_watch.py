@@ -21,7 +21,7 @@ _POLL_INTERVAL_S: Final = 0.025
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Wait:
+class _FileWait:
     path: str
     call: Callable[[], None]
     or_when: Callable[[], bool] | None
@@ -32,7 +32,7 @@ class FileWatch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waits: set[_Wait] = set()
+        self._waits: set[_FileWait] = set()
         self._thread: threading.Thread | None = None
 
     def call_when_exists(
@@ -42,7 +42,7 @@ class FileWatch:
 
         Returns a function that ends the waiting.
         """
-        wait = _Wait(path, call, or_when)
+        wait = _FileWait(path, call, or_when)
         with self._lock:
             self._waits.add(wait)
             if self._thread is None:
@@ -70,7 +70,7 @@ class FileWatch:
                 self._notify(over)
             time.sleep(_POLL_INTERVAL_S)
 
-    def _notify(self, over: Sequence[_Wait]) -> None:
+    def _notify(self, over: Sequence[_FileWait]) -> None:
         with self._lock:
             called = [wait for wait in over if wait in self._waits]
             self._waits.difference_update(called)

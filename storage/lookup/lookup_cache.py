@@ -22,8 +22,8 @@ import pyarrow as pa
 from storage.errors import TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.logs import get_logger
-from storage.lookup.file_parts import FileParts, Part
-from storage.lookup.lookup_file import FoundInFile, Keys, LookupFile, TooLarge, find_in_stream
+from storage.lookup.file_parts import FileParts, LookupFilePart
+from storage.lookup.lookup_file import FileLookupResult, Keys, LookupFile, LookupFileTooLarge, find_in_stream
 from storage.options import TableOptions
 
 _log = get_logger(__name__)
@@ -107,9 +107,9 @@ class LookupCache:
         file: DataFileMeta,
         name: str,
         parts: Callable[[], FileParts],
-        read: Callable[[Part], Iterator[pa.RecordBatch]],
+        read: Callable[[LookupFilePart], Iterator[pa.RecordBatch]],
         keys: Keys,
-    ) -> Iterator[FoundInFile]:
+    ) -> Iterator[FileLookupResult]:
         """Yields the rows of those keys that the file contains.
 
         name: a name that is unique in the table.
@@ -172,8 +172,8 @@ class LookupCache:
         self,
         span: Span,
         cached: _CachedDataFile,
-        part: Part,
-        read: Callable[[Part], Iterator[pa.RecordBatch]],
+        part: LookupFilePart,
+        read: Callable[[LookupFilePart], Iterator[pa.RecordBatch]],
         key_names: Sequence[str],
     ) -> LookupFile | None:
         name, numbers = span
@@ -187,7 +187,7 @@ class LookupCache:
                 bloom_fpp=self._bloom_fpp,
                 directory=self._directory,
             )
-        except TooLarge:
+        except LookupFileTooLarge:
             cached.too_large.add(numbers)
             return None
         except (OSError, TidelakeError) as error:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from storage.binary_row import decode_rows_of_files
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import Chunks
-from storage.lookup.file_parts import FileParts, Part
+from storage.lookup.file_parts import FileParts, LookupFilePart
 from storage.lookup.lookup_cache import LookupCache
-from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, FoundInFile, Keys, key_words
+from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, FileLookupResult, Keys, key_words
 from storage.merge.key_search import first_not_less
 from storage.merge.normalized_keys import KeyWords, NormalizedKey, align_keys
 from storage.merge.row_changes import KeyedRows
@@ -26,7 +26,7 @@ from storage.schema.table_schema import LEVEL_FIELD
 from storage.types import DataField, arrow_field
 from storage.write.bucket_files import BucketFiles
 
-IsVisible = Callable[[DataFileMeta, FoundInFile], NDArray[np.bool_]]
+IsVisible = Callable[[DataFileMeta, FileLookupResult], NDArray[np.bool_]]
 """Returns which of the rows found in a file (n,) are visible: not expired, and not marked as deleted."""
 
 
@@ -88,7 +88,7 @@ class LookupLevels:
         def parts() -> FileParts:
             return FileParts.of(file.row_count, self.files.chunk_bounds(file, self.key_fields[0]))
 
-        def read(part: Part) -> Iterator[pa.RecordBatch]:
+        def read(part: LookupFilePart) -> Iterator[pa.RecordBatch]:
             chunks = None if part.chunks is None else Chunks(part.chunks, self.key_fields[0].name)
             return self.files.read(file, batch_rows=BLOCK_ROWS, batch_bytes=BLOCK_BYTES, chunks=chunks)
 

@@ -65,7 +65,7 @@ class AutomaticTags:
     def is_enabled_for(context: TableContext) -> bool:
         return context.options.tag_creation in _PERIODIC
 
-    def is_due(self, *, patient: bool = True) -> bool:
+    def is_due(self, *, respect_interval: bool = True) -> bool:
         """Return whether a snapshot committed now may get a tag. Reads nothing.
 
         patient: has no effect.

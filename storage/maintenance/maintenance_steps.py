@@ -20,10 +20,10 @@ class MaintenanceStep(Protocol):
     @property
     def name(self) -> str: ...
 
-    def is_due(self, *, patient: bool = True) -> bool:
+    def is_due(self, *, respect_interval: bool = True) -> bool:
         """Return whether `run` may find something to do. Reads nothing.
 
-        patient: False also returns True for work that could wait a little longer.
+        respect_interval: False also returns True for work that could wait a little longer.
         """
         ...
 

@@ -91,7 +91,7 @@ class MaintenanceWorker:
             self.is_closing = not finish
         if finish:
             for table in self._tables:
-                if table.latest_id is not None and table.is_due(table.latest_id, patient=False):
+                if table.latest_id is not None and table.is_due(table.latest_id, respect_interval=False):
                     self._submit(table)
         with self._changed:
             self.is_closing = True
@@ -148,13 +148,13 @@ class _MaintainedTable:
         """Return the changelog expiry. It is created on demand, as few tables keep changelogs longer than snapshots."""
         return self._new_changelogs()
 
-    def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
+    def is_due(self, latest_id: int, *, respect_interval: bool = True) -> bool:
         """Return whether there may be something to do. Reads nothing.
 
         patient: see SnapshotExpiry.
         """
-        return any(step.is_due(patient=patient) for step in self._steps) or self._snapshots.is_due(
-            latest_id, patient=patient
+        return any(step.is_due(respect_interval=respect_interval) for step in self._steps) or self._snapshots.is_due(
+            latest_id, respect_interval=respect_interval
         )
 
     def is_still_due(self) -> bool:
@@ -163,10 +163,10 @@ class _MaintainedTable:
     def round(self) -> ExpiryRound | None:
         """Run all steps that follow a commit. A failed step doesn't stop the others."""
         for step in self._steps:
-            if step.is_due(patient=False):
+            if step.is_due(respect_interval=False):
                 self._try(step.name, step.run)
         assert self.latest_id is not None
-        if not self._snapshots.is_due(self.latest_id, patient=False):
+        if not self._snapshots.is_due(self.latest_id, respect_interval=False):
             return None
         expired = self._try("expiry", self._expire)
         if expired is not None:

@@ -168,7 +168,7 @@ class PartitionExpiry:
     """Partition expiry after the commits of one table. Not thread-safe.
 
     now_ms: wall clock.
-    chance: returns a number in [0, 1). It puts the first check at a random time within one interval, so that some of
+    random_fraction: returns a number in [0, 1). It puts the first check at a random time within one interval, so that some of
         many
     short jobs check, too.
     """
@@ -180,25 +180,25 @@ class PartitionExpiry:
         context: TableContext,
         *,
         now_ms: Callable[[], int] = epoch_ms,
-        chance: Callable[[], float] = random.random,
+        random_fraction: Callable[[], float] = random.random,
     ) -> None:
         self._context = context
         self._now_ms = now_ms
         self._interval_ms = context.options.partition_expiration_check_interval_ms
         self._checks_at_end_of_input = context.options.end_input_check_partition_expire
-        self._next_check_ms = now_ms() + self._interval_ms - int(self._interval_ms * chance())
+        self._next_check_ms = now_ms() + self._interval_ms - int(self._interval_ms * random_fraction())
         PartitionTimes(context)  # raises for an invalid formatter
 
     @staticmethod
     def is_enabled_for(context: TableContext) -> bool:
         return context.options.partition_expiration_ms is not None and bool(context.schema.partition_keys)
 
-    def is_due(self, *, patient: bool = True) -> bool:
+    def is_due(self, *, respect_interval: bool = True) -> bool:
         """Return whether it is time for a check.
 
-        patient: False at the end of input.
+        respect_interval: False at the end of input.
         """
-        if not patient and self._checks_at_end_of_input:
+        if not respect_interval and self._checks_at_end_of_input:
             return True
         return not self._interval_ms or self._now_ms() > self._next_check_ms
 

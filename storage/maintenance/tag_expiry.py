@@ -32,8 +32,8 @@ class TagExpiry:
         self._next_check_ms = now_ms() + _PAUSE_MS
         self._ends: dict[tuple[str, int], datetime | None] = {}  # by tag name and modification time of its file
 
-    def is_due(self, *, patient: bool = True) -> bool:
-        return not patient or self._now_ms() >= self._next_check_ms
+    def is_due(self, *, respect_interval: bool = True) -> bool:
+        return not respect_interval or self._now_ms() >= self._next_check_ms
 
     def run(self) -> None:
         now_ms = self._now_ms()

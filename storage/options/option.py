@@ -108,7 +108,7 @@ class Option:
     derived: a description of the effective value of an option that is not set, if the default does not apply.
     fallbacks: other names of the option; the first one that is set decides.
     immutable: can't change once the table has snapshots, because files depend on it.
-    for_ever: can't change at all, because it identifies the table or its type.
+    never_changes: can't change at all, because it identifies the table or its type.
     decides_rows: can change, but decides which rows or changes readers see. It must not be changed as a side effect.
     acts_on: operations that this release does differently because of it.
     no_effect: why a reader of the table sees no difference; None for an option that acts or is refused.
@@ -126,7 +126,7 @@ class Option:
     release: str = "2.0.0"
     unset: str | None = None
     derived: str | None = None
-    for_ever: bool = False
+    never_changes: bool = False
     decides_rows: bool = False
     is_family: bool = field(init=False)
 
@@ -161,7 +161,7 @@ def supported(
     release: str = "2.0.0",
     unset: str | None = None,
     derived: str | None = None,
-    for_ever: bool = False,
+    never_changes: bool = False,
 ) -> Option:
     """Defines an option that does the same as in Java, except for values that an operation refuses."""
     return Option(
@@ -175,7 +175,7 @@ def supported(
         release=release,
         unset=unset,
         derived=derived,
-        for_ever=for_ever,
+        never_changes=never_changes,
     )
 
 

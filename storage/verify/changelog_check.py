@@ -207,7 +207,7 @@ class _Check:
                 wanted = differs[table_checksums.ranges.of_rows(rows)]
                 return rows if wanted.all() else rows.filter(pa.array(wanted))
 
-            for _ in self._merged(parts, self._compare, in_differing_range, with_after=True):
+            for _ in self._merged(parts, self._compare, in_differing_range, include_after=True):
                 pass
 
     def _merged(
@@ -216,14 +216,14 @@ class _Check:
         merge: Merge[T],
         wanted: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
         *,
-        with_after: bool = False,
+        include_after: bool = False,
     ) -> Iterator[T]:
         """Merges the rows of equal keys: of the state before, of changes, and if wanted of the state after."""
         size = parts.size
         runs = [
             self._marked(self._rows_of(parts.before), _BEFORE),
             *(self._marked(self._change_run(entry, size), _CHANGE) for entry in parts.changes),
-            *([self._marked(self._rows_of(parts.after), _AFTER)] if with_after else []),
+            *([self._marked(self._rows_of(parts.after), _AFTER)] if include_after else []),
         ]
         fan_in = fan_in_of(self._context.options)
         return multi_pass_merge([map(wanted, run) for run in runs], self._schema, self._order, merge, fan_in=fan_in)

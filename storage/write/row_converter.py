@@ -37,7 +37,7 @@ _ESCAPED_BYTES_MAX: Final = 3  # the most bytes that one byte of a value takes i
 class RowConverter:
     """Converts batches to the columns of one schema, in schema order, followed by `_VALUE_KIND`.
 
-    carried: columns outside of the table's schema that are kept unchanged, after all others.
+    passthrough: columns outside of the table's schema that are kept unchanged, after all others.
     location: the table's root, for commands in error messages; "" if it has none.
     """
 
@@ -46,11 +46,11 @@ class RowConverter:
         schema: TableSchema,
         options: TableOptions,
         table_name: str,
-        carried: Sequence[str] = (),
+        passthrough: Sequence[str] = (),
         location: str = "",
     ) -> None:
         self._schema = schema
-        self._unconverted = tuple(carried)
+        self._passthrough = tuple(passthrough)
         self._table_name = table_name
         self._alter_hints = AlterHints(schema, table_name, location)
         self._row_kind_field = options.row_kind_field
@@ -79,9 +79,9 @@ class RowConverter:
         self._check_names(batch)
         columns = [self._column(batch, f) for f in self._schema.fields]
         kinds = self._kinds(batch, columns)
-        carried = batch.select(self._unconverted)
+        passthrough = batch.select(self._passthrough)
         converted = pa.RecordBatch.from_arrays(
-            [*columns, pa.array(kinds), *carried.columns], schema=pa.schema([*self._target, *carried.schema])
+            [*columns, pa.array(kinds), *passthrough.columns], schema=pa.schema([*self._target, *passthrough.schema])
         )
         if self._dropped_kinds:
             keep = ~np.isin(kinds, self._dropped_kinds)
@@ -99,7 +99,7 @@ class RowConverter:
         repeated = [name for name, count in given.items() if count > 1]
         if repeated:
             raise BadInput(f"{self._table_name}: column {repeated[0]!r} occurs {given[repeated[0]]} times in the batch")
-        known = {*self._schema.names, *self._unconverted, KIND_COLUMN}
+        known = {*self._schema.names, *self._passthrough, KIND_COLUMN}
         unknown = [name for name in given if name not in known]
         if unknown:
             raise BadInput(

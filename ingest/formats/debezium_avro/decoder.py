@@ -60,7 +60,7 @@ _Names: TypeAlias = tuple[str | None, ...]  # in the order of SOURCE_NAMES
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
+class _CachedReaders:
     """The cached readers of one record schema. columnar: None if all records must be read one by one."""
 
     record_schema: RecordSchema
@@ -121,7 +121,7 @@ class DebeziumAvroDecoder:
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
         self._envelopes: dict[SchemaId, ChangeSchema] = {}
-        self._known: dict[RecordSchemaKey[SchemaId], _Known] = {}
+        self._known: dict[RecordSchemaKey[SchemaId], _CachedReaders] = {}
         self.row_decoded_records = 0
         """Number of records that were read one by one since construction. Benchmarks and tests use it."""
 
@@ -223,7 +223,7 @@ class DebeziumAvroDecoder:
         assert known is not None
         self._decode_part(state, known, changes)
 
-    def _decode_part(self, state: DecodeState, known: _Known, changes: Changes) -> None:
+    def _decode_part(self, state: DecodeState, known: _CachedReaders, changes: Changes) -> None:
         n = len(changes.rows)
         if known.columnar is None:
             self._decode_by_row(state, changes.rows)
@@ -338,7 +338,7 @@ class DebeziumAvroDecoder:
         known = self._find(state, RecordSchemaKey(source, connector, id_, columns_of_key(key)))
         return None if known is None else known.record_schema
 
-    def _find(self, state: DecodeState, key: RecordSchemaKey[SchemaId]) -> _Known | None:
+    def _find(self, state: DecodeState, key: RecordSchemaKey[SchemaId]) -> _CachedReaders | None:
         target = self._target(state, key.source)
         if target is None:
             return None
@@ -349,7 +349,7 @@ class DebeziumAvroDecoder:
             known = self._known[key] = self._new(key, target)
         return known
 
-    def _new(self, key: RecordSchemaKey[SchemaId], target: Target) -> _Known:
+    def _new(self, key: RecordSchemaKey[SchemaId], target: Target) -> _CachedReaders:
         envelope = self._envelope(key.schema)
         record_schema = RecordSchema(
             target,
@@ -364,7 +364,7 @@ class DebeziumAvroDecoder:
         if envelope.reader is not None:
             with suppress(ValueError):  # all records must be read one by one
                 columnar = ColumnImages(record_schema, envelope.image, self._settings)
-        return _Known(record_schema, columnar)
+        return _CachedReaders(record_schema, columnar)
 
 
 def _by_names(columns: Sequence[DecodedColumn | None], places: Places) -> list[tuple[_Names, Places]]:

@@ -161,7 +161,7 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
         """
 
 
-class Empty(BadValue):
+class EmptyRecord(BadValue):
     """A record of a row change has no rows."""
 
     def __init__(self, operation: str, member: str) -> None:

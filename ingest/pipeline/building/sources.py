@@ -14,7 +14,7 @@ from ingest.pipeline.building.parts import SourceParts
 from ingest.pipeline.building.whole_transactions import WholeTransactions
 from ingest.settings import Config
 from ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
-from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
+from ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.threads import RunCpuBound, ShortTaskRunner, run_cpu_bound
 
@@ -88,7 +88,7 @@ def build_start(config: Config) -> Start:
     if start.timestamp_ms is not None:
         return AtTimestamp(start.timestamp_ms)
     if start.group is not None:
-        return FromGroup(start.group)
+        return AtGroupOffsets(start.group)
     return AtOffsets(starting_offsets(start.offsets or {}))
 
 

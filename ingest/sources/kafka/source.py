@@ -26,10 +26,10 @@ from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.source_settings import KafkaSettings
 from ingest.sources.base import (
+    AtGroupOffsets,
     AtOffsets,
     AtTimestamp,
     Earliest,
-    FromGroup,
     Latest,
     SourceUnavailable,
     Start,
@@ -188,7 +188,7 @@ class KafkaSource:
                 return {p: ends[p] if found[p] is None else found[p].offset for p in partitions}
             case AtOffsets(offsets):
                 return await self._checked(partitions, offsets, "`source.start.offsets`")
-            case FromGroup(group_id):
+            case AtGroupOffsets(group_id):
                 found_offsets = await self._group_offsets(group_id)
                 return await self._checked(partitions, found_offsets, f"consumer group {group_id}")
 

@@ -184,7 +184,7 @@ def test_what_was_left_half_made_or_half_removed_goes_too(tmp_path: Path) -> Non
     assert (elsewhere / "lock").exists()
 
 
-@pytest.mark.parametrize("slow", ["_sweep", "_remove"])
+@pytest.mark.parametrize("slow", ["_delete_abandoned", "_remove"])
 def test_nobody_waits_for_another_thread_that_clears_away(
     slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

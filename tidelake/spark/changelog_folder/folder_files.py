@@ -40,7 +40,7 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FolderBatchLimits:
     """The limits of a batch; None: no limit. A batch has at least one part of a file."""
 
     files_max: int | None = None
@@ -63,7 +63,7 @@ def sizes_of(folder: Path) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def next_positions(folder: Path, places: Places, sizes: Mapping[str, int], limits: Limits) -> dict[str, int]:
+def next_positions(folder: Path, places: Places, sizes: Mapping[str, int], limits: FolderBatchLimits) -> dict[str, int]:
     """Return the positions at which the next batch ends; `places` if there is nothing new. Deleted files are left out.
 
     Raises BadInput for a file that shrank, and for a compressed one that grew after it was read.

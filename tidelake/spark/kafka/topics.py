@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from checkpoint.offsets import OffsetRange, TopicPartition
 from checkpoint.position_problems import first_few
-from ingest.sources.base import AtTimestamp, Earliest, FromGroup, Latest
+from ingest.sources.base import AtGroupOffsets, AtTimestamp, Earliest, Latest
 from ingest.sources.kafka.source import KafkaSource
 from storage.errors import BadInput
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets
@@ -62,7 +62,7 @@ class Topics:
         Raises BadInput unless a boundary with offsets or times names these partitions.
         """
         if boundary.group is not None:
-            return self._run(self._open_source().offsets(partitions, FromGroup(boundary.group)))
+            return self._run(self._open_source().offsets(partitions, AtGroupOffsets(boundary.group)))
         if boundary.timestamp_ms is not None:
             return self._not_older(dict.fromkeys(partitions, boundary.timestamp_ms))
         if boundary.timestamps_ms is not None:

@@ -15,7 +15,7 @@ from tests.support.levels import examples
 from tidelake.spark.changelog_folder import folder_files
 from tidelake.spark.changelog_folder.folder_files import (
     FilePart,
-    Limits,
+    FolderBatchLimits,
     cut_line,
     next_positions,
     parts_between,
@@ -25,7 +25,7 @@ from tidelake.spark.changelog_folder.folder_files import (
 
 
 def planned(folder: Path, places: Mapping[str, int], **limits: int) -> dict[str, int]:
-    return next_positions(folder, places, sizes_of(folder), Limits(**limits))
+    return next_positions(folder, places, sizes_of(folder), FolderBatchLimits(**limits))
 
 
 def text_of(folder: Path, starts: Mapping[str, int], ends: Mapping[str, int]) -> bytes:
@@ -43,7 +43,7 @@ def text_of(folder: Path, starts: Mapping[str, int], ends: Mapping[str, int]) ->
 def test_every_whole_line_comes_once_whatever_is_appended_and_however_batches_are_cut(
     appended: list[tuple[str, bytes]], files_max: int | None, bytes_max: int | None, task_bytes: int
 ) -> None:
-    limits = Limits(files_max, bytes_max)
+    limits = FolderBatchLimits(files_max, bytes_max)
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         patch.setattr(folder_files, "TASK_BYTES", task_bytes)
         folder = Path(home)
