@@ -168,9 +168,8 @@ class PartitionExpiry:
     """Partition expiry after the commits of one table. Not thread-safe.
 
     now_ms: wall clock.
-    random_fraction: returns a number in [0, 1). It puts the first check at a random time within one interval, so that some of
-        many
-    short jobs check, too.
+    random_fraction: returns a number in [0, 1). It puts the first check at a random time within one interval, so that
+        some of many short jobs check, too.
     """
 
     name: Final = "partition_expiry"

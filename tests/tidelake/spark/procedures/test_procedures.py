@@ -16,7 +16,7 @@ from storage.verify import verify
 from tests.support.command_line import Call
 from tidelake.spark import procedures
 from tidelake.spark.procedures import compaction
-from tidelake.spark.procedures.not_here import NOT_HERE
+from tidelake.spark.procedures.unsupported import UNSUPPORTED_PROCEDURES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -296,8 +296,8 @@ def test_manifests_that_are_lost_are_left_out(lake: str) -> None:
 
 
 def test_procedures_that_there_are_none_of_are_refused_with_the_reason(lake: str, call: Call) -> None:
-    assert not {*NOT_HERE} & {*procedures.__all__}
-    for name, reason in NOT_HERE.items():
+    assert not {*UNSUPPORTED_PROCEDURES} & {*procedures.__all__}
+    for name, reason in UNSUPPORTED_PROCEDURES.items():
         said = call("spark", "call", name, "table=shop.t", "-w", lake)
         assert said.code != 0
         assert name in said.err
