@@ -95,9 +95,9 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
                 left.clear()
                 raise
 
-    taking = [_threads.parallel_io.submit(take) for _ in range(min(at_once, len(items)))]
-    wait(taking)
-    for one in taking:
+    futures = [_threads.parallel_io.submit(take) for _ in range(min(at_once, len(items)))]
+    wait(futures)
+    for one in futures:
         one.result()
     return [outcomes[number] for number in range(len(items))]
 

@@ -358,13 +358,13 @@ class _Job:
             except CommitConflict as e:
                 conflict = e
                 conflicts += 1
-                done, lost_now = self._split_by_conflict(done)
-                if not lost_now and conflicts < _MAX_CONSECUTIVE_CONFLICTS:
+                done, conflicting = self._split_by_conflict(done)
+                if not conflicting and conflicts < _MAX_CONSECUTIVE_CONFLICTS:
                     continue  # no file was lost: another commit was only faster
-                done, lost_now = (done, lost_now) if lost_now else ([], done)
-                self._discard(lost_now)
-                lost += lost_now
-                _log.warning("compaction discarded", table=self._context.name, buckets=len(lost_now), reason=str(e))
+                done, conflicting = (done, conflicting) if conflicting else ([], done)
+                self._discard(conflicting)
+                lost += conflicting
+                _log.warning("compaction discarded", table=self._context.name, buckets=len(conflicting), reason=str(e))
             except CommitOutcomeUnknown:
                 raise
             except Exception:  # certainly not published

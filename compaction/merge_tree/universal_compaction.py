@@ -143,10 +143,10 @@ class UniversalCompaction:
         if self._calls_without_pick < every:
             return None
         self._calls_without_pick = 0
-        young = sum(run.level == 0 for run in runs)
-        if not young:
+        level_0_runs = sum(run.level == 0 for run in runs)
+        if not level_0_runs:
             return None
-        return pick_by_size_ratio(runs, max_level, extra_percent, young, PickReason.FORCED_LEVEL_0)
+        return pick_by_size_ratio(runs, max_level, extra_percent, level_0_runs, PickReason.FORCED_LEVEL_0)
 
 
 def pick_all_runs(runs: Runs, max_level: int, reason: PickReason) -> CompactUnit:

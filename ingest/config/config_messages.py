@@ -60,8 +60,8 @@ def _dotted(path: Path) -> str:
 
 
 def _remedy(given: str, choices: list[str]) -> str:
-    near = difflib.get_close_matches(given, choices, n=1)
-    return f"Did you mean `{near[0]}`?" if near else f"Possible: {', '.join(dict.fromkeys(choices))}."
+    similar = difflib.get_close_matches(given, choices, n=1)
+    return f"Did you mean `{similar[0]}`?" if similar else f"Possible: {', '.join(dict.fromkeys(choices))}."
 
 
 def _types_at(path: Path, values: Any) -> list[inspect.Type]:
@@ -71,8 +71,8 @@ def _types_at(path: Path, values: Any) -> list[inspect.Type]:
     """
     types = [inspect.type_info(Config)]
     for step in path:
-        meant = [type_ for type_ in types if not _is_other_variant(type_, values)] or types
-        types = [inner for type_ in meant for option in _member_types(type_, step) for inner in _options(option)]
+        candidates = [type_ for type_ in types if not _is_other_variant(type_, values)] or types
+        types = [inner for type_ in candidates for option in _member_types(type_, step) for inner in _options(option)]
         values = (
             values.get(step) if isinstance(values, dict) else values[int(step)] if isinstance(values, list) else None
         )

@@ -68,21 +68,21 @@ def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace])
     Raises ConfigError for a name that is refused, and for a setting that the layer has under both names.
     """
     for path, name in list(_find_names(given.values, ())):
-        ours = _EQUIVALENT_SETTINGS.get(name)
-        if path == ours:
+        setting = _EQUIVALENT_SETTINGS.get(name)
+        if path == setting:
             continue
         value, place = _pop_path(given.values, path), given.place(path)
-        if ours is None:
+        if setting is None:
             _check(name, value, place)
             continue
-        our_place = given.places.get(ours)
-        if our_place is not None and our_place is not before.get(ours):
-            raise place.error(f"`{name}` is `{'.'.join(map(str, ours))}`, which is given, too", "Keep one of them.")
+        our_place = given.places.get(setting)
+        if our_place is not None and our_place is not before.get(setting):
+            raise place.error(f"`{name}` is `{'.'.join(map(str, setting))}`, which is given, too", "Keep one of them.")
         group = given.values.setdefault(_GROUP, {})
         if not isinstance(group, dict):
             raise given.place((_GROUP,)).error(f"`{_GROUP}` is not a group of settings", f"Write `{_GROUP}: {{…}}`.")
-        group[ours[-1]] = value
-        given.places[ours] = place
+        group[setting[-1]] = value
+        given.places[setting] = place
 
 
 def _find_names(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]:

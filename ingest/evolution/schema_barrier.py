@@ -150,14 +150,14 @@ class SchemaBarrier:
         failures: records that need new or wider columns. A change that fails is tried again when its record is written.
         """
         last_of = {failure.target.name: failure for failure in failures if failure.target is not None}
-        turn = self._last, self._rounds
+        saved = self._last, self._rounds
         for table, failure in last_of.items():
             try:
                 await self.follow(failure, commit)
             except Exception as error:  # a failure of this table; it is raised again when its record is written
                 _log.warning("schema change put off", table=table, error=str(error), offset=failure.offset)
             finally:
-                self._last, self._rounds = turn
+                self._last, self._rounds = saved
 
     async def _follow_shadow(
         self, failure: DecodeFailure, target: Target, shadow: ShadowChange, commit: Commit

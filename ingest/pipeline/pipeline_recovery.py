@@ -316,12 +316,16 @@ class PipelineRecovery:
         if table not in self._flags.tables or not (table in flags.rewinds or table in flags.snapshots):
             return state
         before, ends = recovered.position, position.ends
-        had = before.ends
-        if {problem.kind for problem in recovered.problems} & POSITION_LOST and not had:
-            had = recovered.lost.ends if recovered.lost is not None else {p: at.end for p, at in source.bounds.items()}
+        previous_ends = before.ends
+        if {problem.kind for problem in recovered.problems} & POSITION_LOST and not previous_ends:
+            previous_ends = (
+                recovered.lost.ends if recovered.lost is not None else {p: at.end for p, at in source.bounds.items()}
+            )
         elif identity_changes(before.identity, source.identity):
             return state  # the new source has other records, so none is read again
-        read_again = {p: max(end, state.read_again.get(p, 0)) for p, end in had.items() if p in ends and ends[p] < end}
+        read_again = {
+            p: max(end, state.read_again.get(p, 0)) for p, end in previous_ends.items() if p in ends and ends[p] < end
+        }
         return replace(state, read_again={**state.read_again, **read_again})
 
     # ------------------------------------------------------------ new partitions

@@ -264,10 +264,10 @@ class _Attempt:
         return recovered.position, newest
 
     def _check_epoch(self, found: Epoch) -> None:
-        ours = self._flow.coordinator.epoch
-        if found.supersedes(ours):
+        epoch = self._flow.coordinator.epoch
+        if found.supersedes(epoch):
             raise BadInput(
-                f"{self._table} belongs to another process of this pipeline ({found}); this one is {ours}. Stop the "
+                f"{self._table} belongs to another process of this pipeline ({found}); this one is {epoch}. Stop the "
                 "one that should not run"
             )
 

@@ -55,8 +55,8 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
         existing = schema.by_name.get(column)
         if existing is not None and nullable(existing.type) != nullable(wanted_type := parse_type(text)):
             is_key = column in (*schema.primary_keys, *schema.partition_keys)
-            can_be = not is_key and can_change(existing.type, wanted_type)
-            command = alter_command(name, context.location, set_type(column, wanted_type)) if can_be else None
+            is_convertible = not is_key and can_change(existing.type, wanted_type)
+            command = alter_command(name, context.location, set_type(column, wanted_type)) if is_convertible else None
             shown = str(nullable(existing.type))
             found.append(TableDifference(name, f"columns: {column}", text, shown, False, command))
     for key, text in settings.raw_options.items():

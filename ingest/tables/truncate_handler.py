@@ -169,9 +169,9 @@ class TruncateHandler:
         ahead: set[TopicPartition] = set()
         try:
             bounds = await source.bounds(list(await source.open(list(ends)) | ends.keys()))
-            near = await _offsets_at(source, ends, time_ms - _LOOKBACK_MS)
+            search_start = await _offsets_at(source, ends, time_ms - _LOOKBACK_MS)
             for partition, end in ends.items():
-                found = await self._read_rows_after(source, bounds, table, at, partition, near[partition], end)
+                found = await self._read_rows_after(source, bounds, table, at, partition, search_start[partition], end)
                 if found:
                     ahead.add(partition)
                 kept += found
@@ -188,16 +188,16 @@ class TruncateHandler:
         table: str,
         at: SourceOrder,
         partition: TopicPartition,
-        near: int,
+        search_start: int,
         end: int,
     ) -> list[TableRows]:
         """Return the rows after `at` of a partition's records below `end`.
 
-        near: the approximate offset where these records begin
+        search_start: the approximate offset where these records begin
         """
         oldest = bounds[partition].start if partition in bounds else 0
         for earlier in _LOOKBACK_RECORDS:
-            start = max(oldest, min(near, end) - earlier)
+            start = max(oldest, min(search_start, end) - earlier)
             batches = read_ranges(source, bounds, {partition: OffsetRange(min(start, end), end)})
             try:
                 found = await self._rows_after(batches, table, at, partition, is_whole=start == 0)

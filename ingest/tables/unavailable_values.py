@@ -147,10 +147,10 @@ def rows_leaving_key(
         found, old = lookup.newest(keys.take(pa.array(outside)))
         sources[outside] = np.where(found, len(rows) + np.arange(len(outside)), _NO_SOURCE)
     take = pa.array(sources, mask=sources < 0)
-    sent = batch.rows.take(pa.array(at))
-    is_sent = {name: certain_source_values(sent[name]) for name in names}
+    sent_rows = batch.rows.take(pa.array(at))
+    is_sent = {name: certain_source_values(sent_rows[name]) for name in names}
     columns = [
-        pc.if_else(pa.array(is_sent[name]), sent[name], pa.concat_arrays([rows[name], old[name]]).take(take))
+        pc.if_else(pa.array(is_sent[name]), sent_rows[name], pa.concat_arrays([rows[name], old[name]]).take(take))
         for name in names
     ]
     fields = [field.with_nullable(True) for field in batch.target.schema.arrow]
@@ -213,7 +213,7 @@ class _ValueSources:
         m = len(unavailable.rows)
         # A record that alone moves a row also gives a -D before it. The old row is before both.
         before = np.searchsorted(batch.offsets, batch.offsets[unavailable.rows])
-        are_looked_up = np.ones(m, np.bool_)
+        needs_lookup = np.ones(m, np.bool_)
         names = unavailable.keys.schema.names
         own = batch.rows.select(names)
         # Indices into the rows' own keys, followed by the keys in `unavailable`.
@@ -227,13 +227,13 @@ class _ValueSources:
             if index == m or unavailable.rows[index] != row:
                 continue  # the row has all its values
             if isinstance(left, MovedRow) and left.values is not None:
-                kept[index], are_looked_up[index] = left, False
+                kept[index], needs_lookup[index] = left, False
             elif is_again or read_again[row]:
                 take[index] = row  # the table has its later version; later records are sent again, too
             elif isinstance(left, int):
                 before[index] = take[index] = left
             else:
-                are_looked_up[index] = False
+                needs_lookup[index] = False
                 if left is None:
                     unknown[index] = _reason(change, not_left)
                     waiting[row] = change
@@ -242,7 +242,7 @@ class _ValueSources:
         keys = pa.RecordBatch.from_arrays(
             [pa.concat_arrays([own[name], unavailable.keys[name]]).take(pa.array(take)) for name in names], names
         )
-        return _ValueSources(keys, before, are_looked_up, kept, unknown, waiting)
+        return _ValueSources(keys, before, needs_lookup, kept, unknown, waiting)
 
     @property
     def kept_values(self) -> list[pa.RecordBatch]:

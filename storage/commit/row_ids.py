@@ -73,9 +73,9 @@ def check_rows_unchanged(
     """Checks columns that were written for rows of a snapshot. Since then, no other commit may have written the same
     columns of these rows, or moved or removed their files. Raises CommitConflict.
     """
-    ours = [(m.partition, file) for m in messages if m.base_row_ids is not None for file in m.new_files]
+    own_files = [(m.partition, file) for m in messages if m.base_row_ids is not None for file in m.new_files]
     bases = [m.base_row_ids for m in messages if m.base_row_ids is not None]
-    if not ours or base is None:
+    if not own_files or base is None:
         return
     for snapshot_id in range(min(bases) + 1, base.id + 1):
         snapshot = store.find(snapshot_id)
@@ -85,7 +85,7 @@ def check_rows_unchanged(
                 "is unknown whether they are still the same. Nothing was published; write them again"
             )
         for entry in delta_entries(snapshot):
-            for partition, file in ours:
+            for partition, file in own_files:
                 if entry.partition == partition and _may_conflict(entry, file):
                     raise CommitConflict(
                         f"{table_name}: snapshot {snapshot_id} changed rows {_ids(file)}, of which this commit writes "

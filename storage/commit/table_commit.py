@@ -117,15 +117,15 @@ class TableCommit:
         """
         changes = self._changes(committable.messages, ignore_empty=self._ignores_empty(committable.identifier))
         bases = self._bases(committable.messages)
-        settled: CommitResult | None = None
+        result: CommitResult | None = None
         for change in changes:
             if change.kind is CommitKind.COMPACT:
-                settled = self._publish_compaction(_with_compact_reason(committable), change, settled)
+                result = self._publish_compaction(_with_compact_reason(committable), change, result)
             else:
-                settled = self._publisher.publish(CommitRequest(committable, _always(change), bases, operation))
-            if settled.is_replay:
+                result = self._publisher.publish(CommitRequest(committable, _always(change), bases, operation))
+            if result.is_replay:
                 return None
-        return settled.snapshot.id if settled is not None else None
+        return result.snapshot.id if result is not None else None
 
     def compact_level_0(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
         """Compacts the rows that a commit left on level 0, where readers don't see them, and publishes the result.
@@ -146,9 +146,9 @@ class TableCommit:
                 try:
                     changes = self._with_needed_tombstones(compacted, messages)
                     request = CommitRequest(_with_compact_reason(retry), changes, is_first=False, is_more=True)
-                    settled = self._publisher.publish(request)
-                    self._delete_unneeded_tombstones(messages, settled.snapshot)
-                    published = settled.snapshot.id
+                    result = self._publisher.publish(request)
+                    self._delete_unneeded_tombstones(messages, result.snapshot)
+                    published = result.snapshot.id
                 except CommitConflict as e:
                     self._discard_compaction(messages, e)
         except Exception as error:
@@ -186,10 +186,10 @@ class TableCommit:
         replacing = self._replacing(
             written, new_partitions if dynamic else None, None if partition is None else [partition]
         )
-        settled = self._publisher.publish(CommitRequest(committable, replacing))
-        if not settled.is_replay and not compacted.is_empty:
-            settled = self._publish_compaction(committable, compacted, settled)
-        return None if settled.is_replay else settled.snapshot.id
+        result = self._publisher.publish(CommitRequest(committable, replacing))
+        if not result.is_replay and not compacted.is_empty:
+            result = self._publish_compaction(committable, compacted, result)
+        return None if result.is_replay else result.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
         """Removes all rows."""
@@ -275,10 +275,10 @@ class TableCommit:
         """rows: the result of publishing the rows of the same commit, if there were any"""
         changes = self._with_needed_tombstones(compacted, committable.messages)
         request = CommitRequest(committable, changes, is_first=rows is None)
-        settled = self._publisher.publish(request) if rows is None else self._publish_separately(request, rows)
-        if settled is not rows and not settled.is_replay:
-            self._delete_unneeded_tombstones(committable.messages, settled.snapshot)
-        return settled
+        result = self._publisher.publish(request) if rows is None else self._publish_separately(request, rows)
+        if result is not rows and not result.is_replay:
+            self._delete_unneeded_tombstones(committable.messages, result.snapshot)
+        return result
 
     def _publish_separately(self, request: CommitRequest, rows: CommitResult) -> CommitResult:
         try:
@@ -408,8 +408,8 @@ class TableCommit:
 
     def _remove(self, specs: Sequence[Mapping[str, Any]] | None, identifier: int) -> int | None:
         replacing = self._replacing(CommitChanges(CommitKind.OVERWRITE), specs=specs)
-        settled = self._publisher.publish(CommitRequest(Committable(identifier), replacing, operation=_TRUNCATE))
-        return None if settled.is_replay else settled.snapshot.id
+        result = self._publisher.publish(CommitRequest(Committable(identifier), replacing, operation=_TRUNCATE))
+        return None if result.is_replay else result.snapshot.id
 
 
 def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:

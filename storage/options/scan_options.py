@@ -102,7 +102,7 @@ class ScanOptions(BaseOptions):
         return startup
 
     def _check_place(self, mode: StartupMode, places: list[str]) -> None:
-        fitting = [key for key, meant in _PLACES.items() if meant is mode]
+        fitting = [key for key, required_mode in _PLACES.items() if required_mode is mode]
         if mode is StartupMode.FROM_SNAPSHOT_FULL:
             fitting = ["scan.snapshot-id"]
         if fitting and not places:

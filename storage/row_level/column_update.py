@@ -194,8 +194,8 @@ class _GroupUpdate:
     def _check_not_deleted(self, directory: str) -> None:
         deleted = RowIdGroupReader(self.context, ()).deleted(self.group, self.split.deletion_files)
         if deleted is not None and len(deleted_rows := np.intersect1d(deleted, self._positions)):
-            gone_id = row_ids_of(self.group).start + int(deleted_rows[0])
-            raise BadInput(f"{self.context.name}: row {gone_id} was deleted; nothing was written")
+            deleted_row_id = row_ids_of(self.group).start + int(deleted_rows[0])
+            raise BadInput(f"{self.context.name}: row {deleted_row_id} was deleted; nothing was written")
 
     def _plain_file(self, directory: str, names: Sequence[str], file_names: DataFileNames) -> DataFileMeta:
         ids = row_ids_of(self.group)

@@ -176,7 +176,7 @@ class BranchCheck:
             self._manifests.is_complete = False
             yield Finding("manifest-unreadable", where, f"its index manifest can't be read: {error}", RESTORE)
             return
-        sound = []
+        valid = []
         for entry, path in zip(entries, paths, strict=True):
             self._names.add(entry.file.file_name)
             size = self._listing.size_bytes(path)
@@ -185,9 +185,9 @@ class BranchCheck:
                 what = "is not there" if size is None else f"has {size} bytes, its manifest says {recorded_size}"
                 yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
             else:
-                sound.append(entry)
+                valid.append(entry)
                 yield from self._vectors.check(self._context, entry.file, path, self._files.row_counts, where)
-        yield from check_hash_index(self._context, sound, where)
+        yield from check_hash_index(self._context, valid, where)
 
     def _statistics(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
         if snapshot.statistics is None:

@@ -292,8 +292,8 @@ class PrimaryKeyBucketWriter:
     def _take_compacted(self, *, wait: bool) -> None:
         result = self._compactor.take(wait=wait) if self._compactor is not None else None
         if result is not None:
-            self._compacted, needless = merge_compactions(self._compacted, result)
-            self.files.discard(needless)
+            self._compacted, unneeded = merge_compactions(self._compacted, result)
+            self.files.discard(unneeded)
 
     def _write_files(self) -> None:
         changelog = _write_all(self.files.changelog(), self._changelog()) if self._writes_changelog else []

@@ -195,8 +195,8 @@ class TableWriter:
             for key, writer in writers:
                 increment = writer.take_increment()
                 if self._compacts_replaced:
-                    increment, needless = as_written(increment)
-                    BucketFiles(self._context, key).discard(needless)
+                    increment, unneeded = as_written(increment)
+                    BucketFiles(self._context, key).discard(unneeded)
                 if not increment.is_empty:
                     messages.append(self._message(key, increment))
                 elif writer.is_idle:

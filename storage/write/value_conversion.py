@@ -306,9 +306,9 @@ def _check_cast_meaning(given: pa.DataType, data_type: AtomicType, place: ValueL
     has_zone, wants_zone = (getattr(kind, "tz", None) is not None for kind in (given, target))
     if is_time and has_zone != wants_zone:
         has = "it has a time zone" if has_zone else "it has no time zone"
-        wants = "an instant is wanted" if wants_zone else "a time without zone is wanted"
+        required = "an instant is wanted" if wants_zone else "a time without zone is wanted"
         remedy = "Convert it first, saying which zone is meant (pyarrow.compute.assume_timezone, local_timestamp)"
-        raise place.mismatch_error(data_type, given, f"{has}, and {wants}", remedy=remedy)
+        raise place.mismatch_error(data_type, given, f"{has}, and {required}", remedy=remedy)
 
 
 def _is_checked_by_arrow(given: pa.DataType, target: pa.DataType) -> bool:

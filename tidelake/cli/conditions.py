@@ -210,9 +210,9 @@ class _Parser:
     def _take(self, value: str) -> bool:
         """Consume a reserved word or a sign, if it is next."""
         token = self._peek()
-        is_it = token.kind in ("word", "sign") and token.value == value
-        self._at += is_it
-        return is_it
+        matches = token.kind in ("word", "sign") and token.value == value
+        self._at += matches
+        return matches
 
     def _expect(self, value: str) -> None:
         if not self._take(value):

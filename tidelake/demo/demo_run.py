@@ -132,7 +132,7 @@ class DemoReport:
 
     @property
     def is_right(self) -> bool:
-        return self.is_changelog_right and all(verdict.is_right for verdict in self.verdicts)
+        return self.is_changelog_right and all(comparison.is_right for comparison in self.verdicts)
 
 
 @dataclass(slots=True)

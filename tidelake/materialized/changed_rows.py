@@ -61,8 +61,8 @@ def has_key_of(query: PlainQuery, source: TableContext, target: TableContext) ->
     columns = query.of_role(Role.COLUMN)
     of_key = [output for output in columns if output.name in target.schema.primary_keys]
     wanted = _keys_of_result(query, source)
-    is_once = len(of_key) == len(target.schema.primary_keys) == len(wanted)
-    return {o.argument for o in of_key} == wanted and is_once and not (query.is_grouped and columns != of_key)
+    has_unique_key = len(of_key) == len(target.schema.primary_keys) == len(wanted)
+    return {o.argument for o in of_key} == wanted and has_unique_key and not (query.is_grouped and columns != of_key)
 
 
 def _keys_of_result(query: PlainQuery, source: TableContext) -> set[str]:

@@ -97,8 +97,8 @@ def _find_snapshot(context: TableContext, state: QueriedState) -> Snapshot:
 
 def _of_keys(context: TableContext, before: QueriedState, after: Snapshot, names: Sequence[str]) -> RowsChanged:
     moves = bucket_mode(context.schema, context.options) is BucketMode.CROSS_PARTITION
-    settled = before.is_settled and QueriedState.of(context, after).is_settled
-    if settled and not moves:
+    is_settled = before.is_settled and QueriedState.of(context, after).is_settled
+    if is_settled and not moves:
         _find_snapshot(context, before)
         try:
             return _net_changes(context, _changelog(context, before, after), names)

@@ -300,8 +300,8 @@ def _without_effect(config: Config) -> list[str]:
     """Return the names of settings that differ from their defaults and have no effect on Spark."""
     return [
         f"{section}.{setting.name}"
-        for section, heeded in _EFFECTIVE_OPTIONS.items()
+        for section, effective in _EFFECTIVE_OPTIONS.items()
         for settings in [getattr(config, section)]
         for setting in structs.fields(settings)
-        if setting.name not in heeded and getattr(settings, setting.name) != setting.default
+        if setting.name not in effective and getattr(settings, setting.name) != setting.default
     ]

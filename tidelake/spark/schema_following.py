@@ -52,8 +52,8 @@ class SchemaFollowing:
         configured = ConfiguredTables.of(config)
         self._targets = TableTargets(configured.settings, configured.following_types)
         self._tables = _TargetSchemas(open_catalog(config.warehouse, config.warehouse_options), self._targets)
-        nothing_kept = TableLineage(lambda _: ())
-        self._barrier = SchemaBarrier(self._tables, configured.behaviors, configured.column_types, nothing_kept)
+        empty_lineage = TableLineage(lambda _: ())
+        self._barrier = SchemaBarrier(self._tables, configured.behaviors, configured.column_types, empty_lineage)
         self._new_columns: dict[str, NewColumns] = {}
 
     def with_decisions(self, sink: SparkSink) -> SparkSink:

@@ -63,9 +63,9 @@ def start_session(name: str, master: str | None, settings: Mapping[str, str]) ->
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if not any(key in submitted for key in _INTERPRETERS) and not (submitted and "PYSPARK_PYTHON" in os.environ):
             os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    ours = {**SETTINGS, **(_LOCAL_SESSION_OPTIONS if _is_one_machine(master) else {}), **jvm_flags()}
+    options = {**SETTINGS, **(_LOCAL_SESSION_OPTIONS if _is_one_machine(master) else {}), **jvm_flags()}
     builder = SparkSession.builder.appName(_app_name(submitted) or name).master(master)
-    for key, value in {**{k: v for k, v in ours.items() if k not in submitted}, **settings}.items():
+    for key, value in {**{k: v for k, v in options.items() if k not in submitted}, **settings}.items():
         builder = builder.config(key, value)
     with ThreadPoolExecutor(1) as other_thread:  # PySpark changes the signal handler when it starts in the main thread
         starting = other_thread.submit(builder.getOrCreate)

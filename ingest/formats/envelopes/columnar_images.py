@@ -189,8 +189,8 @@ class ColumnarImages:
         order = np.argsort(np.concatenate([np.arange(n), np.flatnonzero(has_old) - 0.5]), kind="stable")
         kinds = np.concatenate([kinds, np.full(len(given), RowKind.UPDATE_BEFORE, np.int8)])[order]
         source_rows = np.concatenate([source_rows, source_rows[has_old]])[order]
-        none_left_out = np.zeros(len(given), np.bool_)
-        left_out = {name: np.concatenate([of_new, none_left_out])[order] for name, of_new in left_out.items()}
+        all_present = np.zeros(len(given), np.bool_)
+        left_out = {name: np.concatenate([of_new, all_present])[order] for name, of_new in left_out.items()}
         return self._decoded(both, kinds, source_rows, left_out, pa.array(order))
 
     def _decoded(

@@ -128,13 +128,13 @@ class WholeTransactions:
         if due_ms is None:
             await asyncio.wait({coming})
             return True
-        passing = asyncio.ensure_future(self._clock.sleep_ms(max(0, due_ms - self._clock.now_ms())))
+        timeout = asyncio.ensure_future(self._clock.sleep_ms(max(0, due_ms - self._clock.now_ms())))
         try:
-            waits: set[asyncio.Future[Any]] = {coming, passing}
+            waits: set[asyncio.Future[Any]] = {coming, timeout}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            passing.cancel()
-            await asyncio.gather(passing, return_exceptions=True)
+            timeout.cancel()
+            await asyncio.gather(timeout, return_exceptions=True)
         return coming.done()
 
     def _due(self) -> list[TopicPartition]:

@@ -69,8 +69,8 @@ def check_no_order_is_needed(parts: Sequence[pa.RecordBatch], context: TableCont
     codes.sort()  # in place
     duplicates = np.unique(codes[1:][codes[1:] == codes[:-1]])
     if len(duplicates):
-        suspects = [of_part.filter(pa.array(np.isin(_key_codes(of_part), duplicates))) for of_part in keys]
-        _check_keys_differ(pa.concat_batches(suspects), context)
+        candidates = [of_part.filter(pa.array(np.isin(_key_codes(of_part), duplicates))) for of_part in keys]
+        _check_keys_differ(pa.concat_batches(candidates), context)
 
 
 def record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:
@@ -137,10 +137,10 @@ def _by_time(rows: pa.RecordBatch) -> Order:
     for _ in range(len(halves) + 1):
         for start, stop in pairwise(edges.tolist()):
             np.maximum.accumulate(times[start:stop], out=times[start:stop])
-        too_early = [(left, came) for left, came in halves if times[came] <= times[left]]
-        for left, came in too_early:
+        out_of_order = [(left, came) for left, came in halves if times[came] <= times[left]]
+        for left, came in out_of_order:
             times[came] = times[left] + 1
-        if not too_early:
+        if not out_of_order:
             break
     return np.argsort(times, kind="stable")
 

@@ -53,8 +53,8 @@ def status(
                 out.console.clear()
             _print_status(out, loaded.pipeline, running, reason, quarantined)
         if not watch:
-            is_well = not quarantined and (address is None or (running is not None and running["ready"]))
-            return ExitCode.DONE if is_well else ExitCode.FAILED
+            is_healthy = not quarantined and (address is None or (running is not None and running["ready"]))
+            return ExitCode.DONE if is_healthy else ExitCode.FAILED
         time.sleep(_REFRESH_INTERVAL_S)
 
 

@@ -110,11 +110,11 @@ def list_tables(out: CommandOutput, *, database: str | None, catalog: CatalogAdd
 
 
 def show(out: CommandOutput, *, name: str, catalog: CatalogAddress, all_buckets: bool) -> None:
-    picture = summarize_table(catalog.open().table(name))
+    summary = summarize_table(catalog.open().table(name))
     if out.is_json:
-        out.document(picture)
+        out.document(summary)
     else:
-        print_table_summary(out.console, picture, all_buckets=all_buckets)
+        print_table_summary(out.console, summary, all_buckets=all_buckets)
 
 
 def snapshots(out: CommandOutput, *, name: str, catalog: CatalogAddress, limit: int | None) -> None:
