@@ -160,12 +160,12 @@ class _RateLimitedLog:
         self._with_compact_reason = with_reasons
         self._location = location
         self._clock = clock
-        self._quiet_until_ms: int | None = None
+        self._next_log_ms: int | None = None
         self._unlogged = 0
 
     def log_limited(self, partition: TopicPartition, failure: DecodeFailure) -> None:
         now_ms = self._clock.now_ms()
-        if self._quiet_until_ms is not None and now_ms < self._quiet_until_ms:
+        if self._next_log_ms is not None and now_ms < self._next_log_ms:
             self._unlogged += 1
             return
         _log.warning(
@@ -178,7 +178,7 @@ class _RateLimitedLog:
             unlogged_before=self._unlogged,
             kept_in=self._location,
         )
-        self._quiet_until_ms, self._unlogged = now_ms + _LOG_INTERVAL_MS, 0
+        self._next_log_ms, self._unlogged = now_ms + _LOG_INTERVAL_MS, 0
 
 
 def _is_below(file_name: str, resume_offsets: Mapping[TopicPartition, int]) -> bool:

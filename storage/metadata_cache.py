@@ -35,7 +35,7 @@ class CacheBudget:
         self._max_bytes = max_bytes
         self._caches: WeakSet[MetadataCache] = WeakSet()
         self._uses = count()
-        self._size_limit_estimate = (
+        self._size_upper_bound = (
             0  # upper bound of the memory in use: caches may have been deleted, or have dropped files
         )
 
@@ -48,13 +48,13 @@ class CacheBudget:
 
     def reserve(self, nbytes: int) -> None:
         """Drops files if necessary after a cache has grown. The lock must be held."""
-        self._size_limit_estimate += nbytes
-        if self._size_limit_estimate <= self._max_bytes:
+        self._size_upper_bound += nbytes
+        if self._size_upper_bound <= self._max_bytes:
             return
         caches = list(self._caches)  # only if the limit is exceeded: there may be hundreds
-        self._size_limit_estimate = sum(cache.size_bytes for cache in caches)
-        while self._size_limit_estimate > self._max_bytes:
-            self._size_limit_estimate -= min(caches, key=MetadataCache.oldest_use).drop_oldest()
+        self._size_upper_bound = sum(cache.size_bytes for cache in caches)
+        while self._size_upper_bound > self._max_bytes:
+            self._size_upper_bound -= min(caches, key=MetadataCache.oldest_use).drop_oldest()
 
 
 _PROCESS_BUDGET: Final = CacheBudget(_BYTES_OF_PROCESS)

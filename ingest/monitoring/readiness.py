@@ -31,7 +31,7 @@ def not_ready(observed: RunObservations) -> list[NotReady]:
     reasons = []
     if observed.state not in ("RUNNING", "STOPPING"):
         reasons.append(NotReady("not_running", f"the pipeline is {observed.state.lower().replace('_', ' ')}"))
-    if (stall := _commit_delay(observed)) is not None:
+    if (stall := _stall_reason(observed)) is not None:
         reasons.append(stall)
     if (timeout := _source_timeout(observed)) is not None and not reasons:
         reasons.append(timeout)
@@ -59,7 +59,7 @@ def _source_timeout(observed: RunObservations) -> NotReady | None:
     return NotReady("source_unreachable", f"the source: {observed.source_problem}, for {unanswered_ms / 1000:,.1f} s")
 
 
-def _commit_delay(observed: RunObservations) -> NotReady | None:
+def _stall_reason(observed: RunObservations) -> NotReady | None:
     """Return a reason if records have waited for a commit for longer than STALL_INTERVALS."""
     since_ms = observed.waiting_since_ms
     if since_ms is None:

@@ -134,7 +134,7 @@ class PipelineRecovery:
         if self._source_partitions is None:
             known = resume_offsets(
                 s.position for s in recovered_tables.values()
-            ).keys() | self._positions_of_other_users(table_states)
+            ).keys() | self._partitions_of_other_users(table_states)
             self._source_partitions = await self._source.open(known)
         source = SourceState(
             self._source.identity, self._source_partitions, await self._source.bounds(self._source_partitions)
@@ -204,7 +204,7 @@ class PipelineRecovery:
             raise error
         self._unreadable[table] = self._found_unreadable[table] = error
 
-    def _positions_of_other_users(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:
+    def _partitions_of_other_users(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:
         """Return the partitions that other commit users have read into our tables."""
         return {
             partition
@@ -242,11 +242,11 @@ class PipelineRecovery:
             table, position.ends, table_state.newest_of_others, taken, source.identity
         )
         if table in self._flags.tables:
-            position = await self._apply_flags(table, recovered, problems, table_state, source)
+            position = await self._position_by_flags(table, recovered, problems, table_state, source)
             return position, compare_with_source(table, position, source)
         return position.with_identity(source.identity), problems
 
-    async def _apply_flags(
+    async def _position_by_flags(
         self,
         table: str,
         recovered: RecoveredTable,

@@ -98,11 +98,11 @@ class WriteStage:
 
         Raises RecordRefused for a record that stops the pipeline. All records before it are written.
         """
-        batch = await self._is_current(batch)
+        batch = await self._decode_if_outdated(batch)
         self._count(batch)
         await self._add(batch, coordinator)
 
-    async def _is_current(self, batch: PendingBatch) -> PendingBatch:
+    async def _decode_if_outdated(self, batch: PendingBatch) -> PendingBatch:
         if not self._is_outdated(batch):
             return batch
         return replace(batch, decoded=await run_cpu_bound(self._decode, batch.raw), routing=self._routing)
@@ -301,7 +301,7 @@ class WriteStage:
     async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: WriteProgress) -> Exception | None:
         """Write a batch that was kept for a quarantined table. Returns the error of a record that stops the table."""
         try:
-            batch = await self._is_current(PendingBatch(raw, decoded, self._clock.now_ms()))
+            batch = await self._decode_if_outdated(PendingBatch(raw, decoded, self._clock.now_ms()))
             await self._add(batch, progress)  # its records were counted when they were kept
         except RecordRefused as refused:
             return refused

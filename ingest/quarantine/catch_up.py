@@ -283,7 +283,7 @@ class _Attempt:
 
     async def _write(self, batch: RawBatch) -> None:
         """Write the records of the batch that the table was not given yet. Call it with writing excluded."""
-        self._check_still_quarantined()
+        self._check_catching_up()
         partition = TopicPartition(batch.topic, batch.partition)
         batch = batch.slice(int(np.searchsorted(batch.offsets, self._given.get(partition, 0))), len(batch))
         if not len(batch):
@@ -304,10 +304,10 @@ class _Attempt:
     async def _check(self, refused: Exception | None) -> None:
         if refused is not None:
             await self._flow.checkpoint()  # makes the rows before the record visible
-            self._check_still_quarantined()
+            self._check_catching_up()
             raise TableFailed(self._table, refused) from refused
 
-    def _check_still_quarantined(self) -> None:
+    def _check_catching_up(self) -> None:
         if not self._entry.is_catching_up:
             raise _FailedInCheckpoint(self._table, self._entry.error)
 
@@ -356,7 +356,7 @@ class _Attempt:
         if not self._end.is_set():
             await self._parts.clock.sleep_ms(_WAIT_MS)
         async with self._flow.exclusive():
-            self._check_still_quarantined()
+            self._check_catching_up()
             with failures_of(self._table):
                 refused = await self._batch_sink.give_up_waiting(self._progress, all_of_it=self._end.is_set())
             await self._check(refused)
@@ -375,7 +375,7 @@ class _Attempt:
             return False
         for batch in list(self._log.held):
             await self._write(batch)
-        self._check_still_quarantined()
+        self._check_catching_up()
         if self._batch_sink.is_waiting or self._is_table_missing():
             return False
         for partition, end in self._log.ends.items():

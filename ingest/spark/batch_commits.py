@@ -16,7 +16,7 @@ from ingest.spark.batch_position import (
     Ranges,
     TablePosition,
     advanced_ranges,
-    contains_ranges,
+    is_from_batch,
     ranges_text,
 )
 from storage.commit.commit_message import CommitMessage, Committable
@@ -155,7 +155,7 @@ class BatchCommits:
             return
         else:
             found = offsets()
-            if contains_ranges(newest, found, reread=self._reread):
+            if is_from_batch(newest, found, reread=self._reread):
                 return
             because = (
                 f"That was made from {ranges_text(advanced_ranges(newest))}, this one reads {ranges_text(found)}: the "

@@ -97,7 +97,7 @@ class TablePosition:
         return BatchPosition(position, self.unread - found.keys(), not self.unread.isdisjoint(found))
 
 
-def contains_ranges(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
+def is_from_batch(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
     """Return whether the snapshot was made from a batch with these offsets. A repeated batch reads the same offsets.
 
     A position begins where the previous one ended. This may be before the batch's first record, or with `reread` after

@@ -51,7 +51,7 @@ from ingest.raw_batch import RawBatch
 
 _SCHEMAS_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 _NO_KEY: Final = -2
-_MIN_SPLIT_RECORDS: Final = 64  # a part of at most so many records is not divided any more
+_MAX_UNSPLIT_RECORDS: Final = 64  # a part of at most so many records is not divided any more
 _PARTS: Final = 8
 _ROW_OPS: Final = np.isin(np.arange(256), list(b"crud"))
 _KEY_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
@@ -231,10 +231,10 @@ class DebeziumAvroDecoder:
         try:
             piece, alone = known.columnar.read(changes)
         except NOT_CONVERTED:
-            if n <= _MIN_SPLIT_RECORDS:
+            if n <= _MAX_UNSPLIT_RECORDS:
                 self._decode_by_row(state, changes.rows)
                 return
-            step = max(_MIN_SPLIT_RECORDS, -(-n // _PARTS))
+            step = max(_MAX_UNSPLIT_RECORDS, -(-n // _PARTS))
             for at in range(0, n, step):
                 self._decode_part(state, known, changes.take(np.arange(at, min(at + step, n))))
             return

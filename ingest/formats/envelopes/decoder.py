@@ -37,7 +37,7 @@ from ingest.raw_batch import RawBatch
 
 CHUNK_RECORDS_MAX: Final = 4_096  # as for Debezium: structs that fit in the processor's cache decode faster
 CHUNK_BYTES_MAX: Final = 32 << 20
-_MIN_SPLIT_RECORDS: Final = 64  # a part of at most so many records is not divided any more
+_MAX_UNSPLIT_RECORDS: Final = 64  # a part of at most so many records is not divided any more
 _PARTS: Final = 8
 _SHAPES_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 
@@ -179,10 +179,10 @@ class EnvelopeDecoder:
             self._decode_by_record(state, group, begin, end)
         elif self._try_columnar(state, group.known, group.records[begin:end], group.rows[begin:end]):
             pass
-        elif end - begin <= _MIN_SPLIT_RECORDS:
+        elif end - begin <= _MAX_UNSPLIT_RECORDS:
             self._decode_by_record(state, group, begin, end)
         else:
-            step = max(_MIN_SPLIT_RECORDS, -(-(end - begin) // _PARTS))
+            step = max(_MAX_UNSPLIT_RECORDS, -(-(end - begin) // _PARTS))
             for at in range(begin, end, step):
                 self._decode_group(state, group, at, min(at + step, end))
 

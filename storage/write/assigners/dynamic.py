@@ -98,7 +98,7 @@ class DynamicBucketAssigner:
         )
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
-        self._check_index_unchanged()
+        self._mark_outdated_partitions()
         hashes = hash_rows([rows.rows.column(name) for name in self._keys], self._key_types)
         buckets = np.empty(len(hashes), np.int32)
         for number, at in _rows_of_each(rows.partition_ids, len(rows.partitions)):
@@ -154,7 +154,7 @@ class DynamicBucketAssigner:
 
     # ------------------------------------------------------------ reading
 
-    def _check_index_unchanged(self) -> None:
+    def _mark_outdated_partitions(self) -> None:
         """Checks once after each commit whether another process changed the index."""
         if self._is_checked_since_commit or self._replaces or self._part is not None:
             return
