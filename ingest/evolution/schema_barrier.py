@@ -167,7 +167,7 @@ class SchemaBarrier:
         *Until then the table's snapshots record them, because their positions pass the records with these changes.*
         """
         match shadow.step:
-            case ShadowStep.MADE:
+            case ShadowStep.RECREATED:
                 self.lineage.forget_copy(target.name, shadow.shadow)
             case ShadowStep.ALTERED:
                 altered = AlteredCopy(shadow.table.topic, failure.offset, shadow.statements)

@@ -31,7 +31,7 @@ _MOVE: Final = re.compile(rf"\s*({_TABLE})\s+to\s+({_TABLE})\s*(?:,|;?\s*\Z)", r
 
 
 class ShadowStep(StrEnum):
-    MADE = "is made, or dropped"  # changes of an earlier copy with this name are void
+    RECREATED = "is made, or dropped"  # changes of an earlier copy with this name are void
     ALTERED = "is altered"
     MOVED = "takes its place"
 
@@ -70,7 +70,7 @@ def shadow_changes(sql: str | None, source: SourceTable) -> Sequence[ShadowChang
         return tuple(_moved(moves[1], source))
     if source.table is None or (copy := _COPY.fullmatch(source.table)) is None:
         return ()
-    step, statements = ShadowStep.MADE, column_statements(text)
+    step, statements = ShadowStep.RECREATED, column_statements(text)
     if not _CREATE_OR_DROP.match(text):
         if not statements:
             return ()

@@ -96,7 +96,8 @@ class RunObservations:
 
     interval_ms: the configured interval of checkpoints.
     state: the state of the run, as named by `run_states.RunState`.
-    patience_ms: how long a checkpoint may take before it counts as stalled, if that is longer than some intervals.
+    stall_tolerance_ms: how long a checkpoint may take before it counts as stalled, if that is longer than some
+        intervals.
     records: number of records that were passed on to be written, skipped or set aside. `topics` counts the read ones.
     record_bytes: bytes of these records.
     transactions: counts of the source's transactions, if checkpoints don't split them.
@@ -107,7 +108,7 @@ class RunObservations:
     interval_ms: int
     clock: Clock
     state: str = "CREATED"
-    patience_ms: int = 0
+    stall_tolerance_ms: int = 0
     started_at_ms: int = field(default_factory=epoch_ms)
     records: int = 0
     record_bytes: int = 0

@@ -45,7 +45,7 @@ def not_ready(observed: RunObservations) -> list[NotReady]:
 
 
 def _limit_ms(observed: RunObservations) -> int:
-    return max(STALL_INTERVALS * observed.interval_ms, observed.patience_ms)
+    return max(STALL_INTERVALS * observed.interval_ms, observed.stall_tolerance_ms)
 
 
 def _source_timeout(observed: RunObservations) -> NotReady | None:

@@ -31,7 +31,7 @@ from ingest.spark.batch_facts import BatchFacts, SchemaNeed
 from ingest.spark.raw_columns import raw_batches
 from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.table_targets import ColumnDecisions
-from ingest.tables.unavailable_values import NO_OLD_ROW
+from ingest.tables.unavailable_values import NO_OLD_ROW_REASON
 from storage.errors import BadInput
 from storage.table import TableContext
 from storage.write.row_converter import RowConverter
@@ -285,7 +285,7 @@ def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64])
     numbers = np.searchsorted(raw.offsets, table.offsets[rows])
     return [
         dead_letter_line(
-            raw, DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.UNKNOWN_VALUE, NO_OLD_ROW)
+            raw, DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.UNKNOWN_VALUE, NO_OLD_ROW_REASON)
         )
         for number in numbers
     ]

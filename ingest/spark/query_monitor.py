@@ -37,7 +37,7 @@ class QueryMonitor:
     """The monitor of one query. Its methods may be called from any thread."""
 
     def __init__(self, settings: MetricsSettings, pipeline: str, warehouse: str, interval_ms: int) -> None:
-        self.observed = RunObservations(interval_ms, SystemClock(), patience_ms=_STALL_TOLERANCE_MS)
+        self.observed = RunObservations(interval_ms, SystemClock(), stall_tolerance_ms=_STALL_TOLERANCE_MS)
         self._settings = settings
         self._monitor = PipelineMonitor(settings, pipeline, warehouse, self.observed, _no_gauges())
         self._lock = threading.Lock()

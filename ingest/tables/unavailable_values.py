@@ -20,10 +20,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.formats.base import KeyChange, TableRows, UnavailableValues
-from ingest.tables.moved_rows.moved_rows import MADE_BY_MERGING, NOT_IN_TABLE, READ_AGAIN, MovedRow, MovedRows
+from ingest.tables.moved_rows.moved_rows import (
+    MERGED_ROW_REASON,
+    NOT_IN_TABLE_REASON,
+    READ_AGAIN_REASON,
+    MovedRow,
+    MovedRows,
+)
 from storage.format import KIND_COLUMN, RowKind
 
-NO_OLD_ROW: Final = "a value did not change, and the row that holds it is not in the table"
+NO_OLD_ROW_REASON: Final = "a value did not change, and the row that holds it is not in the table"
 _NO_SOURCE: Final = -1
 # Default values that a connector sends for unknown columns are never this long.
 _LENGTH_OF_REAL_VALUES: Final = 64
@@ -86,7 +92,7 @@ def fill_unavailable(
     if not unavailable.keys.schema.names:
         lost = np.zeros(n, np.bool_)
         lost[unavailable.rows] = True
-        reason = f"{NO_OLD_ROW}: it has no primary key to find it by"
+        reason = f"{NO_OLD_ROW_REASON}: it has no primary key to find it by"
         return FilledRows(rows, lost, dict.fromkeys(unavailable.rows.tolist(), reason), {})
     origins = _ValueSources.of(batch, unavailable, moved, read_again)
     versions = _RowVersions(batch)
@@ -155,12 +161,12 @@ def rows_leaving_key(
     ]
     fields = [field.with_nullable(True) for field in batch.target.schema.arrow]
     values = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-    why = NOT_IN_TABLE if batch.target.holds_source_rows else MADE_BY_MERGING
+    why = NOT_IN_TABLE_REASON if batch.target.holds_source_rows else MERGED_ROW_REASON
     left = []
     for i, change in enumerate(changes):
         known = [name for name in names if sources[i] >= 0 or is_sent[name][i]]
         one = values.take(pa.array([i])) if known else None  # not a slice, which would keep all rows in memory
-        reason = READ_AGAIN if read_again[at[i]] else why
+        reason = READ_AGAIN_REASON if read_again[at[i]] else why
         left.append(MovedRow(change, one, moved.now_ms, frozenset(names) - frozenset(known), reason))
     return left
 
@@ -259,7 +265,7 @@ class _ValueSources:
         if index in self.kept:
             return _reason(self.kept[index].change, self.kept[index].why_unknown)
         key = ", ".join(f"{name}={value}" for name, value in self.keys.slice(index, 1).to_pylist()[0].items())
-        return self.unknown.get(index, f"{NO_OLD_ROW}: {key}")
+        return self.unknown.get(index, f"{NO_OLD_ROW_REASON}: {key}")
 
 
 def _reason(change: KeyChange, why: str) -> str:

@@ -34,7 +34,7 @@ from storage.write.write_buffer import WriteBuffer
 _log = get_logger(__name__)
 
 # A buffer of this size gives a file of useful size. It is flushed, because spilling would write the rows twice.
-FLUSH_RATHER_THAN_SPILL_BYTES: Final = 32 * 1024 * 1024
+MIN_SPILL_BYTES: Final = 32 * 1024 * 1024
 
 
 class BucketWriter(Protocol):
@@ -184,7 +184,7 @@ class PrimaryKeyBucketWriter:
     def flush_memory(self) -> None:
         with self.lock:
             # With large rows, the flush would hold one row of each segment in memory.
-            is_small = self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES and not self._buffer.has_large_rows
+            is_small = self._buffer.held_bytes < MIN_SPILL_BYTES and not self._buffer.has_large_rows
             if self._may_spill and is_small and self._buffer.may_spill_again:
                 self._buffer.spill()
             else:

@@ -65,7 +65,7 @@ class ColumnImages:
     def read(self, changes: Changes) -> tuple[DecodedRows | None, Places]:
         """Return the rows of the changes, and the indexes of changes that must be read one by one.
 
-        Raises one of NOT_CONVERTED if some values can't be converted.
+        Raises one of CONVERSION_ERRORS if some values can't be converted.
         """
         alone = self._needs_row_decoder(changes)
         taken = changes.take(np.flatnonzero(~alone)) if alone.any() else changes

@@ -28,8 +28,8 @@ class LowerCaseFormat:
         return self.format.KEPT_HEADERS
 
     @property
-    def DECODING_WAITS(self) -> bool:  # noqa: N802 - the name in `Format`
-        return self.format.DECODING_WAITS
+    def DECODING_BLOCKS(self) -> bool:  # noqa: N802 - the name in `Format`
+        return self.format.DECODING_BLOCKS
 
     @property
     def FACTS(self) -> RecordFacts:  # noqa: N802 - the name in `Format`

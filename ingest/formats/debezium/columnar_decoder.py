@@ -96,7 +96,7 @@ class ColumnarDecoder:
         rows (n,): the records' rows in the batch.
         prefix: the beginning of each value before its payload (see `concatenate_objects`).
 
-        Raises one of NOT_COLUMNAR if a record must be read by the row decoder.
+        Raises one of COLUMNAR_FAILURES if a record must be read by the row decoder.
         """
         with garbage_collection_paused():
             return self._read(batch, rows, prefix)

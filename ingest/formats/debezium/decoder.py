@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
-from ingest.formats.columnar import NOT_COLUMNAR
+from ingest.formats.columnar import COLUMNAR_FAILURES
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
 from ingest.formats.connect_schema import ConnectorSettings, source_type
 from ingest.formats.debezium.columnar_decoder import ColumnarDecoder
@@ -139,7 +139,7 @@ class DebeziumJsonDecoder:
             piece = known.columnar.read(state.batch, rows, known.prefix)
             if _may_have_moved_row(piece, state.batch):
                 return False
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             return False
         state.add(piece)
         self._last_of_topic[state.batch.topic] = known
@@ -193,7 +193,7 @@ class DebeziumJsonDecoder:
             return
         try:
             refused = known.columnar.columns_to_read_by_value(concatenate_objects(batch.values, rows, known.prefix))
-        except NOT_COLUMNAR:  # the records were refused for another reason than their columns
+        except COLUMNAR_FAILURES:  # the records were refused for another reason than their columns
             return
         if not refused <= known.columnar.by_value:
             known.columnar = ColumnarDecoder(known.record_schema, known.key.source, known.columnar.by_value | refused)

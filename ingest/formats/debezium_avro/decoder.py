@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.avro.arrow_columns import NOT_CONVERTED
+from ingest.formats.avro.arrow_columns import CONVERSION_ERRORS
 from ingest.formats.avro.avro_schema import AvroType
 from ingest.formats.avro.change_records import ChangeRecords, ChangeSchema
 from ingest.formats.avro.column_images import (
@@ -172,7 +172,7 @@ class DebeziumAvroDecoder:
         places = np.flatnonzero(columnar)
         try:
             by_names = _by_names(source_columns, places)
-        except NOT_CONVERTED:  # a name that is not UTF-8
+        except CONVERSION_ERRORS:  # a name that is not UTF-8
             self._decode_by_row(state, rows[places])
             return
         for names, of_table in by_names:
@@ -230,7 +230,7 @@ class DebeziumAvroDecoder:
             return
         try:
             piece, alone = known.columnar.read(changes)
-        except NOT_CONVERTED:
+        except CONVERSION_ERRORS:
             if n <= _MAX_UNSPLIT_RECORDS:
                 self._decode_by_row(state, changes.rows)
                 return

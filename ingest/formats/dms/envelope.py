@@ -37,7 +37,7 @@ class DmsEnvelope(Envelope):
 
     FORMAT: ClassVar = "aws-dms-json"
     OLD_IS_PARTIAL: ClassVar = True
-    KNOWS_OLD_ROWS: ClassVar = False
+    MISSING_OLD_IS_UNCHANGED: ClassVar = False
 
     data: msgspec.Raw = NULL
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)

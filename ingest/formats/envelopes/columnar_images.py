@@ -72,7 +72,7 @@ class ColumnarImages:
         self._wants_whole_old_rows = target.needs_retractions or target.is_ordered_by_columns
 
     def read(self, records: Sequence[Envelope], rows: NDArray[np.int64]) -> DecodedRows:
-        """Return the rows of records. rows: the records' rows in the batch. Raises one of NOT_COLUMNAR."""
+        """Return the rows of records. rows: the records' rows in the batch. Raises one of COLUMNAR_FAILURES."""
         return self.read_images(_images_of(records, self._record_schema.by_name), rows, records[0])
 
     def read_images(self, images: RowImages, rows: NDArray[np.int64], like: Envelope) -> DecodedRows:
@@ -82,7 +82,7 @@ class ColumnarImages:
         rows: the records' rows in the batch.
         like: one of the records.
 
-        Raises one of NOT_COLUMNAR.
+        Raises one of COLUMNAR_FAILURES.
         """
         new, old, codes, counts = images
         is_update = codes == Op.UPDATE
@@ -92,7 +92,7 @@ class ColumnarImages:
         if np.any(is_update & ~has_old) and self._wants_old_rows:
             raise ValueError("an update without its old image")
         if given:
-            if self._record_schema.target.needs_retractions and not like.KNOWS_OLD_ROWS:
+            if self._record_schema.target.needs_retractions and not like.MISSING_OLD_IS_UNCHANGED:
                 raise ValueError("old images that may not be whole")
             self._check_keys(columns, given, has_old)
         is_update |= codes == Op.UPDATE_AFTER

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
-from ingest.formats.columnar import NOT_COLUMNAR, garbage_collection_paused
+from ingest.formats.columnar import COLUMNAR_FAILURES, garbage_collection_paused
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
 from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
 from ingest.formats.decoded_rows import merge_decoded
@@ -122,7 +122,7 @@ class EnvelopeDecoder:
             return
         try:
             records = self._reader.read_rows(state.batch.values, rows)
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             for row in rows.tolist():
                 self._decode_unread(state, row)
             self._take_pieces(state)
@@ -158,7 +158,7 @@ class EnvelopeDecoder:
         try:
             images = last.reader.read(concatenate_objects(state.batch.values, rows), len(rows))
             state.add(last.columnar.read_images(images, rows, last.record))
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             del self._last_of_topic[state.batch.topic]
             return False
         return True
@@ -192,7 +192,7 @@ class EnvelopeDecoder:
         assert known.columnar is not None
         try:
             piece = known.columnar.read(records, np.array(rows, np.int64))
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             return False
         state.add(piece)
         return True
@@ -207,7 +207,7 @@ class EnvelopeDecoder:
         known = group.known
         if known is not None and known.columnar is not None and len(state.found.failures) == failures:
             # Valid records were refused. From now on, columns whose decoders refuse them are read value by value.
-            with suppress(*NOT_COLUMNAR):  # the records were refused for another reason than their columns
+            with suppress(*COLUMNAR_FAILURES):  # the records were refused for another reason than their columns
                 refused = known.columnar.columns_to_read_by_value(group.records[begin:end])
                 if not refused <= known.columnar.by_value:
                     known.columnar = ColumnarImages(known.record_schema, known.columnar.by_value | refused)
@@ -309,7 +309,7 @@ class EnvelopeDecoder:
             rounds=self._options.inexact_values == "round",
         )
         columnar = None
-        if not record_schema.narrow and not record.READ_ALONE:
+        if not record_schema.narrow and not record.ROW_BY_ROW_ONLY:
             with suppress(ValueError):  # msgspec can't match some characters in column names
                 columnar = ColumnarImages(record_schema)
         return _KnownShape(record_schema, columnar)

@@ -26,7 +26,7 @@ class EnvelopeFormat:
 
     NAME: ClassVar[str]
     KEPT_HEADERS: ClassVar[frozenset[str]] = frozenset()
-    DECODING_WAITS: ClassVar[bool] = False
+    DECODING_BLOCKS: ClassVar[bool] = False
     FACTS: ClassVar[RecordFacts] = RecordFacts()
     ENVELOPE: ClassVar[type[Envelope]]
 

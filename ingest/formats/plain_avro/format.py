@@ -39,7 +39,7 @@ class PlainAvro:
 
     NAME: ClassVar = "avro"
     KEPT_HEADERS: ClassVar = frozenset({VALUE_SCHEMA_HEADER})
-    DECODING_WAITS: ClassVar = True
+    DECODING_BLOCKS: ClassVar = True
     FACTS: ClassVar = RecordFacts()
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)

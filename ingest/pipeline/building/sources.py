@@ -72,7 +72,7 @@ def build_source_parts(
         format_.FACTS.order_of,
         build_start(config),
         config.write.queue_bytes,
-        run_decode=run_cpu_bound if format_.DECODING_WAITS else short_work,
+        run_decode=run_cpu_bound if format_.DECODING_BLOCKS else short_work,
         run_write=short_work,
     )
 

@@ -25,9 +25,9 @@ from storage.clock import epoch_ms
 from storage.logs import get_logger
 from storage.schema.table_schema import TableSchema
 
-NOT_IN_TABLE: Final = "the table did not have it when it left"
-READ_AGAIN: Final = "its records are read again, and the table holds what came after them"
-MADE_BY_MERGING: Final = (
+NOT_IN_TABLE_REASON: Final = "the table did not have it when it left"
+READ_AGAIN_REASON: Final = "its records are read again, and the table holds what came after them"
+MERGED_ROW_REASON: Final = (
     "the table's rows are made of several, by its merge engine, and the record that deleted it brings no old values"
 )
 _LARGER_LIMIT_HINT: Final = "a larger number helps rows that leave after the next start"

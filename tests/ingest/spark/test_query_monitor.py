@@ -93,7 +93,7 @@ def test_dead_letters_are_counted_by_their_kind() -> None:
 @pytest.mark.parametrize(("waits_ms", "codes"), [(59_000, []), (61_000, ["commits_stalled"])])
 def test_a_batch_may_take_a_minute_whatever_the_interval(waits_ms: int, codes: list[str]) -> None:
     clock = ManualClock()
-    observed = RunObservations(100, clock, "RUNNING", patience_ms=60_000)
+    observed = RunObservations(100, clock, "RUNNING", stall_tolerance_ms=60_000)
     observed.offsets_read(PARTITION, 0, 5)
     clock.advance(waits_ms)
     assert [reason.code for reason in not_ready(observed)] == codes

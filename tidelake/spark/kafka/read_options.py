@@ -112,8 +112,8 @@ class KafkaReadOptions:
         settings = _with_topics(client_settings(options), options)
         if (largest := _value(options, MAX_RECORD_BYTES, whole_number)) is not None:
             settings = structs.replace(settings, max_record_bytes=largest)
-        if (patience_ms := _value(options, UNREACHABLE_AFTER_MS, whole_number)) is not None:
-            settings = structs.replace(settings, unreachable_after_ms=patience_ms)
+        if (unreachable_after_ms := _value(options, UNREACHABLE_AFTER_MS, whole_number)) is not None:
+            settings = structs.replace(settings, unreachable_after_ms=unreachable_after_ms)
         header_names = _value(options, _HEADERS, split_names)
         has_headers = _value(options, "includeHeaders", parse_boolean, header_names is not None)
         if header_names is not None and not has_headers:
